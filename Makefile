@@ -1,0 +1,91 @@
+# The tools, by exact version. Each can be replaced: make lint GOLANGCI_LINT=golangci-lint
+GOTESTSUM     ?= go run gotest.tools/gotestsum@v1.13.0
+GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# The race detector needs a C compiler; without one the tests run without it.
+RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+# How often Watermill's suite repeats each of its tests in make stress.
+STRESS_TEST_COUNT ?= 3
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+DATABASES := scripts/with-databases
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the quickstart: orders, messages, failures and a killed worker, on embedded SQLite
+	go run ./examples/quickstart
+
+.PHONY: build
+build: ## Compile and vet everything, tests included
+	go build ./...
+	go vet ./...
+
+.PHONY: test
+test: ## Run all tests on every database that can be had, with the race detector
+	@mkdir -p build
+	$(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/test.json -- \
+		$(RACE) -count=1 -timeout 12m ./...
+
+.PHONY: test-short
+test-short: ## Run the quick tests on SQLite and on what a DSN names; starts nothing
+	go test -short ./...
+
+.PHONY: test-sqlserver
+test-sqlserver: ## Run all tests on SQL Server: the one of OUTBOX_TEST_SQLSERVER_DSN, else compose.yaml's
+	OUTBOX_TEST_START=sqlserver OUTBOX_TEST_ONLY=sqlserver OUTBOX_TEST_REQUIRE=sqlserver $(MAKE) test
+
+.PHONY: stress
+stress: ## Run Watermill's stress suite, each test STRESS_TEST_COUNT times at once
+	@echo "STRESS_TEST_COUNT=$(STRESS_TEST_COUNT)"
+	STRESS_TEST_COUNT=$(STRESS_TEST_COUNT) $(DATABASES) $(GOTESTSUM) --format testname -- \
+		$(RACE) -tags stress -count=1 -timeout 60m -run Stress ./...
+
+.PHONY: kill
+kill: ## Kill worker processes while they hold messages, at full size
+	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run Kill ./internal/conformance/...
+
+.PHONY: bench bench-each
+bench: ## Measure every database, one JSON line a figure
+	@$(DATABASES) $(MAKE) --no-print-directory bench-each
+
+bench-each:
+	go run ./examples/bench -backend sqlite -json
+	$(if $(OUTBOX_TEST_POSTGRES_DSN),go run ./examples/bench -backend postgres -dsn "$$OUTBOX_TEST_POSTGRES_DSN" -json)
+	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -json)
+
+.PHONY: requirements
+requirements: build/test.json ## Show which test proves which requirement; runs the tests if a source is newer than their results
+	go run ./internal/cmd/requirements -json build/test.json
+
+SOURCES := go.mod go.sum $(shell find . -name '*.go' -not -path './internal/cmd/*' -o -name '*.sql')
+build/test.json: $(SOURCES)
+	$(MAKE) test
+
+.PHONY: lint
+lint: ## Check the house rules; the first run builds the linter, which takes minutes
+	$(GOLANGCI_LINT) run
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: up
+up: ## Start the servers of compose.yaml
+	docker compose up -d
+
+.PHONY: wait
+wait: ## Wait until they are ready
+	docker compose up -d --wait
+
+.PHONY: down
+down: ## Stop them and delete their data
+	docker compose down --volumes

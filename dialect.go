@@ -1,0 +1,63 @@
+package outbox
+
+import "io/fs"
+
+// A Dialect is everything that differs between databases: text, error numbers and quoting. It runs nothing itself;
+// one engine runs the operations of all of them. SQLServer, Postgres and SQLite are the ones of this package.
+type Dialect interface {
+	// Name is the dialect's name in logs and messages, such as "sqlserver".
+	Name() string
+
+	// Traits are the facts that the engine needs to know.
+	Traits() Traits
+
+	// Quote returns name as a quoted identifier. The name has been validated.
+	Quote(name string) string
+
+	// Files holds operations/*.sql, migrations/*.sql and setup/*.sql, written with the default names.
+	Files() fs.FS
+
+	// Statements returns what is sent to run an operation, given its procedure's quoted name and the text of its file.
+	Statements(procedure, text string) []string
+
+	// Classify decides by error number, never by text, what a database error means.
+	Classify(err error) ErrorClass
+}
+
+// ErrorClass is what a database error means to the engine.
+type ErrorClass int
+
+// The classes of errors.
+const (
+	ErrorOther     ErrorClass = iota
+	ErrorRetryable            // run the transaction again: deadlock, serialization failure, lock timeout, busy
+	ErrorSchema               // an object of ours is missing or older
+)
+
+// Traits are the facts about a database that are not SQL text.
+type Traits struct {
+	// Schema and Table are the default names, with which the files are written.
+	Schema, Table string
+
+	// FixedSchema is true where there is no schema to choose.
+	FixedSchema bool
+
+	// MaxName is the longest identifier, counted by NameLength.
+	MaxName    int
+	NameLength func(name string) int
+
+	// Begin opens a transaction that takes its locks at once, where an operation is several statements.
+	Begin string
+
+	// Procedures is true where operations are procedures in the database, which have to be installed.
+	Procedures bool
+
+	// BatchSeparator is the line between batches of a printed script, empty if there is none.
+	BatchSeparator string
+
+	// ScriptHeader and ScriptFooter go around a printed script and make it one transaction.
+	ScriptHeader, ScriptFooter string
+
+	// NewMessageID makes an id that grows with time in the byte order of the database.
+	NewMessageID func() (MessageID, error)
+}

@@ -1,0 +1,60 @@
+package outbox
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/incursa/watermill-outbox/schema"
+)
+
+// Postgres is the dialect of PostgreSQL 14 and later, through pgx's or lib/pq's database/sql driver.
+type Postgres struct{}
+
+// Name implements Dialect.
+func (Postgres) Name() string { return "postgres" }
+
+// Traits implements Dialect.
+func (Postgres) Traits() Traits {
+	return Traits{
+		Schema:       "public",
+		Table:        "outbox",
+		MaxName:      63,
+		NameLength:   func(name string) int { return len(name) },
+		Begin:        "BEGIN",
+		Procedures:   true,
+		ScriptHeader: "BEGIN;\n\n",
+		ScriptFooter: "COMMIT;\n",
+		NewMessageID: newTimeOrderedID,
+	}
+}
+
+// Quote implements Dialect.
+func (Postgres) Quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// Files implements Dialect.
+func (Postgres) Files() fs.FS { return schema.Postgres() }
+
+// Statements implements Dialect: an operation is a function.
+func (Postgres) Statements(procedure, text string) []string {
+	if strings.Contains(text, "(arg json, payloads bytea)") {
+		return []string{"SELECT FROM " + procedure + "($1, $2)"}
+	}
+	return []string{"SELECT * FROM " + procedure + "($1)"}
+}
+
+// Classify implements Dialect.
+func (Postgres) Classify(err error) ErrorClass {
+	var e interface{ SQLState() string }
+	if !errors.As(err, &e) {
+		return ErrorOther
+	}
+	switch e.SQLState() {
+	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock not available
+		return ErrorRetryable
+	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
+		return ErrorSchema
+	default:
+		return ErrorOther
+	}
+}

@@ -1,0 +1,66 @@
+package outbox
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/incursa/watermill-outbox/schema"
+)
+
+// SQLite is the dialect of SQLite 3.45 and later through modernc.org/sqlite, which needs no C compiler.
+// Open the database with WAL, a busy timeout and immediate transactions:
+//
+//	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
+type SQLite struct{}
+
+// Name implements Dialect.
+func (SQLite) Name() string { return "sqlite" }
+
+// Traits implements Dialect.
+func (SQLite) Traits() Traits {
+	return Traits{
+		Schema:       "main",
+		Table:        "outbox",
+		FixedSchema:  true,
+		MaxName:      128,
+		NameLength:   utf16Length,
+		Begin:        "BEGIN IMMEDIATE",
+		ScriptHeader: "BEGIN IMMEDIATE;\n\n",
+		ScriptFooter: "COMMIT;\n",
+		NewMessageID: newTimeOrderedID,
+	}
+}
+
+// Quote implements Dialect.
+func (SQLite) Quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// Files implements Dialect.
+func (SQLite) Files() fs.FS { return schema.SQLite() }
+
+// Statements implements Dialect: an operation is its statements, one after the other in one transaction.
+func (SQLite) Statements(_, text string) []string {
+	var statements []string
+	for _, statement := range strings.Split(text, ";\n") {
+		if strings.TrimSpace(statement) != "" {
+			statements = append(statements, statement)
+		}
+	}
+	return statements
+}
+
+// Classify implements Dialect.
+func (SQLite) Classify(err error) ErrorClass {
+	var e interface{ Code() int }
+	if !errors.As(err, &e) {
+		return ErrorOther
+	}
+	switch e.Code() & 0xff { // the low byte is the primary code
+	case 5, 6: // SQLITE_BUSY, SQLITE_LOCKED
+		return ErrorRetryable
+	case 1: // SQLITE_ERROR: our text is constant, so that what is wrong with it is what it names
+		return ErrorSchema
+	default:
+		return ErrorOther
+	}
+}

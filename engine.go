@@ -1,0 +1,206 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"time"
+)
+
+// engine runs the operations of one outbox, whatever the database: an operation has one JSON argument and one result.
+// It holds no connection and is safe for concurrent use.
+type engine struct {
+	dialect    Dialect
+	names      names
+	operations map[operation][]string
+}
+
+// An operation is the name of a file in the dialect's folder operations, without its ending.
+type operation string
+
+const (
+	opEnqueue operation = "outbox_enqueue"
+	opClaim   operation = "outbox_claim"
+	opSettle  operation = "outbox_settle"
+	opRenew   operation = "outbox_renew"
+	opReap    operation = "outbox_reap"
+	opRequeue operation = "outbox_requeue"
+	opPurge   operation = "outbox_purge"
+	opTopics  operation = "outbox_topics"
+	opGet     operation = "outbox_get"
+)
+
+// An operation of ours that lost a conflict with another is run again this often before its error is returned.
+const (
+	conflictRetries  = 8
+	conflictPauseMax = 100 * time.Millisecond
+)
+
+func newEngine(dialect Dialect, schema, table string) (*engine, error) {
+	n, err := newNames(dialect, schema, table)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{dialect: dialect, names: n, operations: map[operation][]string{}}
+	files, err := fs.Glob(dialect.Files(), "operations/*.sql")
+	if err != nil {
+		return nil, fmt.Errorf("list the operations: %w", err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(dialect.Files(), file)
+		if err != nil {
+			return nil, fmt.Errorf("read the operation: %w", err)
+		}
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		e.operations[operation(name)] = dialect.Statements(n.qualified(procedureName(dialect, name)), n.apply(string(text)))
+	}
+	return e, nil
+}
+
+// procedureName is the default name of the procedure of an operation: its file's name in the dialect's own case.
+func procedureName(dialect Dialect, operation string) string {
+	return strings.Replace(operation, "outbox", dialect.Traits().Table, 1)
+}
+
+// call runs an operation on x with its argument and, for the one that takes it, a run of bytes. Each row of the result
+// goes to scan, which may be nil. On a *sql.DB the operation is a transaction of its own, and run again if it lost a conflict.
+func (e *engine) call(ctx context.Context, x Executor, op operation, arg any, payloads []byte, scan func(*sql.Rows) error) error {
+	text, err := encodeArgument(arg)
+	if err != nil {
+		return fmt.Errorf("encode the argument of %s: %w", op, err)
+	}
+	args := []any{text}
+	if payloads != nil {
+		args = append(args, payloads)
+	}
+	_, own := x.(*sql.DB)
+	for try := 0; ; try++ {
+		err = e.run(ctx, x, e.operations[op], args, scan)
+		if !own || try == conflictRetries || e.dialect.Classify(err) != ErrorRetryable {
+			break
+		}
+		if pauseErr := pause(ctx, rand.N(min(time.Millisecond<<try, conflictPauseMax))); pauseErr != nil {
+			break
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if e.dialect.Classify(err) == ErrorSchema {
+		return fmt.Errorf("%s on %s: %w: %w", op, e.names.qualified(e.dialect.Traits().Table), ErrSchema, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// encodeArgument escapes no more than JSON demands.
+func encodeArgument(arg any) (string, error) {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(arg)
+	return b.String(), err
+}
+
+func (e *engine) run(ctx context.Context, x Executor, statements []string, args []any, scan func(*sql.Rows) error) error {
+	if len(statements) == 1 {
+		return query(ctx, x, statements[0], args, scan)
+	}
+	db, own := x.(*sql.DB)
+	if !own {
+		return runAll(ctx, x, savepoint, statements, args, scan)
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("take a connection: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // gives it back to the pool; its only error is that it was closed before
+	err = runAll(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, statements, args, scan)
+	if errors.Is(err, errRollback) {
+		// The connection may still be inside the transaction: it must not go back to the pool.
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return err
+}
+
+// A transaction is how several statements are bracketed: as our own, or as a part of the caller's.
+type transaction struct{ begin, commit, rollback string }
+
+var savepoint = transaction{
+	begin:    "SAVEPOINT outbox_operation",
+	commit:   "RELEASE outbox_operation",
+	rollback: "ROLLBACK TO outbox_operation; RELEASE outbox_operation",
+}
+
+var errRollback = errors.New("roll back")
+
+func runAll(ctx context.Context, x Executor, t transaction, statements []string, args []any, scan func(*sql.Rows) error) error {
+	if _, err := x.ExecContext(ctx, t.begin); err != nil {
+		return err
+	}
+	err := func() error {
+		for _, statement := range statements {
+			if err := query(ctx, x, statement, args[:parameters(statement)], scan); err != nil {
+				return err
+			}
+		}
+		_, err := x.ExecContext(ctx, t.commit)
+		return err
+	}()
+	if err == nil {
+		return nil
+	}
+	if _, rollbackErr := x.ExecContext(context.WithoutCancel(ctx), t.rollback); rollbackErr != nil {
+		return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
+	}
+	return err
+}
+
+// parameters is how many of the arguments a statement names; drivers refuse more than that.
+func parameters(statement string) int {
+	for n := 2; n > 0; n-- {
+		if strings.Contains(statement, fmt.Sprintf("?%d", n)) {
+			return n
+		}
+	}
+	return 0
+}
+
+// query runs one statement to its end. Errors that come after the rows, or with a later result, are not lost.
+func query(ctx context.Context, x Executor, statement string, args []any, scan func(*sql.Rows) error) (err error) {
+	rows, err := x.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if scan == nil {
+			continue
+		}
+		if err := scan(rows); err != nil {
+			return fmt.Errorf("read a row: %w", err)
+		}
+	}
+	for rows.NextResultSet() {
+		continue
+	}
+	return rows.Err()
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,184 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Enqueue inserts messages, in order and all or none, and returns their ids. On a *sql.DB it makes its own transaction
+// (OBX-002); on a *sql.Tx or *sql.Conn it runs in the caller's, which it never ends (OBX-003). Nothing is written if a
+// message is not valid.
+//
+// After a commit of its own it wakes the subscribers of this process; after committing a transaction of yours, call Wake.
+func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) ([]MessageID, error) {
+	if isNil(x) {
+		return nil, ErrNilDB
+	}
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	rows, ids, err := o.prepare(messages)
+	if err != nil {
+		return nil, err
+	}
+	topics := topicsOf(messages)
+	started := time.Now()
+	err = o.insert(ctx, x, messages, rows)
+	o.config.Hooks.published(PublishEvent{Topics: topics, Messages: len(messages), Took: time.Since(started), Err: err})
+	if err != nil {
+		return nil, err
+	}
+	if logs(o.logger) {
+		o.logger.Info("Enqueued messages", watermill.LogFields{
+			"topic": strings.Join(topics, ", "), "correlation_id": rows[0].CorrelationID, "count": len(messages)})
+	}
+	if _, own := x.(*sql.DB); own {
+		Wake(topics...)
+	}
+	return ids, nil
+}
+
+// enqueuedMessage is a message on the wire; its payload is cut from the run of bytes beside it.
+type enqueuedMessage struct {
+	N             int               `json:"n"`
+	ID            string            `json:"id"`
+	UUID          string            `json:"uuid"`
+	Topic         string            `json:"topic"`
+	At            int               `json:"at"`
+	Size          int               `json:"size"`
+	Headers       map[string]string `json:"headers,omitempty"`
+	CorrelationID string            `json:"correlation_id,omitempty"`
+	StreamKey     string            `json:"stream_key,omitempty"`
+	DueMS         *int64            `json:"due_ms,omitempty"`
+	DelayMS       int64             `json:"delay_ms,omitempty"`
+}
+
+func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
+	rows := make([]enqueuedMessage, len(messages))
+	ids := make([]MessageID, len(messages))
+	newID := o.engine.dialect.Traits().NewMessageID
+	for i := range messages {
+		m := &messages[i]
+		if err := m.validate(); err != nil {
+			if len(messages) > 1 {
+				err = fmt.Errorf("message %d of %d: %w", i+1, len(messages), err)
+			}
+			return nil, nil, err
+		}
+		ids[i] = m.ID
+		if ids[i] == (MessageID{}) {
+			var err error
+			if ids[i], err = newID(); err != nil {
+				return nil, nil, err
+			}
+		}
+		rows[i] = enqueuedMessage{
+			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, Headers: m.Headers,
+			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, DelayMS: m.Delay.Milliseconds(),
+		}
+		if rows[i].CorrelationID == "" {
+			rows[i].CorrelationID = m.Headers[correlationHeader]
+			if err := validateText("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
+				return nil, nil, err
+			}
+		}
+		if !m.DueAt.IsZero() {
+			due := m.DueAt.UnixMilli()
+			rows[i].DueMS = &due
+		}
+	}
+	return rows, ids, nil
+}
+
+// insert sends the rows in batches; where that takes more than one and the caller has no transaction, in one of ours.
+func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
+	first := batchEnd(messages, 0)
+	db, own := x.(*sql.DB)
+	if !own || first == len(messages) {
+		for from, to := 0, first; from < len(rows); from, to = to, batchEnd(messages, to) {
+			if err := o.insertBatch(ctx, x, messages[from:to], rows[from:to]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
+	if err := o.insert(ctx, tx, messages, rows); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit the transaction: %w", err)
+	}
+	return nil
+}
+
+func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
+	size := 0
+	for i := range messages {
+		size += len(messages[i].Payload)
+	}
+	payloads := make([]byte, 0, size)
+	for i := range messages {
+		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
+		payloads = append(payloads, messages[i].Payload...)
+	}
+	return o.engine.call(ctx, x, opEnqueue, struct {
+		Messages []enqueuedMessage `json:"messages"`
+	}{rows}, payloads, nil)
+}
+
+// batchEnd is where the batch that begins at from ends, by number and by bytes; it has at least one message.
+func batchEnd(messages []Message, from int) int {
+	bytes, to := 0, from
+	for to < len(messages) && to-from < maxBatch {
+		bytes += len(messages[to].Payload)
+		if bytes > maxBatchBytes && to > from {
+			break
+		}
+		to++
+	}
+	return to
+}
+
+func topicsOf(messages []Message) []string {
+	topics := make([]string, 0, 1)
+	seen := map[string]struct{}{}
+	for i := range messages {
+		if _, ok := seen[messages[i].Topic]; !ok {
+			seen[messages[i].Topic] = struct{}{}
+			topics = append(topics, messages[i].Topic)
+		}
+	}
+	return topics
+}
+
+// isNil also sees a nil handle in the interface, the usual slip.
+func isNil(x Executor) bool {
+	switch x := x.(type) {
+	case nil:
+		return true
+	case *sql.DB:
+		return x == nil
+	case *sql.Tx:
+		return x == nil
+	case *sql.Conn:
+		return x == nil
+	default:
+		return false
+	}
+}
+
+// logs is false where building the fields of a line would be for nothing.
+func logs(logger watermill.LoggerAdapter) bool {
+	_, nop := logger.(watermill.NopLogger)
+	return !nop
+}

@@ -1,0 +1,73 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that callers can test for with errors.Is.
+var (
+	// ErrClosed is returned by a Publisher or Subscriber after Close.
+	ErrClosed = errors.New("outbox: closed")
+
+	// ErrNilDB is returned where a database handle is needed and nil was given.
+	ErrNilDB = errors.New("outbox: the database handle is nil; pass an open *sql.DB, *sql.Conn or *sql.Tx")
+
+	// ErrTxRequired is returned by a Publisher with RequireTx when no transaction was given.
+	ErrTxRequired = errors.New("outbox: RequireTx is set and there is no transaction; publish inside InTx, or put one in the message's context with WithTx")
+
+	// ErrMixedTx is returned when the messages of one Publish carry different transactions.
+	ErrMixedTx = errors.New("outbox: the messages of one Publish carry different transactions; publish them in separate calls")
+
+	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
+	// its lease expired and another worker took it. Roll the transaction back.
+	ErrLeaseLost = errors.New("outbox: the lease is lost; another worker may hold the message")
+
+	// ErrSchema is returned when the tables or procedures are missing or older than the library.
+	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
+)
+
+// A FieldError says which field of a message or a configuration is not usable, and why.
+// Nothing was written when it is returned.
+type FieldError struct {
+	Field  string // as in Go, e.g. "Topic" or "SubscriberConfig.MaxInFlight"
+	Reason string // what is wrong and what to do
+}
+
+func (e *FieldError) Error() string { return fmt.Sprintf("outbox: %s: %s", e.Field, e.Reason) }
+
+func badField(field, format string, args ...any) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Permanent marks an error as one that no retry will mend: the message is failed at once, whatever attempts are left.
+// It needs middleware.Outcome on the router, which carries a handler's error to the row. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// IsPermanent reports whether err, or an error it wraps, was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
+// serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
+// before it returns such an error; in yours, roll back and run the transaction once more.
+func IsRetryable(err error) bool {
+	for _, d := range []Dialect{SQLServer{}, Postgres{}, SQLite{}} {
+		if d.Classify(err) == ErrorRetryable {
+			return true
+		}
+	}
+	return false
+}

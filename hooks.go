@@ -1,0 +1,88 @@
+package outbox
+
+import "time"
+
+// Hooks are called as things happen, for metrics. Any of them may be nil. They run on the outbox's own goroutines:
+// they must be quick, must not block, and must be safe for concurrent use.
+type Hooks struct {
+	// OnPublish is called after every attempt to enqueue, also inside a transaction that may yet be rolled back.
+	OnPublish func(PublishEvent)
+
+	// OnClaim is called after every claim that took something or failed.
+	OnClaim func(ClaimEvent)
+
+	// OnSettle is called after every batch of settlements.
+	OnSettle func(SettleEvent)
+
+	// OnReap is called when messages were given back because their lease had expired.
+	OnReap func(messages int)
+
+	// OnBacklog is called with the topics that have due messages, each time a Subscriber looks at all of them.
+	OnBacklog func([]TopicBacklog)
+}
+
+// A PublishEvent tells of one call that enqueued messages.
+type PublishEvent struct {
+	Topics   []string
+	Messages int
+	Took     time.Duration
+	Err      error
+}
+
+// A ClaimEvent tells of one claim.
+type ClaimEvent struct {
+	Messages int
+	Took     time.Duration
+	Err      error
+}
+
+// A SettleEvent tells of one batch of settlements.
+type SettleEvent struct {
+	Outcomes map[Outcome]int
+	Refused  int // receipts that were no longer held
+	Took     time.Duration
+	Err      error
+}
+
+// A TopicBacklog is a topic with due messages.
+type TopicBacklog struct {
+	Topic   string
+	Waiting int       // due messages, counted up to 10,000
+	Oldest  time.Time // when the oldest of them became due, by the database's clock
+	Handled bool      // whether the Subscriber that looked is subscribed to it
+}
+
+func (h Hooks) published(e PublishEvent) {
+	if h.OnPublish != nil {
+		h.OnPublish(e)
+	}
+}
+
+func (h Hooks) claimed(e ClaimEvent) {
+	if h.OnClaim != nil && (e.Messages > 0 || e.Err != nil) {
+		h.OnClaim(e)
+	}
+}
+
+func (h Hooks) settled(settlements []Settlement, refused int, took time.Duration, err error) {
+	if h.OnSettle == nil {
+		return
+	}
+	outcomes := map[Outcome]int{}
+	for _, s := range settlements {
+		outcomes[s.Outcome]++
+	}
+	h.OnSettle(SettleEvent{Outcomes: outcomes, Refused: refused, Took: took, Err: err})
+}
+
+func (h Hooks) reaped(messages int) {
+	if h.OnReap != nil && messages > 0 {
+		h.OnReap(messages)
+	}
+}
+
+func (h Hooks) backlog(topics []TopicBacklog) {
+	if h.OnBacklog != nil {
+		h.OnBacklog(topics)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEvaluate(t *testing.T) {
+	file, err := os.Open("testdata/test.json")
+	require.NoError(t, err)
+	tests, err := parseTests(file)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+
+	var requirements []requirement
+	for _, id := range []string{"OBX-001", "OBX-002", "OBX-003", "OBX-004", "OBX-005", "OBX-006", "OBX-007", "OBX-008", "OBX-009"} {
+		requirements = append(requirements, requirement{ID: id, InScope: true, Text: "text"})
+	}
+	requirements = append(requirements, requirement{ID: "OBX-010", Text: "of later work"})
+	r := evaluate(requirements, tests)
+
+	require.Equal(t, []string{"sqlite", "postgres"}, r.ran, "a test that names no requirement is no run on its database")
+	require.Equal(t, []string{"sqlserver"}, r.didNotRun())
+	require.Equal(t, []string{
+		"OBX-002 failed on postgres",
+		"OBX-003 failed on postgres",
+		"OBX-005 was skipped on sqlite",
+		"OBX-006 failed on postgres",
+		"OBX-007 failed on sqlite",
+		"OBX-007 failed on postgres",
+		"OBX-009 has no test on sqlite",
+		"OBX-009 has no test on postgres",
+		"TestOBX999_Misnumbered names OBX-999, which is no requirement",
+	}, r.problems)
+	passedOn := map[string]string{}
+	for _, row := range r.rows {
+		passedOn[row.ID] = row.result + " " + strings.Join(row.passedOn, ",")
+	}
+	require.Equal(t, map[string]string{
+		"OBX-001": "ok sqlite,postgres",
+		"OBX-002": "FAILED sqlite",
+		"OBX-003": "FAILED sqlite",
+		"OBX-004": "ok sqlite,postgres",
+		"OBX-005": "FAILED postgres",
+		"OBX-006": "FAILED sqlite",
+		"OBX-007": "FAILED ",
+		"OBX-008": "ok sqlite,postgres",
+		"OBX-009": "FAILED ",
+		"OBX-010": "later ",
+	}, passedOn)
+	require.Equal(t, []string{"TestOBX008_HalfHere", "TestSuite"}, r.rows[7].tests)
+}
+
+func TestEvaluateWithoutAnyRun(t *testing.T) {
+	r := evaluate([]requirement{{ID: "OBX-001", InScope: true}}, nil)
+	require.Equal(t, []string{"no test of a requirement ran on any database"}, r.problems)
+}
+
+func TestParseTestsRefusesBrokenLines(t *testing.T) {
+	_, err := parseTests(strings.NewReader("{\"Action\":\"run\"}\n{\"Action\":\n"))
+	require.ErrorContains(t, err, "line 2")
+}
+
+func TestRequirementsFile(t *testing.T) {
+	requirements, err := parseRequirements(requirementsTSV)
+	require.NoError(t, err)
+	scope := map[string]int{}
+	for _, r := range requirements {
+		require.Regexp(t, `^(OBX|JOIN)-\d{3}$`, r.ID)
+		kind, _, _ := strings.Cut(r.ID, "-")
+		scope[kind]++
+		if r.InScope {
+			scope[kind+" in scope"]++
+		}
+	}
+	require.Equal(t, map[string]int{"OBX": 120, "OBX in scope": 82, "JOIN": 46}, scope)
+}
+
+func TestParseRequirementsRefuses(t *testing.T) {
+	const head = "id\tin_scope\ttext\tas_built\n"
+	for name, tsv := range map[string]string{
+		"a missing field":  head + "OBX-001\tyes\ttext\n",
+		"a word for scope": head + "OBX-001\tno\ttext\t\n",
+		"a number twice":   head + "OBX-001\tyes\ttext\t\nOBX-001\tyes\ttext\t\n",
+		"an empty text":    head + "OBX-001\tyes\t\t\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseRequirements(tsv)
+			require.ErrorContains(t, err, "line")
+		})
+	}
+}
+
+func TestRunPrintsTheTable(t *testing.T) {
+	var out bytes.Buffer
+	complete, err := run(&out, "testdata/test.json", false)
+	require.NoError(t, err)
+	require.False(t, complete)
+	require.Regexp(t, `OBX-001 +ok +sqlite postgres +\S`, out.String())
+	require.Contains(t, out.String(), "TestOBX001_Stores\n")
+	require.Contains(t, out.String(), "FAILED: OBX-120 has no test on postgres\n")
+	require.NotContains(t, out.String(), "\nJOIN-001")
+
+	_, err = run(&out, "testdata/missing.json", false)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

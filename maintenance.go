@@ -1,0 +1,117 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// ReapExpired gives back every message whose lease has expired, which counts an attempt, and returns how many
+// (OBX-043 to OBX-046). Subscribers do it by themselves (OBX-047).
+func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
+	n, err := o.inBatches(ctx, opReap, struct {
+		Limit int `json:"limit"`
+	}{maxBatch})
+	o.reaped(n)
+	return n, err
+}
+
+func (o *Outbox) reaped(n int) {
+	if n > 0 {
+		o.logger.Info("Gave back messages whose lease had expired", watermill.LogFields{"count": n})
+	}
+	o.config.Hooks.reaped(n)
+}
+
+// RequeueParams choose failed messages. Both filters together mean both must hold; none means all that failed.
+type RequeueParams struct {
+	IDs   []MessageID
+	Topic string
+}
+
+// Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays.
+func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (int, error) {
+	return o.inBatches(ctx, opRequeue, struct {
+		IDs   []MessageID `json:"ids,omitempty"`
+		Topic string      `json:"topic,omitempty"`
+		Limit int         `json:"limit"`
+	}{params.IDs, params.Topic, maxBatch})
+}
+
+// PurgeParams choose ended messages.
+type PurgeParams struct {
+	// OlderThan spares what ended more recently. Zero spares nothing.
+	OlderThan time.Duration
+
+	// Failed purges failed messages instead of those that are done. Defaults to false.
+	Failed bool
+}
+
+// Purge deletes ended messages by age, in small batches that claims and settles do not wait for, and returns how many.
+// A live message is never deleted. When ctx ends it stops with what it has deleted so far and ctx's error.
+func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
+	if params.OlderThan < 0 {
+		return 0, badField("PurgeParams.OlderThan", "is negative")
+	}
+	status := Done
+	if params.Failed {
+		status = Failed
+	}
+	return o.inBatches(ctx, opPurge, struct {
+		Status      Status `json:"status"`
+		OlderThanMS int64  `json:"older_than_ms"`
+		Limit       int    `json:"limit"`
+	}{status, params.OlderThan.Milliseconds(), maxBatch})
+}
+
+// inBatches runs an operation that answers with a number of rows until it finds no more.
+func (o *Outbox) inBatches(ctx context.Context, op operation, arg any) (total int, err error) {
+	for {
+		var n int
+		err := o.engine.call(ctx, o.db, op, arg, nil, func(rows *sql.Rows) error { return rows.Scan(&n) })
+		total += n
+		if err != nil || n == 0 {
+			return total, err
+		}
+	}
+}
+
+// Topics lists the topics that have due messages waiting.
+func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
+	var topics []TopicBacklog
+	err := o.engine.call(ctx, o.db, opTopics, struct {
+		Limit int `json:"limit"`
+	}{backlogCountCap}, nil, func(rows *sql.Rows) error {
+		var t TopicBacklog
+		var oldest int64
+		if err := rows.Scan(&t.Topic, &t.Waiting, &oldest); err != nil {
+			return err
+		}
+		t.Oldest = time.UnixMilli(oldest).UTC()
+		topics = append(topics, t)
+		return nil
+	})
+	return topics, err
+}
+
+// Get reads the state of messages by id. Unknown ids are left out; the order is that of Seq.
+func (o *Outbox) Get(ctx context.Context, ids ...MessageID) ([]Record, error) {
+	var records []Record
+	for len(ids) > 0 {
+		n := min(len(ids), maxBatch)
+		err := o.engine.call(ctx, o.db, opGet, struct {
+			IDs []MessageID `json:"ids"`
+		}{ids[:n]}, nil, func(rows *sql.Rows) error {
+			records = append(records, Record{})
+			return records[len(records)-1].scan(rows)
+		})
+		if err != nil {
+			return nil, err
+		}
+		ids = ids[n:]
+	}
+	sortRecords(records)
+	return records, nil
+}

@@ -1,0 +1,245 @@
+package outbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// MigrateConfig names the outbox to install.
+type MigrateConfig struct {
+	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
+	Dialect Dialect
+
+	// Schema and Table name the outbox. Default to those of Config. The schema is created if it is missing.
+	Schema, Table string
+}
+
+// Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
+// a lock of its own, so that any number of processes may call it at once, and it changes nothing where all is there
+// (OBX-104). It only ever goes forward. Nothing else in this module creates anything (OBX-103).
+func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
+	if db == nil {
+		return ErrNilDB
+	}
+	s, err := newScript(config)
+	if err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		err := s.install(ctx, db)
+		if err == nil {
+			return nil
+		}
+		if try == conflictRetries || s.dialect.Classify(err) != ErrorRetryable {
+			return fmt.Errorf("migrate %s: %w", s.names.qualified(s.dialect.Traits().Table), err)
+		}
+		if err := pause(ctx, conflictPauseMax); err != nil {
+			return err
+		}
+	}
+}
+
+// MigrationSQL returns the same as a script, for your own migration tool or your DBA: idempotent, and with GO between
+// batches for SQL Server.
+func MigrationSQL(config MigrateConfig) (string, error) {
+	s, err := newScript(config)
+	if err != nil {
+		return "", err
+	}
+	return s.print(), nil
+}
+
+// A script is all that an outbox of one name consists of, in the order in which it is installed.
+type script struct {
+	dialect    Dialect
+	names      names
+	setup      []sqlFile // run every time: the lock, the schema, the history
+	migrations []sqlFile // run once
+	procedures []sqlFile // run when their text has changed
+
+	listHistory, addHistory string
+}
+
+type sqlFile struct {
+	name, text string
+	version    int // of a migration
+}
+
+// proceduresVersion is the version under which the history keeps the procedures' checksum.
+const proceduresVersion = 0
+
+func newScript(config MigrateConfig) (*script, error) {
+	n, err := newNames(config.Dialect, config.Schema, config.Table)
+	if err != nil {
+		return nil, err
+	}
+	s := &script{dialect: config.Dialect, names: n}
+	if s.setup, err = s.read("setup/[0-9]*.sql"); err != nil {
+		return nil, err
+	}
+	if s.migrations, err = s.read("migrations/*.sql"); err != nil {
+		return nil, err
+	}
+	for i := range s.migrations {
+		number, _, _ := strings.Cut(s.migrations[i].name, "_")
+		if s.migrations[i].version, err = strconv.Atoi(number); err != nil {
+			return nil, fmt.Errorf("number of the migration %s: %w", s.migrations[i].name, err)
+		}
+	}
+	if config.Dialect.Traits().Procedures {
+		if s.procedures, err = s.read("operations/*.sql"); err != nil {
+			return nil, err
+		}
+		more, err := s.read("procedures/*.sql")
+		if err != nil {
+			return nil, err
+		}
+		s.procedures = append(s.procedures, more...)
+	}
+	history, err := s.read("setup/history_*.sql")
+	if err != nil {
+		return nil, err
+	}
+	s.addHistory, s.listHistory = history[0].text, history[1].text
+	return s, nil
+}
+
+// read returns the files of a pattern in order of their names, with the outbox's names in them.
+func (s *script) read(pattern string) ([]sqlFile, error) {
+	paths, err := fs.Glob(s.dialect.Files(), pattern)
+	if err != nil {
+		return nil, fmt.Errorf("list the schema files: %w", err)
+	}
+	var files []sqlFile
+	for _, p := range paths {
+		text, err := fs.ReadFile(s.dialect.Files(), p)
+		if err != nil {
+			return nil, fmt.Errorf("read the schema files: %w", err)
+		}
+		files = append(files, sqlFile{name: strings.TrimSuffix(path.Base(p), ".sql"), text: s.names.apply(string(text))})
+	}
+	return files, nil
+}
+
+func (s *script) install(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
+	for _, file := range s.setup {
+		if err := s.execute(ctx, tx, file); err != nil {
+			return err
+		}
+	}
+	applied, err := s.history(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, file := range s.migrations {
+		if _, done := applied[file.version]; done {
+			continue
+		}
+		if err := s.execute(ctx, tx, file, s.remember(file.version, checksum(file))); err != nil {
+			return err
+		}
+	}
+	if sum := checksum(s.procedures...); applied[proceduresVersion] != sum {
+		for _, file := range s.procedures {
+			if err := s.execute(ctx, tx, file); err != nil {
+				return err
+			}
+		}
+		if err := s.execute(ctx, tx, s.remember(proceduresVersion, sum)); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit the migration: %w", err)
+	}
+	return nil
+}
+
+// history returns the checksums of what has been applied, by version.
+func (s *script) history(ctx context.Context, x Executor) (map[int]string, error) {
+	applied := map[int]string{}
+	err := query(ctx, x, s.listHistory, nil, func(rows *sql.Rows) error {
+		var version int
+		var sum string
+		if err := rows.Scan(&version, &sum); err != nil {
+			return err
+		}
+		applied[version] = sum
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the history: %w", err)
+	}
+	return applied, nil
+}
+
+// remember is the statement that adds a version to the history. Both values are ours.
+func (s *script) remember(version int, sum string) sqlFile {
+	text := strings.NewReplacer("/*version*/ 0", strconv.Itoa(version), "/*checksum*/ ''", "'"+sum+"'").Replace(s.addHistory)
+	return sqlFile{name: "history_add", text: text}
+}
+
+func (s *script) execute(ctx context.Context, x Executor, files ...sqlFile) error {
+	for _, file := range files {
+		for _, batch := range s.batches(file.text) {
+			if _, err := x.ExecContext(ctx, batch); err != nil {
+				return fmt.Errorf("run %s: %w", file.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *script) batches(text string) []string {
+	separator := s.dialect.Traits().BatchSeparator
+	if separator == "" {
+		return []string{text}
+	}
+	return strings.Split(strings.TrimSuffix(text, separator+"\n"), "\n"+separator+"\n")
+}
+
+func (s *script) print() string {
+	traits := s.dialect.Traits()
+	var b strings.Builder
+	b.WriteString(traits.ScriptHeader)
+	write := func(text string) {
+		b.WriteString(strings.TrimRight(text, "\n") + "\n")
+		if traits.BatchSeparator != "" {
+			b.WriteString(traits.BatchSeparator + "\n")
+		}
+		b.WriteString("\n")
+	}
+	for _, file := range s.setup {
+		write(file.text)
+	}
+	for _, file := range s.migrations {
+		write(file.text)
+		write(s.remember(file.version, checksum(file)).text)
+	}
+	for _, file := range s.procedures {
+		write(file.text)
+	}
+	write(s.remember(proceduresVersion, checksum(s.procedures...)).text)
+	b.WriteString(traits.ScriptFooter)
+	return b.String()
+}
+
+func checksum(files ...sqlFile) string {
+	hash := sha256.New()
+	for _, file := range files {
+		fmt.Fprintf(hash, "%s\x00%s\x00", file.name, file.text)
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:16])
+}

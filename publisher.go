@@ -1,0 +1,114 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// PublisherConfig configures a Publisher.
+type PublisherConfig struct {
+	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
+	Dialect Dialect
+
+	// Schema and Table name the outbox. Default to those of Config.
+	Schema, Table string
+
+	// RequireTx refuses to publish outside a transaction, with ErrTxRequired: it catches the handler that forgot to
+	// pass one on. Defaults to false.
+	RequireTx bool
+
+	// Hooks are called as things happen. Defaults to none.
+	Hooks Hooks
+}
+
+// A Publisher is a Watermill publisher that writes messages into the outbox. It is safe for concurrent use, and one
+// may serve any number of transactions.
+type Publisher struct {
+	outbox *Outbox
+	x      Executor
+	config PublisherConfig
+	closed atomic.Bool
+}
+
+var _ message.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a publisher on x: a *sql.DB, or a *sql.Tx for a publisher that lives as long as that transaction.
+//
+// On a *sql.DB, the messages of a call that carry a transaction in their context (WithTx, InTx) are written in that
+// transaction; others in one of their own. x may be nil if every message carries one.
+func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
+	if isNil(x) {
+		if !config.RequireTx {
+			return nil, ErrNilDB
+		}
+		x = nil
+	}
+	o, err := newOutbox(nil, Config{
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Hooks: config.Hooks}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{outbox: o, x: x, config: config}, nil
+}
+
+// Publish writes the messages of one call all or none, in order, in batches of any number. It honours the metadata
+// correlation_id and Watermill's delay headers. No messages is no error.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	if p.closed.Load() {
+		return ErrClosed
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	scope, err := commonScope(messages)
+	if err != nil {
+		return err
+	}
+	x, inTx := p.x, false
+	if scope != nil {
+		x, inTx = scope.tx, true
+	} else if _, own := p.x.(*sql.DB); !own && p.x != nil {
+		scope, inTx = &txScope{}, true // the publisher itself stands on a caller's transaction
+	}
+	if p.config.RequireTx && !inTx {
+		return ErrTxRequired
+	}
+	rows := make([]Message, len(messages))
+	for i, msg := range messages {
+		if rows[i], err = fromWatermill(topic, msg); err != nil {
+			return err
+		}
+	}
+	if _, err := p.outbox.Enqueue(publishContext(messages), x, rows...); err != nil {
+		return err
+	}
+	if scope != nil {
+		scope.published(topic)
+	}
+	return nil
+}
+
+// Close makes later calls fail with ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.
+func (p *Publisher) Close() error {
+	p.closed.Store(true)
+	return nil
+}
+
+// commonScope is the transaction that the messages carry: all the same one, or none.
+func commonScope(messages []*message.Message) (*txScope, error) {
+	first := scopeFrom(messages[0].Context())
+	for _, msg := range messages[1:] {
+		scope := scopeFrom(msg.Context())
+		if (scope == nil) != (first == nil) || scope != nil && scope.tx != first.tx {
+			return nil, ErrMixedTx
+		}
+	}
+	return first, nil
+}
+
+// publishContext is the context of the first message: Watermill has none for the call.
+func publishContext(messages []*message.Message) context.Context { return messages[0].Context() }

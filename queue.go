@@ -1,0 +1,290 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Config is what every part of an outbox needs to know of it.
+type Config struct {
+	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
+	Dialect Dialect
+
+	// Schema is the database schema of the outbox. Defaults to dbo on SQL Server and public on PostgreSQL;
+	// SQLite has none to choose.
+	Schema string
+
+	// Table is the name of the table; all other objects are named after it.
+	// Defaults to Outbox on SQL Server, and to outbox elsewhere.
+	Table string
+
+	// WorkerName is written to the rows that this process ends (OBX-023), at most 100 characters.
+	// Defaults to the host's name and the process id.
+	WorkerName string
+
+	// DeleteOnAck deletes acknowledged rows at once instead of keeping them until Purge. Defaults to false.
+	DeleteOnAck bool
+
+	// Hooks are called as things happen. Defaults to none.
+	Hooks Hooks
+}
+
+// An Outbox is the queue in the table, call by call: what Publisher and Subscriber are made of, and what tools need.
+// It is safe for concurrent use; it holds no connection and need not be closed.
+type Outbox struct {
+	db     *sql.DB
+	engine *engine
+	config Config
+	logger watermill.LoggerAdapter
+}
+
+// Limits of one call to the database. More is done in several.
+const (
+	maxBatch        = 1000    // rows a statement touches: SQL Server would escalate to a table lock at 5,000 locks
+	maxBatchBytes   = 8 << 20 // payload bytes of one insert; a single larger payload goes alone
+	maxLease        = 24 * time.Hour
+	maxWorkerName   = 100
+	backlogCountCap = 10_000
+)
+
+// New returns the outbox in the table that config names. It does not touch the database. A nil logger logs nothing.
+func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
+	if db == nil {
+		return nil, ErrNilDB
+	}
+	return newOutbox(db, config, logger)
+}
+
+// newOutbox allows db to be nil for what only ever runs in a caller's transaction.
+func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
+	engine, err := newEngine(config.Dialect, config.Schema, config.Table)
+	if err != nil {
+		return nil, err
+	}
+	if config.WorkerName == "" {
+		config.WorkerName = defaultWorkerName()
+	}
+	if err := validateText("WorkerName", config.WorkerName); err != nil {
+		return nil, err
+	}
+	if utf16Length(config.WorkerName) > maxWorkerName {
+		return nil, badField("WorkerName", "is longer than %d characters", maxWorkerName)
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return &Outbox{db: db, engine: engine, config: config, logger: logger}, nil
+}
+
+func defaultWorkerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	if len(host) > maxWorkerName-20 {
+		host = host[:maxWorkerName-20]
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// ClaimParams say what a claim takes.
+type ClaimParams struct {
+	// Topics are tried in this order, each up to its quota, until Limit is reached. Required.
+	Topics []TopicQuota
+
+	// Limit is the most messages to take, 1 to 1,000 (OBX-020). Defaults to 100.
+	Limit int
+
+	// Lease is how long the messages are held (OBX-014): 1 ms to 24 h. Defaults to 30 s.
+	Lease time.Duration
+
+	// Owner is the token of this claim (OBX-015). Defaults to a new one. Use a token for one claim only.
+	Owner OwnerToken
+
+	// GiveBack is how many messages with an expired lease are given back first, at most 1,000. Defaults to 100;
+	// a negative number means none.
+	GiveBack int
+}
+
+// A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
+type TopicQuota struct {
+	Topic string `json:"topic"`
+	Quota int    `json:"quota"`
+}
+
+func (p *ClaimParams) setDefaults() {
+	if p.Limit == 0 {
+		p.Limit = 100
+	}
+	if p.Lease == 0 {
+		p.Lease = 30 * time.Second
+	}
+	if p.Owner == (OwnerToken{}) {
+		p.Owner = NewOwnerToken()
+	}
+	switch {
+	case p.GiveBack == 0:
+		p.GiveBack = 100
+	case p.GiveBack < 0:
+		p.GiveBack = 0
+	}
+}
+
+func (p *ClaimParams) validate() error {
+	switch {
+	case len(p.Topics) == 0:
+		return badField("ClaimParams.Topics", "is empty; name the topics to claim")
+	case p.Limit < 1 || p.Limit > maxBatch:
+		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
+	case p.GiveBack > maxBatch:
+		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
+	}
+	for _, t := range p.Topics {
+		if t.Quota < 0 {
+			return badField("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
+		}
+		if err := validateKey("ClaimParams.Topics", t.Topic); err != nil {
+			return err
+		}
+	}
+	return validateLease("ClaimParams.Lease", p.Lease)
+}
+
+func validateLease(field string, lease time.Duration) error {
+	if lease < time.Millisecond || lease > maxLease {
+		return badField(field, "%v is not between 1 ms and %v", lease, maxLease)
+	}
+	return nil
+}
+
+// Claim takes due messages under a lease, in one round trip and one transaction (OBX-011 to OBX-020). No message is
+// ever held by two claims. None due is an empty list, not an error. Fewer than asked for means "ask again".
+func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, error) {
+	params.setDefaults()
+	if err := params.validate(); err != nil {
+		return nil, err
+	}
+	topics := make([]TopicQuota, len(params.Topics))
+	for i, t := range params.Topics {
+		topics[i] = TopicQuota{t.Topic, min(t.Quota, params.Limit)}
+		if t.Quota == 0 {
+			topics[i].Quota = params.Limit
+		}
+	}
+	arg := struct {
+		Owner    OwnerToken   `json:"owner"`
+		LeaseMS  int64        `json:"lease_ms"`
+		Limit    int          `json:"limit"`
+		GiveBack int          `json:"give_back"`
+		Topics   []TopicQuota `json:"topics"`
+	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, topics}
+
+	var claimed []Claimed
+	var givenBack int64
+	started := time.Now()
+	err := o.engine.call(ctx, o.db, opClaim, arg, nil, func(rows *sql.Rows) error {
+		if claimed == nil {
+			claimed = make([]Claimed, 0, params.Limit)
+		}
+		claimed = append(claimed, Claimed{})
+		c := &claimed[len(claimed)-1]
+		c.Receipt.Owner = params.Owner
+		return c.scan(rows, &givenBack)
+	})
+	o.config.Hooks.claimed(ClaimEvent{Messages: len(claimed), Took: time.Since(started), Err: err})
+	if err != nil {
+		return nil, err
+	}
+	sortBySeq(claimed)
+	if len(claimed) > 0 {
+		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
+	}
+	o.reaped(int(givenBack))
+	return claimed, nil
+}
+
+// Settle ends or returns held messages of any number of claims in one transaction. Receipts that are not held any more
+// are ignored and answered as refused (OBX-024, OBX-025, OBX-032, OBX-033, OBX-038, OBX-039). On a *sql.Tx or *sql.Conn
+// it runs in the caller's transaction, which it never ends.
+func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlement) (refused []WorkItemID, err error) {
+	if x == nil {
+		return nil, ErrNilDB
+	}
+	for _, s := range settlements {
+		if err := s.validate(); err != nil {
+			return nil, err
+		}
+	}
+	return workItems(o.settle(ctx, x, settlements))
+}
+
+// settle does it in batches; on a *sql.DB each batch is a transaction of its own.
+func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
+	started := time.Now()
+	all := settlements
+	for len(settlements) > 0 && err == nil {
+		n := min(len(settlements), maxBatch)
+		err = o.engine.call(ctx, x, opSettle, settleArg{
+			Worker:       o.config.WorkerName,
+			BackoffMS:    defaultBackoffBase.Milliseconds(),
+			BackoffMaxMS: defaultBackoffMax.Milliseconds(),
+			DeleteAcked:  o.config.DeleteOnAck,
+			Groups:       groupSettlements(settlements[:n]),
+		}, nil, scanReceipts(&refused))
+		settlements = settlements[n:]
+	}
+	o.config.Hooks.settled(all, len(refused), time.Since(started), err)
+	return refused, err
+}
+
+// Ack marks held messages as processed (OBX-021 to OBX-026). Ids not held with this token are ignored.
+func (o *Outbox) Ack(ctx context.Context, owner OwnerToken, ids ...WorkItemID) error {
+	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Ack, nil))
+	return err
+}
+
+// Abandon returns held messages for another attempt after the backoff (OBX-029 to OBX-035). Ids not held with this
+// token are ignored. A nil lastError leaves the last one in the row.
+func (o *Outbox) Abandon(ctx context.Context, owner OwnerToken, lastError error, ids ...WorkItemID) error {
+	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Retry, lastError))
+	return err
+}
+
+// Fail marks held messages as failed for good (OBX-036 to OBX-042). Ids not held with this token are ignored.
+func (o *Outbox) Fail(ctx context.Context, owner OwnerToken, lastError error, ids ...WorkItemID) error {
+	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Fail, lastError))
+	return err
+}
+
+func settleAll(owner OwnerToken, ids []WorkItemID, outcome Outcome, lastError error) []Settlement {
+	settlements := make([]Settlement, len(ids))
+	for i, id := range ids {
+		settlements[i] = Settlement{Receipt: Receipt{id, owner}, Outcome: outcome, Err: lastError}
+	}
+	return settlements
+}
+
+// Renew extends the leases of held messages to lease from now, and answers which it refused: those are lost.
+func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Receipt) (refused []WorkItemID, err error) {
+	if err := validateLease("lease", lease); err != nil {
+		return nil, err
+	}
+	return workItems(o.renew(ctx, lease, receipts))
+}
+
+func (o *Outbox) renew(ctx context.Context, lease time.Duration, receipts []Receipt) (refused []Receipt, err error) {
+	for len(receipts) > 0 && err == nil {
+		n := min(len(receipts), maxBatch)
+		err = o.engine.call(ctx, o.db, opRenew, struct {
+			LeaseMS int64         `json:"lease_ms"`
+			Groups  []settleGroup `json:"groups"`
+		}{lease.Milliseconds(), groupReceipts(receipts[:n])}, nil, scanReceipts(&refused))
+		receipts = receipts[n:]
+	}
+	return refused, err
+}

@@ -1,0 +1,98 @@
+package outbox
+
+import (
+	"cmp"
+	"database/sql"
+	"slices"
+	"time"
+)
+
+// Results are scanned by position, in the order that every dialect's file answers in.
+
+// messageColumns are the first columns of outbox_claim and outbox_get.
+type messageColumns struct {
+	id                           string
+	headers, correlation, stream sql.NullString
+	created                      int64
+	due                          sql.NullInt64
+}
+
+func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int) []any {
+	return []any{seq, &c.id, &m.UUID, &m.Topic, &m.Payload, &c.headers, &c.correlation, &c.stream, &c.created, &c.due, retryCount}
+}
+
+func (c *messageColumns) fill(m *Message) (err error) {
+	if m.ID, err = ParseMessageID(c.id); err != nil {
+		return err
+	}
+	m.CorrelationID, m.StreamKey = c.correlation.String, c.stream.String
+	m.DueAt = fromMillis(c.due)
+	m.Headers, err = decodeHeaders(c.headers.String)
+	return err
+}
+
+func (c *Claimed) scan(rows *sql.Rows, givenBack *int64) error {
+	var columns messageColumns
+	if err := rows.Scan(append(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount), givenBack)...); err != nil {
+		return err
+	}
+	c.CreatedAt = time.UnixMilli(columns.created).UTC()
+	return columns.fill(&c.Message)
+}
+
+func (r *Record) scan(rows *sql.Rows) error {
+	var columns messageColumns
+	var owner, lastError, processedBy sql.NullString
+	var nextAttempt int64
+	var lockedUntil, processed sql.NullInt64
+	if err := rows.Scan(append(columns.destinations(&r.Message, &r.Seq, &r.RetryCount), &r.Status, &nextAttempt, &lockedUntil,
+		&owner, &lastError, &processed, &processedBy)...); err != nil {
+		return err
+	}
+	if owner.Valid {
+		if err := r.Owner.UnmarshalText([]byte(owner.String)); err != nil {
+			return err
+		}
+	}
+	r.CreatedAt, r.NextAttemptAt = time.UnixMilli(columns.created).UTC(), time.UnixMilli(nextAttempt).UTC()
+	r.LockedUntil, r.ProcessedAt = fromMillis(lockedUntil), fromMillis(processed)
+	r.LastError, r.ProcessedBy = lastError.String, processedBy.String
+	return columns.fill(&r.Message)
+}
+
+// scanReceipts reads refused receipts.
+func scanReceipts(receipts *[]Receipt) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var r Receipt
+		var owner string
+		if err := rows.Scan(&r.Seq, &owner); err != nil {
+			return err
+		}
+		*receipts = append(*receipts, r)
+		return (*receipts)[len(*receipts)-1].Owner.UnmarshalText([]byte(owner))
+	}
+}
+
+func workItems(receipts []Receipt, err error) ([]WorkItemID, error) {
+	var ids []WorkItemID
+	for _, r := range receipts {
+		ids = append(ids, r.Seq)
+	}
+	return ids, err
+}
+
+func fromMillis(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64).UTC()
+}
+
+// Databases answer in no order.
+func sortBySeq(claimed []Claimed) {
+	slices.SortFunc(claimed, func(a, b Claimed) int { return cmp.Compare(a.Receipt.Seq, b.Receipt.Seq) })
+}
+
+func sortRecords(records []Record) {
+	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Seq, b.Seq) })
+}

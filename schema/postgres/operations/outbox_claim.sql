@@ -1,0 +1,51 @@
+-- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
+-- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
+DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
+CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
+    seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
+    created_ms bigint, due_ms bigint, retry_count int, given_back bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    moment  timestamptz := clock_timestamp();
+    lease   interval    := (arg->>'lease_ms')::bigint * interval '1 millisecond';
+    taker   uuid        := (arg->>'owner')::uuid;
+    expired bigint      := 0;
+BEGIN
+    IF (arg->>'give_back')::int > 0 THEN
+        WITH overdue AS MATERIALIZED (
+            SELECT o.seq FROM "public"."outbox" AS o
+            WHERE o.status = 1 AND o.locked_until < moment
+            ORDER BY o.locked_until
+            LIMIT (arg->>'give_back')::int
+            FOR UPDATE SKIP LOCKED)
+        UPDATE "public"."outbox" AS o
+        SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = o.retry_count + 1,
+            last_error = 'the lease expired: the worker stopped or did not renew it in time'
+        FROM overdue WHERE o.seq = overdue.seq;
+        GET DIAGNOSTICS expired = ROW_COUNT;
+    END IF;
+
+    RETURN QUERY
+    WITH picked AS MATERIALIZED (
+        SELECT p.seq
+        FROM json_to_recordset(arg->'topics') AS t(topic text, quota int)
+        CROSS JOIN LATERAL (
+            SELECT o.seq FROM "public"."outbox" AS o
+            WHERE o.status = 0 AND o.topic = t.topic COLLATE "C" AND o.next_attempt_at <= moment
+            ORDER BY o.next_attempt_at, o.seq
+            LIMIT t.quota
+            FOR UPDATE SKIP LOCKED) AS p
+        LIMIT (arg->>'limit')::int)
+    UPDATE "public"."outbox" AS o
+    SET status = 1, owner_token = taker, locked_until = clock_timestamp() + lease
+    FROM picked WHERE o.seq = picked.seq
+    RETURNING o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
+              (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
+              o.retry_count, expired;
+END
+$outbox$;

@@ -1,0 +1,22 @@
+-- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
+-- Small batches that skip locked rows: claims and settles never wait for it.
+DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
+CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+DECLARE
+    before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+BEGIN
+    RETURN QUERY
+    WITH old AS MATERIALIZED (
+        SELECT o.seq FROM "public"."outbox" AS o
+        WHERE o.status >= 2 AND o.status = (arg->>'status')::int AND o.processed_at < before
+        ORDER BY o.processed_at
+        LIMIT (arg->>'limit')::int
+        FOR UPDATE SKIP LOCKED),
+    gone AS (
+        DELETE FROM "public"."outbox" AS o USING old WHERE o.seq = old.seq RETURNING 1)
+    SELECT count(*) FROM gone;
+END
+$outbox$;

@@ -1,0 +1,26 @@
+-- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
+-- Ended messages hold no lease and are never touched.
+DROP FUNCTION IF EXISTS "public"."outbox_reap"(json);
+CREATE FUNCTION "public"."outbox_reap"(arg json) RETURNS TABLE (affected bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+DECLARE
+    moment timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    WITH overdue AS MATERIALIZED (
+        SELECT o.seq FROM "public"."outbox" AS o
+        WHERE o.status = 1 AND o.locked_until < moment
+        ORDER BY o.locked_until
+        LIMIT (arg->>'limit')::int
+        FOR UPDATE SKIP LOCKED),
+    released AS (
+        UPDATE "public"."outbox" AS o
+        SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = o.retry_count + 1,
+            last_error = 'the lease expired: the worker stopped or did not renew it in time'
+        FROM overdue WHERE o.seq = overdue.seq
+        RETURNING 1)
+    SELECT count(*) FROM released;
+END
+$outbox$;

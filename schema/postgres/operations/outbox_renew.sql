@@ -1,0 +1,27 @@
+-- Extends the leases of held messages from now, by the database's clock, and answers with the receipts it refused.
+DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
+CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    until timestamptz := clock_timestamp() + (arg->>'lease_ms')::bigint * interval '1 millisecond';
+BEGIN
+    RETURN QUERY
+    WITH wanted AS MATERIALIZED (
+        SELECT s.seq::bigint AS seq, g.owner
+        FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)
+        CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+        ORDER BY 1),
+    renewed AS (
+        UPDATE "public"."outbox" AS o
+        SET locked_until = until
+        FROM wanted AS w
+        WHERE o.seq = w.seq AND o.status = 1 AND o.owner_token = w.owner
+        RETURNING o.seq, w.owner)
+    SELECT r.seq, r.owner::text
+    FROM (SELECT w.seq, w.owner FROM wanted AS w EXCEPT SELECT n.seq, n.owner FROM renewed AS n) AS r;
+END
+$outbox$;

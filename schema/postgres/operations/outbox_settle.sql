@@ -1,0 +1,49 @@
+-- Ends or returns held messages of any number of claims in one transaction, and answers with the receipts it refused.
+-- Held means in progress with the same owner token; an expired lease that nobody took is still held.
+-- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
+DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
+CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (seq bigint, owner_token text)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    moment      timestamptz := clock_timestamp();
+    worker      text        := arg->>'worker';
+    drop_acked  boolean     := (arg->>'delete_acked')::boolean;
+    backoff     bigint      := (arg->>'backoff_ms')::bigint;
+    backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
+BEGIN
+    RETURN QUERY
+    WITH wanted AS MATERIALIZED (
+        SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
+        FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
+        CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+        ORDER BY 1),
+    kept AS (
+        UPDATE "public"."outbox" AS o
+        SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
+            owner_token = NULL,
+            locked_until = NULL,
+            retry_count = o.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
+            next_attempt_at = CASE
+                WHEN w.outcome NOT IN (1, 2) THEN o.next_attempt_at
+                ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
+                    CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(o.retry_count, 30))) ELSE 0 END) END,
+            last_error = coalesce(w.error, o.last_error),
+            processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
+            processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
+        FROM wanted AS w
+        WHERE o.seq = w.seq AND o.status = 1 AND o.owner_token = w.owner AND NOT (drop_acked AND w.outcome = 0)
+        RETURNING o.seq, w.owner),
+    dropped AS (
+        DELETE FROM "public"."outbox" AS o
+        USING wanted AS w
+        WHERE o.seq = w.seq AND o.status = 1 AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
+        RETURNING o.seq, w.owner)
+    SELECT r.seq, r.owner::text
+    FROM (SELECT w.seq, w.owner FROM wanted AS w
+          EXCEPT (SELECT k.seq, k.owner FROM kept AS k UNION ALL SELECT d.seq, d.owner FROM dropped AS d)) AS r;
+END
+$outbox$;

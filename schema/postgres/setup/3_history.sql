@@ -1,0 +1,7 @@
+-- Which migrations have run; version 0 stands for the functions, by the checksum of their text.
+CREATE TABLE IF NOT EXISTS "public"."outbox_migrations" (
+    version    integer     NOT NULL,
+    checksum   text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "outbox_migrations_pk" PRIMARY KEY (version)
+);

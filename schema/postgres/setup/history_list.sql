@@ -1,0 +1,2 @@
+-- What has been applied.
+SELECT version, checksum FROM "public"."outbox_migrations";

@@ -1,0 +1,28 @@
+// Package schema holds all SQL of the project as text: one folder a dialect, in it one file an operation and the
+// numbered migrations. Names are written as the defaults and replaced when a statement is prepared for use.
+package schema
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed sqlserver postgres sqlite
+var files embed.FS
+
+// SQLServer, Postgres and SQLite return the files of a dialect: operations/*.sql, migrations/*.sql and setup/*.sql.
+func SQLServer() fs.FS { return folder("sqlserver") }
+
+// Postgres returns the files for PostgreSQL.
+func Postgres() fs.FS { return folder("postgres") }
+
+// SQLite returns the files for SQLite.
+func SQLite() fs.FS { return folder("sqlite") }
+
+func folder(name string) fs.FS {
+	sub, err := fs.Sub(files, name)
+	if err != nil {
+		panic(err) // the name is a constant of this file
+	}
+	return sub
+}

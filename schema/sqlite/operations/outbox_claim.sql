@@ -1,0 +1,29 @@
+-- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
+-- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank.
+UPDATE "main"."outbox"
+SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1,
+    last_error = 'the lease expired: the worker stopped or did not renew it in time'
+WHERE seq IN (SELECT o.seq FROM "main"."outbox" AS o
+              WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+              ORDER BY o.locked_until
+              LIMIT (?1 ->> '$.give_back'));
+
+UPDATE "main"."outbox"
+SET status = 1, owner_token = ?1 ->> '$.owner',
+    locked_until = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms')
+WHERE seq IN (
+    SELECT ranked.seq
+    FROM (SELECT o.seq, t.key AS turn, t.value ->> '$.quota' AS quota,
+                 row_number() OVER (PARTITION BY t.key ORDER BY o.next_attempt_at, o.seq) AS place
+          FROM json_each(?1, '$.topics') AS t
+          CROSS JOIN "main"."outbox" AS o ON o.seq IN (
+              SELECT r.seq FROM "main"."outbox" AS r
+              WHERE r.status = 0 AND r.topic = t.value ->> '$.topic'
+                AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+              ORDER BY r.next_attempt_at, r.seq
+              LIMIT (?1 ->> '$.limit'))) AS ranked
+    WHERE ranked.place <= ranked.quota
+    ORDER BY ranked.turn, ranked.place
+    LIMIT (?1 ->> '$.limit'))
+RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count, 0;

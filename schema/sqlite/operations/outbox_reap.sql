@@ -1,0 +1,11 @@
+-- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
+-- Ended messages hold no lease and are never touched.
+UPDATE "main"."outbox"
+SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1,
+    last_error = 'the lease expired: the worker stopped or did not renew it in time'
+WHERE seq IN (SELECT o.seq FROM "main"."outbox" AS o
+              WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+              ORDER BY o.locked_until
+              LIMIT (?1 ->> '$.limit'));
+
+SELECT changes();

@@ -1,0 +1,2 @@
+-- What has been applied.
+SELECT version, checksum FROM "main"."outbox_migrations";

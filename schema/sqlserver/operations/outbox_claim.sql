@@ -1,0 +1,81 @@
+-- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
+-- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
+-- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
+-- costs the same whatever waits behind it.
+IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Claim]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @Owner UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.owner');
+    DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
+    DECLARE @Left INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @GiveBack INT = CAST(JSON_VALUE(@Arg, '$.give_back') AS INT);
+    DECLARE @GivenBack BIGINT = 0;
+    DECLARE @Turn INT = 0;
+    DECLARE @Topic NVARCHAR(255);
+    DECLARE @Take INT;
+    DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL);
+    DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+
+    INSERT INTO @Topics (Turn, Topic, Quota)
+    SELECT CAST(t.[key] AS INT), JSON_VALUE(t.value, '$.topic'), CAST(JSON_VALUE(t.value, '$.quota') AS INT)
+    FROM OPENJSON(@Arg, '$.topics') AS t;
+
+    BEGIN TRY
+        BEGIN TRANSACTION;
+
+        IF @GiveBack > 0
+        BEGIN
+            UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+            SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
+                LastError = N'the lease expired: the worker stopped or did not renew it in time'
+            WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
+                SELECT TOP (@GiveBack) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+                WHERE Status = 1 AND LockedUntil < @Now ORDER BY LockedUntil)
+            OPTION (LOOP JOIN, MAXDOP 1);
+            SET @GivenBack = @@ROWCOUNT;
+        END
+
+        SELECT @Topic = Topic, @Take = Quota FROM @Topics WHERE Turn = @Turn;
+        WHILE @Left > 0 AND @Topic IS NOT NULL
+        BEGIN
+            IF @Take > @Left SET @Take = @Left;
+
+            UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+            SET Status = 1, OwnerToken = @Owner, LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
+            OUTPUT inserted.Seq INTO @Claimed (Seq)
+            WHERE Status = 0 AND Seq IN (
+                SELECT TOP (@Take) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+                WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now ORDER BY NextAttemptAt, Seq)
+            OPTION (LOOP JOIN, MAXDOP 1);
+
+            SET @Left = @Left - @@ROWCOUNT;
+            SET @Turn = @Turn + 1;
+            SET @Topic = NULL;
+            SELECT @Topic = Topic, @Take = Quota FROM @Topics WHERE Turn = @Turn;
+        END
+
+        SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+               DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.CreatedAt),
+               DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
+               o.RetryCount, @GivenBack
+        FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o ON o.Seq = c.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
+END
+GO

@@ -1,0 +1,27 @@
+-- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
+-- Small batches that skip locked rows: claims and settles never wait for it.
+IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Purge]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
+    DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
+    DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
+
+    DELETE FROM [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+    WHERE Status >= 2 AND Seq IN (
+        SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE Status >= 2 AND Status = @Status AND ProcessedAt < @Before ORDER BY ProcessedAt)
+    OPTION (LOOP JOIN, MAXDOP 1);
+
+    SELECT CAST(@@ROWCOUNT AS BIGINT);
+END
+GO

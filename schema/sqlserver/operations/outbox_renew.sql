@@ -1,0 +1,32 @@
+-- Extends the leases of held messages from now, by the database's clock, and answers with the receipts it refused.
+IF OBJECT_ID(N'[dbo].[Outbox_Renew]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Renew] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Renew]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
+    DECLARE @Wanted TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Renewed TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+
+    INSERT INTO @Wanted (Seq, OwnerToken)
+    SELECT CAST(s.value AS BIGINT), g.owner
+    FROM OPENJSON(@Arg, '$.groups') WITH (owner UNIQUEIDENTIFIER '$.owner', seqs NVARCHAR(MAX) '$.seqs' AS JSON) AS g
+    CROSS APPLY OPENJSON(g.seqs) AS s;
+
+    UPDATE o
+    SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
+    OUTPUT w.Seq, w.OwnerToken INTO @Renewed (Seq, OwnerToken)
+    FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK) ON o.Seq = w.Seq
+    WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)) FROM @Wanted AS w
+    WHERE NOT EXISTS (SELECT 1 FROM @Renewed AS r WHERE r.Seq = w.Seq AND r.OwnerToken = w.OwnerToken);
+END
+GO

@@ -1,0 +1,34 @@
+-- Makes up to limit failed messages ready again with a fresh retry budget; answers how many.
+-- Both filters are optional: a topic, and a list of message ids.
+IF OBJECT_ID(N'[dbo].[Outbox_Requeue]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Requeue] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Requeue]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
+    DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL);
+    DECLARE @ByIds BIT = CASE WHEN JSON_QUERY(@Arg, '$.ids') IS NULL THEN 0 ELSE 1 END;
+
+    INSERT INTO @Ids (MessageId)
+    SELECT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
+
+    UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+    SET Status = 0, RetryCount = 0, NextAttemptAt = SYSUTCDATETIME(), ProcessedAt = NULL, ProcessedBy = NULL
+    WHERE Status = 3 AND Seq IN (
+        SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE Status = 3
+          AND (@Topic IS NULL OR Topic = @Topic)
+          AND (@ByIds = 0 OR MessageId IN (SELECT MessageId FROM @Ids))
+        ORDER BY ProcessedAt, Seq)
+    OPTION (RECOMPILE, MAXDOP 1);
+
+    SELECT CAST(@@ROWCOUNT AS BIGINT);
+END
+GO

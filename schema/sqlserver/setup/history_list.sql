@@ -1,0 +1,2 @@
+-- What has been applied.
+SELECT Version, Checksum FROM [dbo].[Outbox_Migrations];

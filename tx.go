@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+)
+
+// An Executor is what statements run on: a *sql.DB (the outbox then makes its own transaction), or a caller's *sql.Tx
+// or *sql.Conn, whose transaction the outbox joins and never ends.
+type Executor interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+type txKey struct{}
+
+// txScope is a transaction in a context. Where InTx commits it, it also collects the topics to wake afterwards.
+type txScope struct {
+	tx *sql.Tx
+
+	committedByUs bool
+	mu            sync.Mutex
+	topics        map[string]struct{}
+}
+
+// WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
+// The transaction stays yours to commit or roll back.
+func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
+	return context.WithValue(ctx, txKey{}, &txScope{tx: tx})
+}
+
+// TxFrom returns the transaction that WithTx or InTx has put into ctx.
+func TxFrom(ctx context.Context) (*sql.Tx, bool) {
+	scope := scopeFrom(ctx)
+	if scope == nil || scope.tx == nil {
+		return nil, false
+	}
+	return scope.tx, true
+}
+
+func scopeFrom(ctx context.Context) *txScope {
+	scope, _ := ctx.Value(txKey{}).(*txScope)
+	return scope
+}
+
+// InTx runs f in a transaction of db, commits it, and then wakes the subscribers of the topics that were published in
+// it. If f returns an error or panics, everything is rolled back and nothing was sent. The context given to f carries
+// the transaction, so that a Publisher finds it in the context of the messages.
+func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
+	if db == nil {
+		return ErrNilDB
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	// After a commit this is a no-op; otherwise an error of f, or its panic, is what the caller needs to see.
+	defer func() { _ = tx.Rollback() }()
+
+	scope := &txScope{tx: tx, committedByUs: true, topics: map[string]struct{}{}}
+	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit the transaction: %w", err)
+	}
+	scope.wake()
+	return nil
+}
+
+// published remembers what to wake once InTx has committed. In a transaction of the caller's, nobody tells when it
+// commits, and so the subscribers of this process look often for a moment.
+func (s *txScope) published(topic string) {
+	if !s.committedByUs {
+		expectSoon(topic)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.topics[topic] = struct{}{}
+}
+
+func (s *txScope) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	topics := make([]string, 0, len(s.topics))
+	for topic := range s.topics {
+		topics = append(topics, topic)
+	}
+	Wake(topics...)
+}

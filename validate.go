@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxText is the longest topic, uuid, correlation id or stream key, in UTF-16 units, as SQL Server counts (OBX-107, OBX-109).
+const maxText = 255
+
+// lastYear is the last year that every database can store.
+const lastYear = 9999
+
+func (m *Message) validate() error {
+	if m.Topic == "" {
+		return badField("Topic", "is empty; every message needs a topic")
+	}
+	if err := validateKey("Topic", m.Topic); err != nil {
+		return err
+	}
+	if err := validateText("UUID", m.UUID); err != nil {
+		return err
+	}
+	if err := validateText("CorrelationID", m.CorrelationID); err != nil {
+		return err
+	}
+	if err := validateKey("StreamKey", m.StreamKey); err != nil {
+		return err
+	}
+	for key, value := range m.Headers {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return badField("Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+		}
+	}
+	switch {
+	case m.Delay < 0:
+		return badField("Delay", "is negative; leave it 0 for a message that is due now")
+	case m.Delay > 0 && !m.DueAt.IsZero():
+		return badField("Delay", "and DueAt are both set; set one of them")
+	case m.DueAt.UTC().Year() > lastYear:
+		return badField("DueAt", "is after the year %d", lastYear)
+	case time.Now().Add(m.Delay).UTC().Year() > lastYear:
+		return badField("Delay", "ends after the year %d", lastYear)
+	}
+	return nil
+}
+
+// validateKey is for text that is compared: SQL Server ignores white space at its end, and so it is refused everywhere.
+func validateKey(field, text string) error {
+	if strings.TrimFunc(text, unicode.IsSpace) != text {
+		return badField(field, "has white space at an end, which databases compare differently; trim it")
+	}
+	return validateText(field, text)
+}
+
+func validateText(field, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return badField(field, "is not valid UTF-8")
+	case strings.IndexByte(text, 0) >= 0:
+		return badField(field, "contains a NUL byte, which not every database can store")
+	case len(text) > maxText && utf16Length(text) > maxText:
+		return badField(field, "is %d UTF-16 units long; the limit is %d", utf16Length(text), maxText)
+	}
+	return nil
+}
+
+func utf16Length(text string) int {
+	n := 0
+	for _, r := range text {
+		n++
+		if r > 0xFFFF {
+			n++
+		}
+	}
+	return n
+}
+
+// storableError is the text of an error as every database can store it, without the end of a very long one.
+func storableError(err error) string {
+	const limit = 8000
+	if err == nil {
+		return ""
+	}
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + " …"
+	}
+	return text
+}

@@ -1,0 +1,57 @@
+package outbox
+
+import "sync"
+
+// A wake-up is a hint that a topic may have due messages. It may be lost or come for nothing: polling finds everything.
+//
+// wakeups are the listeners of this process: its Subscribers, and whatever carries hints to other processes.
+var wakeups struct {
+	mu        sync.RWMutex
+	listeners map[*wakeListener]struct{}
+}
+
+type wakeListener struct {
+	now  func(topics []string) // committed: claim at once
+	soon func(topic string)    // published in a transaction that is not committed yet; nil if of no use
+}
+
+// Wake tells the Subscribers of this process that messages of these topics were committed, so that they claim at once.
+// A Publisher on a *sql.DB and InTx do it themselves; call it after committing a transaction of your own.
+// It never blocks. No topics means all.
+func Wake(topics ...string) {
+	wakeups.mu.RLock()
+	defer wakeups.mu.RUnlock()
+	for l := range wakeups.listeners {
+		l.now(topics)
+	}
+}
+
+// OnWake calls f with the topics of each Wake of this process until stop is called; no topics means all.
+// f must not block. It is how wake/pgx carries wake-ups to other processes.
+func OnWake(f func(topics []string)) (stop func()) {
+	return listen(&wakeListener{now: f})
+}
+
+func expectSoon(topic string) {
+	wakeups.mu.RLock()
+	defer wakeups.mu.RUnlock()
+	for l := range wakeups.listeners {
+		if l.soon != nil {
+			l.soon(topic)
+		}
+	}
+}
+
+func listen(l *wakeListener) (stop func()) {
+	wakeups.mu.Lock()
+	defer wakeups.mu.Unlock()
+	if wakeups.listeners == nil {
+		wakeups.listeners = map[*wakeListener]struct{}{}
+	}
+	wakeups.listeners[l] = struct{}{}
+	return func() {
+		wakeups.mu.Lock()
+		defer wakeups.mu.Unlock()
+		delete(wakeups.listeners, l)
+	}
+}
