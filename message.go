@@ -60,6 +60,10 @@ type Claimed struct {
 
 	// CreatedAt is when the message was enqueued, by the database's clock.
 	CreatedAt time.Time
+
+	// Malformed says why the row's headers could not be read, after a change from outside; Headers are then empty.
+	// Fail such a message: it stays as it is.
+	Malformed error
 }
 
 // Status is the state of a message in the table.

@@ -37,7 +37,8 @@ func (c *Claimed) scan(rows *sql.Rows, givenBack *int64) error {
 		return err
 	}
 	c.CreatedAt = time.UnixMilli(columns.created).UTC()
-	return columns.fill(&c.Message)
+	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
+	return nil
 }
 
 func (r *Record) scan(rows *sql.Rows) error {

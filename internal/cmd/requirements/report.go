@@ -65,13 +65,16 @@ func evaluate(requirements []requirement, tests map[test]string) report {
 
 // judge says on which databases the requirement's tests passed. On each that ran at least one must, and none may fail.
 func judge(r requirement, found []outcome, ran []string) (row, []string) {
-	row := row{requirement: r, result: resultOK}
+	row := row{requirement: r, result: resultFailed}
 	for _, o := range found {
 		if !slices.Contains(row.tests, o.name) {
 			row.tests = append(row.tests, o.name)
 		}
 	}
 	var problems []string
+	if len(found) == 0 {
+		problems, ran = []string{r.ID + " has no test"}, nil
+	}
 	for _, b := range ran {
 		switch on(b, found) {
 		case passed:
@@ -84,14 +87,14 @@ func judge(r requirement, found []outcome, ran []string) (row, []string) {
 			problems = append(problems, fmt.Sprintf("%s has no test on %s", r.ID, b))
 		}
 	}
-	if len(problems) > 0 {
-		row.result = resultFailed
+	if !r.InScope {
+		row.result = resultLater
+		return row, nil
 	}
-	if r.InScope {
-		return row, problems
+	if len(problems) == 0 && len(row.passedOn) > 0 {
+		row.result = resultOK
 	}
-	row.result = resultLater
-	return row, nil
+	return row, problems
 }
 
 // on is the result of all the tests on one database together; empty if there is none.

@@ -32,8 +32,7 @@ func TestEvaluate(t *testing.T) {
 		"OBX-006 failed on postgres",
 		"OBX-007 failed on sqlite",
 		"OBX-007 failed on postgres",
-		"OBX-009 has no test on sqlite",
-		"OBX-009 has no test on postgres",
+		"OBX-009 has no test",
 		"TestOBX999_Misnumbered names OBX-999, which is no requirement",
 	}, r.problems)
 	passedOn := map[string]string{}
@@ -55,9 +54,15 @@ func TestEvaluate(t *testing.T) {
 	require.Equal(t, []string{"TestOBX008_HalfHere", "TestSuite"}, r.rows[7].tests)
 }
 
-func TestEvaluateWithoutAnyRun(t *testing.T) {
-	r := evaluate([]requirement{{ID: "OBX-001", InScope: true}}, nil)
-	require.Equal(t, []string{"no test of a requirement ran on any database"}, r.problems)
+func TestEvaluateWithoutAnyDatabase(t *testing.T) {
+	requirements := []requirement{{ID: "OBX-001", InScope: true}, {ID: "OBX-002", InScope: true}}
+	r := evaluate(requirements, map[test]string{
+		{Name: "TestOBX001_Stores"}:        passed,
+		{Name: "TestOBX001_Stores/sqlite"}: skipped,
+	})
+	require.Equal(t, []string{"no test of a requirement ran on any database", "OBX-002 has no test"}, r.problems)
+	require.Equal(t, resultFailed, r.rows[0].result)
+	require.Equal(t, resultFailed, r.rows[1].result)
 }
 
 func TestParseTestsRefusesBrokenLines(t *testing.T) {
@@ -102,7 +107,7 @@ func TestRunPrintsTheTable(t *testing.T) {
 	require.False(t, complete)
 	require.Regexp(t, `OBX-001 +ok +sqlite postgres +\S`, out.String())
 	require.Contains(t, out.String(), "TestOBX001_Stores\n")
-	require.Contains(t, out.String(), "FAILED: OBX-120 has no test on postgres\n")
+	require.Contains(t, out.String(), "FAILED: OBX-120 has no test\n")
 	require.NotContains(t, out.String(), "\nJOIN-001")
 
 	_, err = run(&out, "testdata/missing.json", false)

@@ -21,27 +21,32 @@ BEGIN
     DECLARE @BackoffMax BIGINT = CAST(JSON_VALUE(@Arg, '$.backoff_max_ms') AS BIGINT);
     DECLARE @DeleteAcked BIT = CASE JSON_VALUE(@Arg, '$.delete_acked') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Wanted TABLE (
-        Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DelayMs BIGINT NULL,
-        Error NVARCHAR(MAX) NULL, PRIMARY KEY (Seq, OwnerToken));
-    DECLARE @Settled TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+        Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
+        Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Settle;
 
-        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DelayMs, Error)
-        SELECT CAST(s.value AS BIGINT), g.owner, g.outcome, g.delay_ms, g.error
+        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error, Held)
+        SELECT CAST(s.value AS BIGINT), g.owner, g.outcome,
+               DATEADD(MILLISECOND, g.delay_ms % 86400000, DATEADD(DAY, g.delay_ms / 86400000, @Now)), g.error, 0
         FROM OPENJSON(@Arg, '$.groups') WITH (
                  owner UNIQUEIDENTIFIER '$.owner', outcome TINYINT '$.outcome', delay_ms BIGINT '$.delay_ms',
                  error NVARCHAR(MAX) '$.error', seqs NVARCHAR(MAX) '$.seqs' AS JSON) AS g
         CROSS APPLY OPENJSON(g.seqs) AS s;
 
+        UPDATE w
+        SET Held = 1
+        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
+        WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
         IF @DeleteAcked = 1
             DELETE o
-            OUTPUT w.Seq, w.OwnerToken INTO @Settled (Seq, OwnerToken)
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK) ON o.Seq = w.Seq
-            WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken AND w.Outcome = 0
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
+            WHERE w.Held = 1 AND w.Outcome = 0 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
+            OPTION (LOOP JOIN, MAXDOP 1);
 
         UPDATE o
         SET Status = CASE w.Outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
@@ -50,22 +55,19 @@ BEGIN
             RetryCount = o.RetryCount + CASE w.Outcome WHEN 1 THEN 1 ELSE 0 END,
             NextAttemptAt = CASE
                 WHEN w.Outcome IN (0, 3) THEN o.NextAttemptAt
-                ELSE DATEADD(MILLISECOND, d.DelayMs % 86400000, DATEADD(DAY, d.DelayMs / 86400000, @Now)) END,
+                WHEN w.DueAt IS NOT NULL THEN w.DueAt
+                WHEN w.Outcome = 2 THEN @Now
+                WHEN o.RetryCount >= 30 THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
+                WHEN @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount) > @BackoffMax THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
+                ELSE DATEADD(MILLISECOND, @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount), @Now) END,
             LastError = COALESCE(w.Error, o.LastError),
             ProcessedAt = CASE WHEN w.Outcome IN (0, 3) THEN @Now END,
             ProcessedBy = CASE WHEN w.Outcome IN (0, 3) THEN @Worker END
-        OUTPUT w.Seq, w.OwnerToken INTO @Settled (Seq, OwnerToken)
-        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK) ON o.Seq = w.Seq
-        CROSS APPLY (SELECT CASE
-            WHEN w.DelayMs IS NOT NULL THEN w.DelayMs
-            WHEN w.Outcome <> 1 THEN 0
-            WHEN o.RetryCount >= 30 OR @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount) > @BackoffMax THEN @BackoffMax
-            ELSE @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount) END AS DelayMs) AS d
-        WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
+        WHERE w.Held = 1 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
+        OPTION (LOOP JOIN, MAXDOP 1);
 
-        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)) FROM @Wanted AS w
-        WHERE NOT EXISTS (SELECT 1 FROM @Settled AS s WHERE s.Seq = w.Seq AND s.OwnerToken = w.OwnerToken);
+        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)) FROM @Wanted AS w WHERE w.Held = 0;
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY

@@ -1,0 +1,86 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// reapInterval is how often a claim also gives back expired leases: often enough to take over soon from a dead worker.
+const reapInterval = time.Second
+
+const noGiveBack = -1
+
+// errNoAttemptsLeft is the LastError of a message whose workers died or lost it as often as it may be tried.
+var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the message stopped, or lost its lease")
+
+// claim runs until Close begins: it keeps the window full while there are messages, and waits longer and longer while
+// there are none.
+func (s *Subscriber) claim(ctx context.Context) {
+	var turn int
+	var reaped time.Time
+	outage := outagePauseMin
+	for !isClosed(s.closing) {
+		topics := rotate(s.topicNames(), turn)
+		quotas, limit := s.window.quotas(topics)
+		if limit == 0 {
+			s.pacer.waitFor(s.window.freed, s.closing)
+			continue
+		}
+		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
+		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) {
+			reaped = time.Now()
+			params.GiveBack = 0 // the default
+		}
+		claimed, err := s.outbox.Claim(ctx, params)
+		switch {
+		case err != nil:
+			s.logger.Error("Cannot claim messages, trying again", err, nil)
+			s.pacer.pause(outage, s.closing)
+			outage = min(2*outage, outagePauseMax)
+			continue
+		case len(claimed) == 0:
+			s.pacer.idle(s.closing)
+		default:
+			s.pacer.busy()
+			s.dispatch(claimed)
+			turn++
+		}
+		outage = outagePauseMin
+	}
+}
+
+// dispatch puts claimed messages into the queues of their topics.
+func (s *Subscriber) dispatch(claimed []Claimed) {
+	deliveries := make([]*Delivery, len(claimed))
+	for i := range claimed {
+		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
+	}
+	s.window.claimed(deliveries)
+	s.holdings.add(deliveries)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range deliveries {
+		t := s.topics[d.Topic()]
+		switch {
+		case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
+			s.settler.giveBack(Fail, errNoAttemptsLeft, d)
+		case d.claimed.Malformed != nil:
+			s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
+		case t == nil || isClosed(s.closing): // unsubscribed since the claim
+			s.settler.giveBack(Release, nil, d)
+		default:
+			t.queue <- d // has room for the whole window
+		}
+	}
+}
+
+// rotate begins with another topic each turn, so that none is always served last.
+func rotate(topics []string, turn int) []string {
+	if len(topics) == 0 {
+		return topics
+	}
+	at := turn % len(topics)
+	return append(topics[at:len(topics):len(topics)], topics[:at]...)
+}

@@ -1,0 +1,108 @@
+package outbox
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// soonWindow is how long claims come often after a message was published in a transaction that only its caller commits.
+const soonWindow = 100 * time.Millisecond
+
+// A pacer times the claims: none waits while there is work; when there is none the pauses double (OBX-116), and a
+// wake-up ends them.
+type pacer struct {
+	shortest, longest time.Duration
+
+	next  time.Duration // only used by the claim loop
+	woken chan struct{}
+	often atomic.Int64 // until when to look often, in nanoseconds since 1970
+}
+
+func newPacer(shortest, longest time.Duration) *pacer {
+	return &pacer{shortest: shortest, longest: longest, next: shortest, woken: make(chan struct{}, 1)}
+}
+
+// wake ends the present pause, or the next one.
+func (p *pacer) wake() { notify(p.woken) }
+
+// listen passes on the wake-ups for topics that are subscribed: those of this process, and those of a channel.
+func (p *pacer) listen(wakeups <-chan string, subscribed func(string) bool) (stop func()) {
+	stopListening := listen(&wakeListener{
+		now: func(topics []string) {
+			for _, topic := range topics {
+				if subscribed(topic) {
+					p.wake()
+					return
+				}
+			}
+			if len(topics) == 0 {
+				p.wake()
+			}
+		},
+		soon: func(topic string) {
+			if subscribed(topic) {
+				p.often.Store(time.Now().Add(soonWindow).UnixNano())
+				p.wake()
+			}
+		},
+	})
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case topic, open := <-wakeups:
+				if !open {
+					wakeups = nil // nil blocks: polling goes on
+				} else if subscribed(topic) {
+					p.wake()
+				}
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() {
+		stopListening()
+		close(stopped)
+		<-done
+	}
+}
+
+// busy makes the next pause short again.
+func (p *pacer) busy() { p.next = p.shortest }
+
+// idle pauses after a claim that found nothing.
+func (p *pacer) idle(stop <-chan struct{}) {
+	if time.Now().UnixNano() < p.often.Load() {
+		p.next = p.shortest
+	}
+	if woken := p.pause(p.next, stop); woken {
+		p.next = p.shortest
+		return
+	}
+	p.next = min(2*p.next, p.longest)
+}
+
+// pause waits for d, a wake-up or stop, and reports whether it was woken.
+func (p *pacer) pause(d time.Duration, stop <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-p.woken:
+		return true
+	case <-stop:
+		return false
+	}
+}
+
+// waitFor waits for a note, a wake-up or stop.
+func (p *pacer) waitFor(note, stop <-chan struct{}) {
+	select {
+	case <-note:
+	case <-p.woken:
+	case <-stop:
+	}
+}

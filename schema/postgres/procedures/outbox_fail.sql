@@ -1,0 +1,9 @@
+-- Marks held messages as failed for good (OBX-036).
+-- For callers in SQL: ids is a JSON array of seq. Answers with the ids that are not held with the token, which it ignores.
+DROP FUNCTION IF EXISTS "public"."outbox_fail"(uuid, json, text);
+CREATE FUNCTION "public"."outbox_fail"(owner uuid, ids json, last_error text DEFAULT NULL) RETURNS SETOF bigint
+LANGUAGE sql AS $outbox$
+    SELECT r.seq FROM "public"."outbox_settle"(json_build_object(
+        'worker', session_user, 'backoff_ms', 1000, 'backoff_max_ms', 60000, 'delete_acked', false,
+        'groups', json_build_array(json_build_object('outcome', 3, 'owner', owner, 'seqs', ids, 'error', last_error)))) AS r;
+$outbox$;

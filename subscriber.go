@@ -1,0 +1,259 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// closeGrace is how long Close waits for the database after handlers have had their time.
+const closeGrace = 5 * time.Second
+
+// A Subscriber is a Watermill subscriber that delivers the messages of the outbox, each at least once, to one of any
+// number of competing workers. One claim loop serves all topics that are subscribed on it, with one round trip to the
+// database an iteration; acks and nacks are settled in batches. It is safe for concurrent use.
+//
+// It needs up to four connections of the pool at a time, and works with one.
+type Subscriber struct {
+	outbox *Outbox
+	config SubscriberConfig
+	logger watermill.LoggerAdapter
+
+	window   *window
+	holdings *holdings
+	settler  *settler
+	keeper   *keeper
+	pacer    *pacer
+
+	closing chan struct{} // closed when Close begins: nothing is claimed or handed out any more
+	closed  chan struct{} // closed when Close is done
+	failure error         // of Close, set before closed is closed
+
+	mu            sync.Mutex
+	topics        map[string]*topic // those with a live subscription
+	started       bool
+	subscriptions sync.WaitGroup
+}
+
+var _ message.Subscriber = (*Subscriber)(nil)
+
+// A topic is the queue between the claim loop and the subscriptions to one topic.
+type topic struct {
+	queue       chan *Delivery // claimed and not yet handed out; has room for all that may be
+	subscribers int
+}
+
+// NewSubscriber returns a subscriber on db. It touches the database only once something is subscribed.
+// A nil logger logs nothing.
+func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	o, err := New(db, Config{
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table,
+		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, Hooks: config.Hooks,
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &Subscriber{
+		outbox:   o,
+		config:   config,
+		logger:   o.logger,
+		window:   newWindow(config.MaxInFlight, config.MaxInFlightPerTopic),
+		holdings: newHoldings(),
+		pacer:    newPacer(config.PollInterval, config.MaxPollInterval),
+		closing:  make(chan struct{}),
+		closed:   make(chan struct{}),
+		topics:   map[string]*topic{},
+	}
+	s.settler = &settler{
+		outbox: o, window: s.window, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
+		arrived: make(chan struct{}, 1), batches: make(chan []*answer), drain: make(chan struct{}), expire: make(chan struct{}),
+	}
+	s.keeper = &keeper{outbox: o, holdings: s.holdings, config: config, subscribed: s.subscribed, logger: o.logger}
+	return s, nil
+}
+
+// Subscribe delivers the messages of a topic until ctx ends or the Subscriber is closed; then the channel is closed,
+// what was not handed out is released, and handlers may finish.
+//
+// A message's context keeps the values of ctx, and ends when the message is acked, nacked, loses its lease, or outlives
+// DrainTimeout. A second live subscription to a topic competes for its messages.
+func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
+	if err := (&Message{Topic: name}).validate(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing:
+		return nil, ErrClosed
+	default:
+	}
+	t := s.topics[name]
+	if t == nil {
+		t = &topic{queue: make(chan *Delivery, s.config.MaxInFlight)}
+		s.topics[name] = t
+	} else {
+		s.logger.Info("A second subscription to a topic competes for its messages; for several handlers of each message use an EventGroupProcessor",
+			watermill.LogFields{"topic": name})
+	}
+	t.subscribers++
+	if !s.started {
+		s.started = true
+		go s.run()
+	}
+	out := make(chan *message.Message)
+	s.subscriptions.Go(func() {
+		defer s.unsubscribe(name, t)
+		defer close(out)
+		s.serve(ctx, t, out)
+	})
+	s.pacer.wake()
+	return out, nil
+}
+
+// serve hands messages out, one at a time.
+func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Message) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.closing:
+			return
+		case d := <-t.queue:
+			if d.lost.Load() {
+				s.settler.giveBack(Release, nil, d)
+				continue
+			}
+			d.open(ctx)
+			s.logDelivery(d)
+			select {
+			case out <- d.msg:
+				s.settler.watch(d)
+			case <-ctx.Done():
+				s.settler.giveBack(Release, nil, d)
+				return
+			case <-s.closing:
+				s.settler.giveBack(Release, nil, d)
+				return
+			}
+		}
+	}
+}
+
+func (s *Subscriber) unsubscribe(name string, t *topic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.subscribers--; t.subscribers > 0 {
+		return
+	}
+	delete(s.topics, name)
+	for {
+		select {
+		case d := <-t.queue:
+			s.settler.giveBack(Release, nil, d)
+		default:
+			return
+		}
+	}
+}
+
+func (s *Subscriber) subscribed(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[name] != nil
+}
+
+func (s *Subscriber) topicNames() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := make([]string, 0, len(s.topics))
+	for name := range s.topics {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (s *Subscriber) logDelivery(d *Delivery) {
+	if s.config.HandlerLog == LogOff || !logs(s.logger) {
+		return
+	}
+	log := s.logger.Info
+	switch s.config.HandlerLog {
+	case LogDebug:
+		log = s.logger.Debug
+	case LogTrace:
+		log = s.logger.Trace
+	case LogInfo, LogOff:
+	}
+	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
+}
+
+// run is the Subscriber's life: from the first subscription to the end of Close.
+func (s *Subscriber) run() {
+	// The work ends when Close says so; a context of the first Subscribe would end it for the others too.
+	ctx, cancel := context.WithCancelCause(context.Background())
+	stopWakeups := s.pacer.listen(s.config.Wakeups, s.subscribed)
+
+	var claiming, settling, keeping sync.WaitGroup
+	keepCtx, stopKeeping := context.WithCancel(ctx)
+	claiming.Go(func() { s.claim(ctx) })
+	settling.Go(s.settler.collect)
+	settling.Go(func() { s.settler.write(ctx) })
+	keeping.Go(func() { s.keeper.run(keepCtx) })
+
+	<-s.closing
+	expire := time.AfterFunc(s.config.DrainTimeout, func() { close(s.settler.expire) })
+	abandon := time.AfterFunc(s.config.DrainTimeout+closeGrace, func() { cancel(errCloseTimeout) })
+	stopWakeups()
+	s.subscriptions.Wait()
+	claiming.Wait()
+	close(s.settler.drain)
+	settling.Wait()
+	stopKeeping()
+	keeping.Wait()
+	expire.Stop()
+	if !abandon.Stop() {
+		s.failure = errCloseTimeout
+	}
+	cancel(nil)
+	close(s.closed)
+}
+
+var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
+
+// Close stops claiming, releases at once what was not handed out, lets handlers finish and settle within DrainTimeout,
+// and then releases what they still hold. It is bounded, idempotent, and safe to call from many goroutines at once; all
+// of them return when it is done.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	first := !isClosed(s.closing)
+	if first {
+		close(s.closing)
+		if !s.started {
+			close(s.closed)
+		}
+	}
+	s.mu.Unlock()
+	<-s.closed
+	return s.failure
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

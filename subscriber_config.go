@@ -1,0 +1,125 @@
+package outbox
+
+import "time"
+
+// SubscriberConfig configures a Subscriber.
+type SubscriberConfig struct {
+	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
+	Dialect Dialect
+
+	// Schema and Table name the outbox. Default to those of Config.
+	Schema, Table string
+
+	// WorkerName is written to the rows that this Subscriber ends (OBX-023). Defaults to the host's name and process id.
+	WorkerName string
+
+	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all topics: the handlers that
+	// run at once. A topic that has none out keeps one of them to itself, so that a busy or stuck topic starves no other.
+	// Defaults to 100.
+	MaxInFlight int
+
+	// MaxInFlightPerTopic is the same for each topic. Defaults to MaxInFlight.
+	MaxInFlightPerTopic int
+
+	// LeaseDuration is how long a message stays claimed when its worker dies (OBX-014). The leases of slow handlers are
+	// renewed, so it need not cover them. 10 s to 300 s are sensible (OBX-110). Defaults to 30 s.
+	LeaseDuration time.Duration
+
+	// MaxAttempts is the number of deliveries after which a message that fails is failed for good (OBX-058, OBX-059).
+	// -1 means unlimited. Defaults to 10.
+	MaxAttempts int
+
+	// Backoff says how long a message waits after a nack (OBX-057). Defaults to DefaultBackoff: 1, 2, 4 … 60 s.
+	Backoff Backoff
+
+	// PollInterval is the pause after a claim that found nothing. It doubles each time (OBX-116), up to MaxPollInterval.
+	// While there is work, and on a wake-up, there is no pause. Defaults to 5 ms.
+	PollInterval time.Duration
+
+	// MaxPollInterval is the longest pause between claims. Defaults to 500 ms.
+	MaxPollInterval time.Duration
+
+	// Wakeups carries topics of which other processes have published messages, from wake/pgx for example. Wake-ups of
+	// this process need no channel. Defaults to none.
+	Wakeups <-chan string
+
+	// DrainTimeout is how long Close lets handlers finish. Then the contexts of their messages end and the messages are
+	// released, for another worker to deliver again. Defaults to 30 s.
+	DrainTimeout time.Duration
+
+	// DeleteOnAck deletes acknowledged rows at once instead of keeping them. Defaults to false.
+	DeleteOnAck bool
+
+	// Retention is how long done messages are kept. Defaults to 0: until you call Purge. Failed ones are always kept.
+	Retention time.Duration
+
+	// UnhandledAfter is how long due messages may wait on a topic that this Subscriber is not subscribed to before it
+	// warns (OBX-049); they stay in the table. -1 never looks. Defaults to 1 min.
+	UnhandledAfter time.Duration
+
+	// HandlerLog is the level of the line that is logged for each message handed to its handler (OBX-098).
+	// Defaults to LogInfo.
+	HandlerLog LogLevel
+
+	// Hooks are called as things happen. Defaults to none.
+	Hooks Hooks
+}
+
+// LogLevel is the level of a line that some want and others find too much.
+type LogLevel int
+
+// The levels.
+const (
+	LogInfo LogLevel = iota
+	LogDebug
+	LogTrace
+	LogOff
+)
+
+// Never switches a periodic duty off.
+const never time.Duration = -1
+
+func (c *SubscriberConfig) setDefaults() {
+	setDefault(&c.MaxInFlight, 100)
+	setDefault(&c.MaxInFlightPerTopic, c.MaxInFlight)
+	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.MaxAttempts, 10)
+	setDefault(&c.PollInterval, 5*time.Millisecond)
+	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
+	setDefault(&c.DrainTimeout, 30*time.Second)
+	setDefault(&c.UnhandledAfter, time.Minute)
+	if c.Backoff == nil {
+		c.Backoff = DefaultBackoff
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c *SubscriberConfig) validate() error {
+	switch {
+	case c.MaxInFlight < 1:
+		return badField("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
+	case c.MaxInFlightPerTopic < 1 || c.MaxInFlightPerTopic > c.MaxInFlight:
+		return badField("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
+	case c.MaxAttempts < 1 && c.MaxAttempts != -1:
+		return badField("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
+	case c.PollInterval < 0:
+		return badField("SubscriberConfig.PollInterval", "is negative")
+	case c.MaxPollInterval < c.PollInterval:
+		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
+	case c.DrainTimeout < 0:
+		return badField("SubscriberConfig.DrainTimeout", "is negative")
+	case c.Retention < 0:
+		return badField("SubscriberConfig.Retention", "is negative")
+	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
+		return badField("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
+	case c.HandlerLog < LogInfo || c.HandlerLog > LogOff:
+		return badField("SubscriberConfig.HandlerLog", "%d is none of LogInfo, LogDebug, LogTrace and LogOff", c.HandlerLog)
+	}
+	return validateLease("SubscriberConfig.LeaseDuration", c.LeaseDuration)
+}
