@@ -17,11 +17,21 @@ type Dialect interface {
 	// Files holds operations/*.sql, migrations/*.sql and setup/*.sql, written with the default names.
 	Files() fs.FS
 
-	// Statements returns what is sent to run an operation, given its procedure's quoted name and the text of its file.
-	Statements(procedure, text string) []string
+	// Call returns what is sent to run an operation, given the text of its file.
+	Call(text string) Call
 
 	// Classify decides by error number, never by text, what a database error means.
 	Classify(err error) ErrorClass
+}
+
+// A Call is how an operation is run.
+type Call struct {
+	// Guard, where there is one, is read before anything else: it answers whether there is anything to do, without
+	// taking the locks of Statements.
+	Guard string
+
+	// Statements run in order in one transaction; the rows of the one that answers are the result.
+	Statements []string
 }
 
 // ErrorClass is what a database error means to the engine.

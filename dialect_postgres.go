@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/incursa/watermill-outbox/schema"
@@ -35,12 +36,15 @@ func (Postgres) Quote(name string) string { return `"` + strings.ReplaceAll(name
 // Files implements Dialect.
 func (Postgres) Files() fs.FS { return schema.Postgres() }
 
-// Statements implements Dialect: an operation is a function.
-func (Postgres) Statements(procedure, text string) []string {
+var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
+
+// Call implements Dialect: an operation is the function that its file creates.
+func (Postgres) Call(text string) Call {
+	function := createFunction.FindStringSubmatch(text)
 	if strings.Contains(text, "(arg json, payloads bytea)") {
-		return []string{"SELECT FROM " + procedure + "($1, $2)"}
+		return Call{Statements: []string{"SELECT FROM " + function[1] + "($1, $2)"}}
 	}
-	return []string{"SELECT * FROM " + procedure + "($1)"}
+	return Call{Statements: []string{"SELECT * FROM " + function[1] + "($1)"}}
 }
 
 // Classify implements Dialect.

@@ -38,15 +38,31 @@ func (SQLite) Quote(name string) string { return `"` + strings.ReplaceAll(name, 
 // Files implements Dialect.
 func (SQLite) Files() fs.FS { return schema.SQLite() }
 
-// Statements implements Dialect: an operation is its statements, one after the other in one transaction.
-func (SQLite) Statements(_, text string) []string {
-	var statements []string
+// Call implements Dialect: an operation is its statements. One that begins with SELECT EXISTS is a guard: it keeps an
+// idle worker from taking the one write lock.
+func (SQLite) Call(text string) Call {
+	var call Call
 	for _, statement := range strings.Split(text, ";\n") {
-		if strings.TrimSpace(statement) != "" {
-			statements = append(statements, statement)
+		switch code := withoutComments(statement); {
+		case code == "":
+		case strings.HasPrefix(code, "SELECT EXISTS"):
+			call.Guard = statement
+		default:
+			call.Statements = append(call.Statements, statement)
 		}
 	}
-	return statements
+	return call
+}
+
+// withoutComments drops the comment lines that a statement begins with.
+func withoutComments(statement string) string {
+	for {
+		statement = strings.TrimSpace(statement)
+		if !strings.HasPrefix(statement, "--") {
+			return statement
+		}
+		_, statement, _ = strings.Cut(statement, "\n")
+	}
 }
 
 // Classify implements Dialect.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/incursa/watermill-outbox/schema"
@@ -38,12 +39,15 @@ func (SQLServer) Quote(name string) string { return "[" + strings.ReplaceAll(nam
 // Files implements Dialect.
 func (SQLServer) Files() fs.FS { return schema.SQLServer() }
 
-// Statements implements Dialect: an operation is a procedure.
-func (SQLServer) Statements(procedure, text string) []string {
+var alterProcedure = regexp.MustCompile(`(?m)^ALTER PROCEDURE (\S+)`)
+
+// Call implements Dialect: an operation is the procedure that its file alters.
+func (SQLServer) Call(text string) Call {
+	procedure := alterProcedure.FindStringSubmatch(text)
 	if strings.Contains(text, "@Payloads VARBINARY(MAX)") {
-		return []string{"EXEC " + procedure + " @Arg = @p1, @Payloads = @p2;"}
+		return Call{Statements: []string{"EXEC " + procedure[1] + " @Arg = @p1, @Payloads = @p2;"}}
 	}
-	return []string{"EXEC " + procedure + " @Arg = @p1;"}
+	return Call{Statements: []string{"EXEC " + procedure[1] + " @Arg = @p1;"}}
 }
 
 // Classify implements Dialect.

@@ -19,7 +19,7 @@ import (
 type engine struct {
 	dialect    Dialect
 	names      names
-	operations map[operation][]string
+	operations map[operation]preparedCall
 }
 
 // An operation is the name of a file in the dialect's folder operations, without its ending.
@@ -48,7 +48,7 @@ func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dialect: dialect, names: n, operations: map[operation][]string{}}
+	e := &engine{dialect: dialect, names: n, operations: map[operation]preparedCall{}}
 	files, err := fs.Glob(dialect.Files(), "operations/*.sql")
 	if err != nil {
 		return nil, fmt.Errorf("list the operations: %w", err)
@@ -59,22 +59,52 @@ func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 			return nil, fmt.Errorf("read the operation: %w", err)
 		}
 		name := strings.TrimSuffix(path.Base(file), ".sql")
-		e.operations[operation(name)] = dialect.Statements(n.qualified(procedureName(dialect, name)), n.apply(string(text)))
+		e.operations[operation(name)] = n.prepare(dialect.Call(string(text)))
 	}
 	return e, nil
 }
 
-// procedureName is the default name of the procedure of an operation: its file's name in the dialect's own case.
-func procedureName(dialect Dialect, operation string) string {
-	return strings.Replace(operation, "outbox", dialect.Traits().Table, 1)
+// A preparedCall is a Call with the outbox's names in it.
+type preparedCall struct {
+	guard      *statement
+	statements []statement
 }
 
-// call runs an operation on x with its argument and, for the one that takes it, a run of bytes. Each row of the result
-// goes to scan, which may be nil. On a *sql.DB the operation is a transaction of its own, and run again if it lost a conflict.
-func (e *engine) call(ctx context.Context, x Executor, op operation, arg any, payloads []byte, scan func(*sql.Rows) error) error {
+type statement struct {
+	text       string
+	parameters int
+}
+
+func (n names) prepare(c Call) preparedCall {
+	var prepared preparedCall
+	if c.Guard != "" {
+		prepared.guard = &statement{n.apply(c.Guard), parameters(c.Guard)}
+	}
+	for _, text := range c.Statements {
+		prepared.statements = append(prepared.statements, statement{n.apply(text), parameters(text)})
+	}
+	return prepared
+}
+
+// parameters is how many of the arguments a statement names; drivers refuse more than that. It looks at the text before
+// the outbox's names, which may contain anything, are in it.
+func parameters(text string) int {
+	for n := 2; n > 0; n-- {
+		for _, marker := range []string{"?", "$", "@p"} {
+			if strings.Contains(text, fmt.Sprintf("%s%d", marker, n)) {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// call runs an operation on x with its argument and, for the one that takes it, a run of bytes, and returns its rows as
+// scan reads them. On a *sql.DB the operation is a transaction of its own, and run again if it lost a conflict.
+func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg any, payloads []byte, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	text, err := encodeArgument(arg)
 	if err != nil {
-		return fmt.Errorf("encode the argument of %s: %w", op, err)
+		return nil, fmt.Errorf("encode the argument of %s: %w", op, err)
 	}
 	args := []any{text}
 	if payloads != nil {
@@ -82,17 +112,26 @@ func (e *engine) call(ctx context.Context, x Executor, op operation, arg any, pa
 	}
 	_, own := x.(*sql.DB)
 	for try := 0; ; try++ {
-		err = e.run(ctx, x, e.operations[op], args, scan)
-		if !own || try == conflictRetries || e.dialect.Classify(err) != ErrorRetryable {
-			break
+		var result []Row
+		err := e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
+			var row Row
+			if err := scan(rows, &row); err != nil {
+				return err
+			}
+			result = append(result, row)
+			return nil
+		})
+		if err == nil {
+			return result, nil
 		}
-		if pauseErr := pause(ctx, rand.N(min(time.Millisecond<<try, conflictPauseMax))); pauseErr != nil {
-			break
+		again := own && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
+		if !again || pause(ctx, rand.N(min(time.Millisecond<<try, conflictPauseMax))) != nil {
+			return nil, e.explain(op, err)
 		}
 	}
-	if err == nil {
-		return nil
-	}
+}
+
+func (e *engine) explain(op operation, err error) error {
 	if e.dialect.Classify(err) == ErrorSchema {
 		return fmt.Errorf("%s on %s: %w: %w", op, e.names.qualified(e.dialect.Traits().Table), ErrSchema, err)
 	}
@@ -108,9 +147,17 @@ func encodeArgument(arg any) (string, error) {
 	return b.String(), err
 }
 
-func (e *engine) run(ctx context.Context, x Executor, statements []string, args []any, scan func(*sql.Rows) error) error {
+func (e *engine) run(ctx context.Context, x Executor, c preparedCall, args []any, scan func(*sql.Rows) error) error {
+	if c.guard != nil {
+		needed := false
+		err := c.guard.run(ctx, x, args, func(rows *sql.Rows) error { return rows.Scan(&needed) })
+		if err != nil || !needed {
+			return err
+		}
+	}
+	statements := c.statements
 	if len(statements) == 1 {
-		return query(ctx, x, statements[0], args, scan)
+		return statements[0].run(ctx, x, args, scan)
 	}
 	db, own := x.(*sql.DB)
 	if !own {
@@ -140,13 +187,13 @@ var savepoint = transaction{
 
 var errRollback = errors.New("roll back")
 
-func runAll(ctx context.Context, x Executor, t transaction, statements []string, args []any, scan func(*sql.Rows) error) error {
+func runAll(ctx context.Context, x Executor, t transaction, statements []statement, args []any, scan func(*sql.Rows) error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
 		return err
 	}
 	err := func() error {
 		for _, statement := range statements {
-			if err := query(ctx, x, statement, args[:parameters(statement)], scan); err != nil {
+			if err := statement.run(ctx, x, args, scan); err != nil {
 				return err
 			}
 		}
@@ -162,14 +209,8 @@ func runAll(ctx context.Context, x Executor, t transaction, statements []string,
 	return err
 }
 
-// parameters is how many of the arguments a statement names; drivers refuse more than that.
-func parameters(statement string) int {
-	for n := 2; n > 0; n-- {
-		if strings.Contains(statement, fmt.Sprintf("?%d", n)) {
-			return n
-		}
-	}
-	return 0
+func (s statement) run(ctx context.Context, x Executor, args []any, scan func(*sql.Rows) error) error {
+	return query(ctx, x, s.text, args[:s.parameters], scan)
 }
 
 // query runs one statement to its end. Errors that come after the rows, or with a later result, are not lost.
@@ -180,9 +221,6 @@ func query(ctx context.Context, x Executor, statement string, args []any, scan f
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		if scan == nil {
-			continue
-		}
 		if err := scan(rows); err != nil {
 			return fmt.Errorf("read a row: %w", err)
 		}

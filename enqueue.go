@@ -131,9 +131,10 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	return o.engine.call(ctx, x, opEnqueue, struct {
+	_, err := call(ctx, o.engine, x, opEnqueue, struct {
 		Messages []enqueuedMessage `json:"messages"`
-	}{rows}, payloads, nil)
+	}{rows}, payloads, func(*sql.Rows, *struct{}) error { return nil })
+	return err
 }
 
 // batchEnd is where the batch that begins at from ends, by number and by bytes; it has at least one message.

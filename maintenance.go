@@ -69,31 +69,24 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 // inBatches runs an operation that answers with a number of rows until it finds no more.
 func (o *Outbox) inBatches(ctx context.Context, op operation, arg any) (total int, err error) {
 	for {
-		var n int
-		err := o.engine.call(ctx, o.db, op, arg, nil, func(rows *sql.Rows) error { return rows.Scan(&n) })
-		total += n
-		if err != nil || n == 0 {
+		counts, err := call(ctx, o.engine, o.db, op, arg, nil, scanCount)
+		if err != nil || len(counts) == 0 || counts[0] == 0 {
 			return total, err
 		}
+		total += counts[0]
 	}
 }
 
 // Topics lists the topics that have due messages waiting.
 func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
-	var topics []TopicBacklog
-	err := o.engine.call(ctx, o.db, opTopics, struct {
+	return call(ctx, o.engine, o.db, opTopics, struct {
 		Limit int `json:"limit"`
-	}{backlogCountCap}, nil, func(rows *sql.Rows) error {
-		var t TopicBacklog
+	}{backlogCountCap}, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		var oldest int64
-		if err := rows.Scan(&t.Topic, &t.Waiting, &oldest); err != nil {
-			return err
-		}
+		err := rows.Scan(&t.Topic, &t.Waiting, &oldest)
 		t.Oldest = time.UnixMilli(oldest).UTC()
-		topics = append(topics, t)
-		return nil
+		return err
 	})
-	return topics, err
 }
 
 // Get reads the state of messages by id. Unknown ids are left out; the order is that of Seq.
@@ -101,15 +94,13 @@ func (o *Outbox) Get(ctx context.Context, ids ...MessageID) ([]Record, error) {
 	var records []Record
 	for len(ids) > 0 {
 		n := min(len(ids), maxBatch)
-		err := o.engine.call(ctx, o.db, opGet, struct {
+		batch, err := call(ctx, o.engine, o.db, opGet, struct {
 			IDs []MessageID `json:"ids"`
-		}{ids[:n]}, nil, func(rows *sql.Rows) error {
-			records = append(records, Record{})
-			return records[len(records)-1].scan(rows)
-		})
+		}{ids[:n]}, nil, scanRecord)
 		if err != nil {
 			return nil, err
 		}
+		records = append(records, batch...)
 		ids = ids[n:]
 	}
 	sortRecords(records)

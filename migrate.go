@@ -56,6 +56,20 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 	return s.print(), nil
 }
 
+// RoleSQL returns a script that creates a role with no more rights than publishers and workers need (OBX-117, OBX-118).
+// The role is named after the table: Outbox_Role, or outbox_role. Run it after Migrate; running it again does no harm.
+func RoleSQL(config MigrateConfig) (string, error) {
+	s, err := newScript(config)
+	if err != nil {
+		return "", err
+	}
+	roles, err := s.read("roles/*.sql")
+	if err != nil {
+		return "", err
+	}
+	return roles[0].text, nil
+}
+
 // A script is all that an outbox of one name consists of, in the order in which it is installed.
 type script struct {
 	dialect    Dialect
@@ -64,7 +78,7 @@ type script struct {
 	migrations []sqlFile // run once
 	procedures []sqlFile // run when their text has changed
 
-	listHistory, addHistory string
+	check, listHistory, addHistory string
 }
 
 type sqlFile struct {
@@ -103,11 +117,20 @@ func newScript(config MigrateConfig) (*script, error) {
 		}
 		s.procedures = append(s.procedures, more...)
 	}
-	history, err := s.read("setup/history_*.sql")
+	queries, err := s.read("setup/[a-z]*.sql")
 	if err != nil {
 		return nil, err
 	}
-	s.addHistory, s.listHistory = history[0].text, history[1].text
+	for _, file := range queries {
+		switch file.name {
+		case "check":
+			s.check = file.text
+		case "history_add":
+			s.addHistory = file.text
+		case "history_list":
+			s.listHistory = file.text
+		}
+	}
 	return s, nil
 }
 

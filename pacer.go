@@ -54,7 +54,7 @@ func (p *pacer) listen(wakeups <-chan string, subscribed func(string) bool) (sto
 			case topic, open := <-wakeups:
 				if !open {
 					wakeups = nil // nil blocks: polling goes on
-				} else if subscribed(topic) {
+				} else if topic == "" || subscribed(topic) {
 					p.wake()
 				}
 			case <-stopped:

@@ -184,15 +184,9 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		Topics   []TopicQuota `json:"topics"`
 	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, topics}
 
-	var claimed []Claimed
 	var givenBack int64
 	started := time.Now()
-	err := o.engine.call(ctx, o.db, opClaim, arg, nil, func(rows *sql.Rows) error {
-		if claimed == nil {
-			claimed = make([]Claimed, 0, params.Limit)
-		}
-		claimed = append(claimed, Claimed{})
-		c := &claimed[len(claimed)-1]
+	claimed, err := call(ctx, o.engine, o.db, opClaim, arg, nil, func(rows *sql.Rows, c *Claimed) error {
 		c.Receipt.Owner = params.Owner
 		return c.scan(rows, &givenBack)
 	})
@@ -212,7 +206,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 // are ignored and answered as refused (OBX-024, OBX-025, OBX-032, OBX-033, OBX-038, OBX-039). On a *sql.Tx or *sql.Conn
 // it runs in the caller's transaction, which it never ends.
 func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlement) (refused []WorkItemID, err error) {
-	if x == nil {
+	if isNil(x) {
 		return nil, ErrNilDB
 	}
 	for _, s := range settlements {
@@ -229,13 +223,15 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	all := settlements
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
-		err = o.engine.call(ctx, x, opSettle, settleArg{
+		var batch []Receipt
+		batch, err = call(ctx, o.engine, x, opSettle, settleArg{
 			Worker:       o.config.WorkerName,
 			BackoffMS:    defaultBackoffBase.Milliseconds(),
 			BackoffMaxMS: defaultBackoffMax.Milliseconds(),
 			DeleteAcked:  o.config.DeleteOnAck,
 			Groups:       groupSettlements(settlements[:n]),
-		}, nil, scanReceipts(&refused))
+		}, nil, scanReceipt)
+		refused = append(refused, batch...)
 		settlements = settlements[n:]
 	}
 	o.config.Hooks.settled(all, len(refused), time.Since(started), err)
@@ -280,10 +276,12 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 func (o *Outbox) renew(ctx context.Context, lease time.Duration, receipts []Receipt) (refused []Receipt, err error) {
 	for len(receipts) > 0 && err == nil {
 		n := min(len(receipts), maxBatch)
-		err = o.engine.call(ctx, o.db, opRenew, struct {
+		var batch []Receipt
+		batch, err = call(ctx, o.engine, o.db, opRenew, struct {
 			LeaseMS int64         `json:"lease_ms"`
 			Groups  []settleGroup `json:"groups"`
-		}{lease.Milliseconds(), groupReceipts(receipts[:n])}, nil, scanReceipts(&refused))
+		}{lease.Milliseconds(), groupReceipts(receipts[:n])}, nil, scanReceipt)
+		refused = append(refused, batch...)
 		receipts = receipts[n:]
 	}
 	return refused, err

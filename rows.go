@@ -41,7 +41,7 @@ func (c *Claimed) scan(rows *sql.Rows, givenBack *int64) error {
 	return nil
 }
 
-func (r *Record) scan(rows *sql.Rows) error {
+func scanRecord(rows *sql.Rows, r *Record) error {
 	var columns messageColumns
 	var owner, lastError, processedBy sql.NullString
 	var nextAttempt int64
@@ -61,18 +61,17 @@ func (r *Record) scan(rows *sql.Rows) error {
 	return columns.fill(&r.Message)
 }
 
-// scanReceipts reads refused receipts.
-func scanReceipts(receipts *[]Receipt) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var r Receipt
-		var owner string
-		if err := rows.Scan(&r.Seq, &owner); err != nil {
-			return err
-		}
-		*receipts = append(*receipts, r)
-		return (*receipts)[len(*receipts)-1].Owner.UnmarshalText([]byte(owner))
+// scanReceipt reads a refused receipt.
+func scanReceipt(rows *sql.Rows, r *Receipt) error {
+	var owner string
+	if err := rows.Scan(&r.Seq, &owner); err != nil {
+		return err
 	}
+	return r.Owner.UnmarshalText([]byte(owner))
 }
+
+// scanCount reads the number of rows that an operation touched.
+func scanCount(rows *sql.Rows, n *int) error { return rows.Scan(n) }
 
 func workItems(receipts []Receipt, err error) ([]WorkItemID, error) {
 	var ids []WorkItemID

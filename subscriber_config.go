@@ -40,7 +40,7 @@ type SubscriberConfig struct {
 	MaxPollInterval time.Duration
 
 	// Wakeups carries topics of which other processes have published messages, from wake/pgx for example. Wake-ups of
-	// this process need no channel. Defaults to none.
+	// this process need no channel. An empty string means all topics. Defaults to none.
 	Wakeups <-chan string
 
 	// DrainTimeout is how long Close lets handlers finish. Then the contexts of their messages end and the messages are

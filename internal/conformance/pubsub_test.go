@@ -15,7 +15,7 @@ import (
 // TestPubSub is Watermill's own suite, in queue mode: competing consumers of one table.
 func TestPubSub(t *testing.T) {
 	testdb.ForEach(t, func(t *testing.T, db *testdb.DB) {
-		d := dialectOf(db.Name)
+		d := dialect(db.Name)
 		require.NoError(t, outbox.Migrate(t.Context(), db.DB, outbox.MigrateConfig{Dialect: d, Schema: db.Schema}))
 		tests.TestPubSub(t, tests.Features{Persistent: true}, func(t *testing.T) (message.Publisher, message.Subscriber) {
 			pool := db.Reopen(t)

@@ -1,6 +1,14 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
 -- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank.
+SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
+               WHERE EXISTS (SELECT 1 FROM "main"."outbox" AS o
+                             WHERE o.status = 0 AND o.topic = t.value ->> '$.topic'
+                               AND o.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)))
+    OR (?1 ->> '$.give_back' > 0
+        AND EXISTS (SELECT 1 FROM "main"."outbox" AS o
+                    WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)));
+
 UPDATE "main"."outbox"
 SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1,
     last_error = 'the lease expired: the worker stopped or did not renew it in time'

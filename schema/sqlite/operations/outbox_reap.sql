@@ -1,5 +1,8 @@
 -- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
 -- Ended messages hold no lease and are never touched.
+SELECT EXISTS (SELECT 1 FROM "main"."outbox" AS o
+               WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
+
 UPDATE "main"."outbox"
 SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1,
     last_error = 'the lease expired: the worker stopped or did not renew it in time'

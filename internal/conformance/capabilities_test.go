@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// A capability is what a test needs of a server beyond plain SQL. Whether the server has it is found out by a probe,
+// once a run; nothing is assumed from a name.
+type capability struct {
+	name string
+
+	// probe answers with what the server lacks, empty if nothing. An error is as good an answer.
+	probe func(ctx context.Context, db *testdb.DB) (lacks string, err error)
+}
+
+const probeTimeout = 20 * time.Second
+
+// needs skips the test where the server lacks a capability, and remembers that it did.
+func (f *fixture) needs(capabilities ...*capability) {
+	f.t.Helper()
+	for _, c := range capabilities {
+		if why := probes.ask(c, f.db); why != "" {
+			f.skip(c.name, why)
+		}
+	}
+}
+
+// skip leaves a test out, with the reason in the list at the end of the run.
+func (f *fixture) skip(needed, why string) {
+	f.t.Helper()
+	skipped.add(f.t.Name(), needed, why)
+	f.t.Skipf("needs %s: %s", needed, why)
+}
+
+// probes remembers answers, by capability and backend.
+var probes answers
+
+type answers struct {
+	mu    sync.Mutex
+	known map[question]*answer
+}
+
+type question struct{ capability, backend string }
+
+type answer struct {
+	once sync.Once
+	why  string
+}
+
+func (a *answers) ask(c *capability, db *testdb.DB) (why string) {
+	a.mu.Lock()
+	if a.known == nil {
+		a.known = map[question]*answer{}
+	}
+	q := question{c.name, db.Name}
+	known, ok := a.known[q]
+	if !ok {
+		known = &answer{}
+		a.known[q] = known
+	}
+	a.mu.Unlock()
+	known.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		defer cancel()
+		lacks, err := c.probe(ctx, db)
+		if err != nil {
+			lacks = fmt.Sprintf("the probe failed: %v", err)
+		}
+		known.why = lacks
+	})
+	return known.why
+}
+
+// skipped is the list of what did not run.
+var skipped skips
+
+type skips struct {
+	mu   sync.Mutex
+	list [][3]string // test, capability, why
+}
+
+func (s *skips) add(test, needed, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, [3]string{test, needed, why})
+}
+
+// report prints the list, and appends it to a file if one is named, for a run that hides what passing tests print.
+func (s *skips) report(file string) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.list) == 0 {
+		return nil
+	}
+	sort.Slice(s.list, func(i, j int) bool { return s.list[i][0] < s.list[j][0] })
+	s.print(os.Stdout)
+	if file == "" {
+		return nil
+	}
+	out, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("OUTBOX_TEST_SKIPPED: %w", err)
+	}
+	s.print(out)
+	return out.Close()
+}
+
+func (s *skips) print(w io.Writer) {
+	fmt.Fprintln(w, "did NOT run, by what the server lacks:")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, entry := range s.list {
+		fmt.Fprintf(table, "  %s\tneeds %s\t%s\n", entry[0], entry[1], entry[2])
+	}
+	_ = table.Flush() // to a terminal or a file that Close tells about
+}

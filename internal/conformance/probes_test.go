@@ -1,0 +1,159 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// The capabilities that tests ask for.
+var (
+	// procedures in the database itself, which others than the library can call.
+	procedures = &capability{"stored procedures", func(_ context.Context, db *testdb.DB) (string, error) {
+		if !dialect(db.Name).Traits().Procedures {
+			return "an operation is a few statements in one transaction, there are no procedures", nil
+		}
+		return "", nil
+	}}
+
+	// concurrentWriters: two transactions can have uncommitted rows at the same time.
+	concurrentWriters = &capability{"several writers at a time", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return probeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
+				_, err := other.ExecContext(ctx, "UPDATE "+probe+" SET n = 1 WHERE id = 2")
+				return lacking(err, "one transaction writes, the others wait for it"), nil
+			})
+		})
+	}}
+
+	// skipLocked: a claim passes over rows that somebody has locked, and does not wait for them.
+	skipLocked = &capability{"row locks that others skip", func(ctx context.Context, db *testdb.DB) (string, error) {
+		lock, read := "SELECT id FROM %s WHERE id = 1 FOR UPDATE", "SELECT COUNT(*) FROM (SELECT id FROM %s FOR UPDATE SKIP LOCKED) AS s"
+		switch db.Name {
+		case testdb.SQLite:
+			return "the database has one lock, for all of it", nil
+		case testdb.SQLServer:
+			lock, read = "SELECT id FROM %s WITH (UPDLOCK, ROWLOCK) WHERE id = 1", "SELECT COUNT(*) FROM %s WITH (UPDLOCK, READPAST, ROWLOCK)"
+		}
+		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return probeWhileLocked(ctx, db, holder, fmt.Sprintf(lock, probe), func(ctx context.Context) (string, error) {
+				var n int
+				err := other.QueryRowContext(ctx, fmt.Sprintf(read, probe)).Scan(&n)
+				if err == nil && n != 1 {
+					return fmt.Sprintf("of 2 rows, 1 of them locked, a reader that skips locked rows sees %d", n), nil
+				}
+				return lacking(err, "a reader that skips locked rows waits for them"), nil
+			})
+		})
+	}}
+
+	// cancelsWaiting: a statement that waits for a lock ends when its context does.
+	cancelsWaiting = &capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			update := "UPDATE " + probe + " SET n = n + 1 WHERE id = 1"
+			return probeWhileLocked(ctx, db, holder, update, func(ctx context.Context) (string, error) {
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+				started := time.Now()
+				_, err := other.ExecContext(short, update)
+				if took := time.Since(started); err == nil || took > 3*time.Second {
+					return fmt.Sprintf("a statement whose context ended after 100 ms ran for %v", took.Round(time.Second)), nil
+				}
+				return "", nil
+			})
+		})
+	}}
+
+	// usableAfterError: a transaction goes on after a statement of it has failed.
+	usableAfterError = &capability{"a transaction that outlives a failed statement", func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
+		return withProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
+			tx, err := conn.BeginTx(ctx, nil)
+			if err != nil {
+				return "", err
+			}
+			_, failed := tx.ExecContext(ctx, "INSERT INTO "+probe+" (id, n) VALUES (1, 0)")
+			_, next := tx.ExecContext(ctx, "INSERT INTO "+probe+" (id, n) VALUES (3, 0)")
+			if err := tx.Rollback(); err != nil {
+				return "", err
+			}
+			if failed == nil {
+				return "", errors.New("a duplicate key was not refused")
+			}
+			return lacking(next, "it ends the transaction; the caller needs a savepoint"), nil
+		})
+	}}
+
+	// unescapesJSON: strings come out of JSON as they went in.
+	unescapesJSON = &capability{"JSON strings that are unescaped", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return probeValue(ctx, db, map[string]string{
+			testdb.SQLite:    `SELECT '{"a":"x\"y"}' ->> '$.a'`,
+			testdb.Postgres:  `SELECT '{"a":"x\"y"}'::json ->> 'a'`,
+			testdb.SQLServer: `SELECT JSON_VALUE(N'{"a":"x\"y"}', '$.a')`,
+		}, `x"y`)
+	}}
+
+	// errorNumbers: errors carry the numbers that the documentation of the database gives them.
+	errorNumbers = &capability{"the documented number of a missing table", func(ctx context.Context, db *testdb.DB) (string, error) {
+		_, err := db.ExecContext(ctx, "SELECT 1 FROM no_such_table_anywhere")
+		if err == nil {
+			return "", errors.New("a missing table was found")
+		}
+		var numbered interface{ SQLErrorNumber() int32 }
+		if errors.As(err, &numbered) && numbered.SQLErrorNumber() != 208 {
+			return fmt.Sprintf("it is %d and not 208", numbered.SQLErrorNumber()), nil
+		}
+		return "", nil
+	}}
+
+	// ordersUUIDs: SQL Server compares the last six bytes of a uuid first.
+	ordersUUIDs = &capability{"the database's own order of uuids", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		return probeValue(ctx, db, map[string]string{testdb.SQLServer: "SELECT CASE WHEN " +
+			"CAST('00000000-0000-0000-0000-000000000001' AS UNIQUEIDENTIFIER) > CAST('ffffffff-0000-0000-0000-000000000000' AS UNIQUEIDENTIFIER) " +
+			"THEN 'last bytes first' ELSE 'first bytes first' END"}, "last bytes first")
+	}}
+
+	// procedureReads: the server counts what a procedure has read.
+	procedureReads = &capability{"counts of what a procedure has read", func(ctx context.Context, db *testdb.DB) (string, error) {
+		var n int
+		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sys.dm_exec_procedure_stats").Scan(&n)
+		return lacking(err, "sys.dm_exec_procedure_stats cannot be read"), nil
+	}}
+
+	// longNames: identifiers up to the documented length are kept as they are.
+	longNames = &capability{"identifiers of the documented length", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return probeLongName(ctx, db)
+	}}
+
+	// indexNames: the catalog has the names that indexes were created with.
+	indexNames = &capability{"index names in the catalog as they were given", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		return withProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
+			if _, err := conn.ExecContext(ctx, "CREATE INDEX [IX_probe_Named] ON "+probe+" (n)"); err != nil {
+				return "", err
+			}
+			var n int
+			err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM sys.indexes WHERE name = 'IX_probe_Named'").Scan(&n)
+			if n == 0 {
+				return "an index is not found by its name", err
+			}
+			return "", err
+		})
+	}}
+
+	// executeAs: a connection can take on a user without a login of its own.
+	executeAs = &capability{"users without login, to act as", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name == testdb.SQLite {
+			return "there are no users", nil
+		}
+		return probeUser(ctx, db)
+	}}
+)

@@ -1,0 +1,36 @@
+-- A role with no more rights than a worker or a publisher needs; it owns nothing and cannot change the schema.
+-- Add your users: GRANT "outbox_role" TO "user";
+DO $outbox$
+BEGIN
+    IF to_regrole('"outbox_role"') IS NULL THEN
+        CREATE ROLE "outbox_role" NOLOGIN;
+    END IF;
+END
+$outbox$;
+GRANT USAGE ON SCHEMA "public" TO "outbox_role";
+GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox" TO "outbox_role";
+GRANT SELECT ON "public"."outbox_view", "public"."outbox_migrations" TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_enqueue"(json, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_enqueue"(json, bytea) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_settle"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_renew"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_reap"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_reap"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_requeue"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_requeue"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_purge"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_topics"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_topics"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_abandon"(uuid, json, text) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_fail"(uuid, json, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_fail"(uuid, json, text) TO "outbox_role";

@@ -1,0 +1,34 @@
+-- One sentence a row for each object that should be there and is not, and for a server that is too old.
+SELECT w.kind || ' ' || w.name || ' is missing'
+FROM (VALUES
+    ('table',    '"public"."outbox"'),
+    ('index',    '"public"."outbox_pk"'),
+    ('index',    '"public"."outbox_message_id"'),
+    ('index',    '"public"."outbox_ready"'),
+    ('index',    '"public"."outbox_leased"'),
+    ('index',    '"public"."outbox_ended"'),
+    ('view',     '"public"."outbox_view"'),
+    ('function', '"public"."outbox_enqueue"(json,bytea)'),
+    ('function', '"public"."outbox_claim"(json)'),
+    ('function', '"public"."outbox_settle"(json)'),
+    ('function', '"public"."outbox_renew"(json)'),
+    ('function', '"public"."outbox_reap"(json)'),
+    ('function', '"public"."outbox_requeue"(json)'),
+    ('function', '"public"."outbox_purge"(json)'),
+    ('function', '"public"."outbox_topics"(json)'),
+    ('function', '"public"."outbox_get"(json)'),
+    ('function', '"public"."outbox_ack"(uuid,json)'),
+    ('function', '"public"."outbox_abandon"(uuid,json,text)'),
+    ('function', '"public"."outbox_fail"(uuid,json,text)')) AS w(kind, name)
+WHERE CASE w.kind WHEN 'function' THEN to_regprocedure(w.name) IS NULL ELSE to_regclass(w.name) IS NULL END
+UNION ALL
+SELECT 'column ' || c.name || ' of the table is missing'
+FROM unnest(ARRAY['seq', 'message_id', 'uuid', 'topic', 'payload', 'headers', 'correlation_id', 'stream_key', 'created_at',
+                  'due_at', 'next_attempt_at', 'status', 'locked_until', 'owner_token', 'retry_count', 'last_error',
+                  'processed_at', 'processed_by']) AS c(name)
+WHERE to_regclass('"public"."outbox"') IS NOT NULL
+  AND NOT EXISTS (SELECT FROM pg_attribute AS a
+                  WHERE a.attrelid = to_regclass('"public"."outbox"') AND a.attname = c.name AND NOT a.attisdropped)
+UNION ALL
+SELECT 'PostgreSQL ' || current_setting('server_version') || ' is older than 14'
+WHERE current_setting('server_version_num')::int < 140000;

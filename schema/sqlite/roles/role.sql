@@ -1,0 +1,1 @@
+-- SQLite has no roles: whoever may write the file may use the outbox.

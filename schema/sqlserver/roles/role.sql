@@ -1,0 +1,20 @@
+-- A role with no more rights than a worker or a publisher needs: the procedures, and reading the view.
+-- The procedures reach the tables by ownership chaining. Add your users: ALTER ROLE [Outbox_Role] ADD MEMBER [user];
+IF DATABASE_PRINCIPAL_ID(PARSENAME(N'[Outbox_Role]', 1)) IS NULL
+    EXEC (N'CREATE ROLE [Outbox_Role]');
+GO
+GRANT EXECUTE ON [dbo].[Outbox_Enqueue] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Settle] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Renew] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Reap] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Purge] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Topics] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Get] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Ack] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Abandon] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Fail] TO [Outbox_Role];
+GRANT SELECT ON [dbo].[Outbox_View] TO [Outbox_Role];
+GRANT SELECT ON [dbo].[Outbox_Migrations] TO [Outbox_Role];
+GO

@@ -1,0 +1,40 @@
+-- One sentence a row for each object that should be there and is not, and for settings that do not fit: filtered
+-- indexes need QUOTED_IDENTIFIER and ANSI_NULLS ON in procedures, OPENJSON needs compatibility level 130.
+SELECT w.Kind + N' ' + w.Name + N' is missing'
+FROM (VALUES
+    (N'table', N'[dbo].[Outbox]'),
+    (N'view', N'[dbo].[Outbox_View]'),
+    (N'procedure', N'[dbo].[Outbox_Enqueue]'),
+    (N'procedure', N'[dbo].[Outbox_Claim]'),
+    (N'procedure', N'[dbo].[Outbox_Settle]'),
+    (N'procedure', N'[dbo].[Outbox_Renew]'),
+    (N'procedure', N'[dbo].[Outbox_Reap]'),
+    (N'procedure', N'[dbo].[Outbox_Requeue]'),
+    (N'procedure', N'[dbo].[Outbox_Purge]'),
+    (N'procedure', N'[dbo].[Outbox_Topics]'),
+    (N'procedure', N'[dbo].[Outbox_Get]'),
+    (N'procedure', N'[dbo].[Outbox_Ack]'),
+    (N'procedure', N'[dbo].[Outbox_Abandon]'),
+    (N'procedure', N'[dbo].[Outbox_Fail]')) AS w (Kind, Name)
+WHERE OBJECT_ID(w.Name) IS NULL
+UNION ALL
+SELECT N'index ' + w.Name + N' of the table is missing'
+FROM (VALUES (N'[IX_Outbox_Ready]'), (N'[IX_Outbox_Leased]'), (N'[IX_Outbox_Ended]')) AS w (Name)
+WHERE OBJECT_ID(N'[dbo].[Outbox]') IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]') AND QUOTENAME(i.name) = w.Name)
+UNION ALL
+SELECT N'column ' + w.Name + N' of the table is missing'
+FROM (VALUES (N'Seq'), (N'MessageId'), (N'Uuid'), (N'Topic'), (N'Payload'), (N'Headers'), (N'CorrelationId'), (N'StreamKey'),
+             (N'CreatedAt'), (N'DueTimeUtc'), (N'NextAttemptAt'), (N'Status'), (N'LockedUntil'), (N'OwnerToken'),
+             (N'RetryCount'), (N'LastError'), (N'ProcessedAt'), (N'ProcessedBy')) AS w (Name)
+WHERE OBJECT_ID(N'[dbo].[Outbox]') IS NOT NULL AND COL_LENGTH(N'[dbo].[Outbox]', w.Name) IS NULL
+UNION ALL
+SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
+FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
+WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
+  AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'), OBJECT_ID(N'[dbo].[Outbox_Get]'))
+UNION ALL
+SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'
+FROM sys.databases AS d WHERE d.database_id = DB_ID() AND d.compatibility_level < 130;

@@ -1,0 +1,116 @@
+package wakepgx
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/jackc/pgx/v5"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// ListenerConfig configures a Listener.
+type ListenerConfig struct {
+	// DSN is the database that holds the outbox, as pgx reads it. Required. The Listener keeps one connection of its
+	// own; behind a pooler in transaction mode, such as PgBouncer, give it the server's own address.
+	DSN string
+
+	// Channel is the NOTIFY channel. Defaults to "outbox".
+	Channel string
+}
+
+// Pauses before connecting again.
+const (
+	reconnectMin = 100 * time.Millisecond
+	reconnectMax = 10 * time.Second
+)
+
+// A Listener hears the Notifiers of other processes.
+type Listener struct {
+	config  *pgx.ConnConfig
+	channel string
+	logger  watermill.LoggerAdapter
+	wakeups chan string
+
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// NewListener starts a Listener. It connects in the background, and again whenever the connection is lost.
+func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listener, error) {
+	connConfig, err := pgx.ParseConfig(config.DSN)
+	if err != nil {
+		return nil, &outbox.FieldError{Field: "ListenerConfig.DSN", Reason: "is not a PostgreSQL DSN: " + err.Error()}
+	}
+	if config.Channel == "" {
+		config.Channel = defaultChannel
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Listener{
+		config: connConfig, channel: config.Channel, logger: logger,
+		wakeups: make(chan string, 256), cancel: cancel, done: make(chan struct{}),
+	}
+	go l.run(ctx)
+	return l, nil
+}
+
+// Wakeups is for SubscriberConfig.Wakeups; it is never closed. A channel has one reader: give each Subscriber a
+// Listener of its own.
+func (l *Listener) Wakeups() <-chan string { return l.wakeups }
+
+// Close stops it and closes its connection.
+func (l *Listener) Close() error {
+	l.cancel()
+	<-l.done
+	return nil
+}
+
+func (l *Listener) run(ctx context.Context) {
+	defer close(l.done)
+	wait := reconnectMin
+	for {
+		listening, err := l.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if listening {
+			wait = reconnectMin
+		}
+		l.logger.Error("Lost the connection that listens for wake-ups; polling goes on meanwhile", err, nil)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		wait = min(2*wait, reconnectMax)
+	}
+}
+
+// listen returns when the connection is lost or ctx ends, and whether it had begun to listen.
+func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
+	conn, err := pgx.ConnectConfig(ctx, l.config)
+	if err != nil {
+		return false, fmt.Errorf("connect: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the error at hand says why it ends
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
+		return false, fmt.Errorf("listen: %w", err)
+	}
+	for {
+		notification, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return true, fmt.Errorf("wait for a notification: %w", err)
+		}
+		select {
+		case l.wakeups <- notification.Payload:
+		default: // a full channel wakes its reader anyway
+		}
+	}
+}

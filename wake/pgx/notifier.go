@@ -1,0 +1,140 @@
+package wakepgx
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+//go:embed notify.sql
+var notifySQL string
+
+// NotifierConfig configures a Notifier.
+type NotifierConfig struct {
+	// Channel is the NOTIFY channel. Defaults to "outbox".
+	Channel string
+
+	// Interval is the least time between two NOTIFYs: each takes a lock that all commits with a NOTIFY share.
+	// Defaults to 5 ms.
+	Interval time.Duration
+}
+
+// A Notifier sends the wake-ups of this process (outbox.Wake, outbox.InTx, a Publisher's own commits) to the Listeners
+// of others.
+type Notifier struct {
+	db     *sql.DB
+	config NotifierConfig
+	logger watermill.LoggerAdapter
+
+	mu     sync.Mutex
+	topics map[string]struct{}
+	note   chan struct{}
+
+	stopListening func()
+	cancel        context.CancelFunc
+	done          chan struct{}
+}
+
+// NewNotifier starts a Notifier on a pool of the database that holds the outbox. Close it before the pool.
+func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapter) (*Notifier, error) {
+	if db == nil {
+		return nil, outbox.ErrNilDB
+	}
+	if config.Interval < 0 {
+		return nil, &outbox.FieldError{Field: "NotifierConfig.Interval", Reason: "is negative"}
+	}
+	if config.Channel == "" {
+		config.Channel = defaultChannel
+	}
+	if config.Interval == 0 {
+		config.Interval = 5 * time.Millisecond
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &Notifier{
+		db: db, config: config, logger: logger, topics: map[string]struct{}{},
+		note: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+	}
+	n.stopListening = outbox.OnWake(n.remember)
+	go n.run(ctx)
+	return n, nil
+}
+
+// Close stops it. Hints that were not sent are dropped: polling finds the messages.
+func (n *Notifier) Close() error {
+	n.stopListening()
+	n.cancel()
+	<-n.done
+	return nil
+}
+
+func (n *Notifier) remember(topics []string) {
+	n.mu.Lock()
+	for _, topic := range topics {
+		n.topics[topic] = struct{}{}
+	}
+	if len(topics) == 0 {
+		n.topics[""] = struct{}{} // all
+	}
+	n.mu.Unlock()
+	select {
+	case n.note <- struct{}{}:
+	default:
+	}
+}
+
+// run sends at once when it is quiet, and then at most once an interval.
+func (n *Notifier) run(ctx context.Context) {
+	defer close(n.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.note:
+		}
+		if err := n.send(ctx); err != nil && ctx.Err() == nil {
+			n.logger.Error("Cannot notify other processes; they poll", err, nil)
+		}
+		timer.Reset(n.config.Interval)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+func (n *Notifier) send(ctx context.Context) error {
+	n.mu.Lock()
+	topics := make([]string, 0, len(n.topics))
+	for topic := range n.topics {
+		topics = append(topics, topic)
+	}
+	clear(n.topics)
+	n.mu.Unlock()
+	if len(topics) == 0 {
+		return nil
+	}
+	slices.Sort(topics)
+	list, err := json.Marshal(topics)
+	if err != nil {
+		return fmt.Errorf("encode the topics: %w", err)
+	}
+	if _, err := n.db.ExecContext(ctx, notifySQL, n.config.Channel, string(list)); err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	return nil
+}
