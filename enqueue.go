@@ -14,7 +14,7 @@ import (
 // (OBX-002); on a *sql.Tx or *sql.Conn it runs in the caller's, which it never ends (OBX-003). Nothing is written if a
 // message is not valid.
 //
-// After a commit of its own it wakes the subscribers of this process; after committing a transaction of yours, call Wake.
+// After a commit of its own, and of InTx, the subscribers of this process are woken; after one of yours, call Wake.
 func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) ([]MessageID, error) {
 	if isNil(x) {
 		return nil, ErrNilDB
@@ -37,9 +37,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 		o.logger.Info("Enqueued messages", watermill.LogFields{
 			"topic": strings.Join(topics, ", "), "correlation_id": rows[0].CorrelationID, "count": len(messages)})
 	}
-	if _, own := x.(*sql.DB); own {
-		Wake(topics...)
-	}
+	wakeAfter(ctx, x, topics)
 	return ids, nil
 }
 

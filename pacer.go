@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -27,20 +28,15 @@ func (p *pacer) wake() { notify(p.woken) }
 
 // listen passes on the wake-ups for topics that are subscribed: those of this process, and those of a channel.
 func (p *pacer) listen(wakeups <-chan string, subscribed func(string) bool) (stop func()) {
+	concerns := func(topics []string) bool { return len(topics) == 0 || slices.ContainsFunc(topics, subscribed) }
 	stopListening := listen(&wakeListener{
 		now: func(topics []string) {
-			for _, topic := range topics {
-				if subscribed(topic) {
-					p.wake()
-					return
-				}
-			}
-			if len(topics) == 0 {
+			if concerns(topics) {
 				p.wake()
 			}
 		},
-		soon: func(topic string) {
-			if subscribed(topic) {
+		soon: func(topics []string) {
+			if concerns(topics) {
 				p.often.Store(time.Now().Add(soonWindow).UnixNano())
 				p.wake()
 			}

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"database/sql"
 	"sync/atomic"
 
@@ -68,13 +67,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if err != nil {
 		return err
 	}
-	x, inTx := p.x, false
+	x := p.x
 	if scope != nil {
-		x, inTx = scope.tx, true
-	} else if _, own := p.x.(*sql.DB); !own && p.x != nil {
-		scope, inTx = &txScope{}, true // the publisher itself stands on a caller's transaction
+		x = scope.tx
 	}
-	if p.config.RequireTx && !inTx {
+	if _, own := x.(*sql.DB); p.config.RequireTx && (own || x == nil) {
 		return ErrTxRequired
 	}
 	rows := make([]Message, len(messages))
@@ -83,13 +80,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 			return err
 		}
 	}
-	if _, err := p.outbox.Enqueue(publishContext(messages), x, rows...); err != nil {
-		return err
-	}
-	if scope != nil {
-		scope.published(topic)
-	}
-	return nil
+	// Watermill has no context for the call; the first message's stands for all.
+	_, err = p.outbox.Enqueue(messages[0].Context(), x, rows...)
+	return err
 }
 
 // Close makes later calls fail with ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.
@@ -109,6 +102,3 @@ func commonScope(messages []*message.Message) (*txScope, error) {
 	}
 	return first, nil
 }
-
-// publishContext is the context of the first message: Watermill has none for the call.
-func publishContext(messages []*message.Message) context.Context { return messages[0].Context() }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -20,9 +22,8 @@ type txKey struct{}
 type txScope struct {
 	tx *sql.Tx
 
-	committedByUs bool
-	mu            sync.Mutex
-	topics        map[string]struct{}
+	mu     sync.Mutex
+	topics map[string]struct{} // nil where the caller commits
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
@@ -59,7 +60,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	// After a commit this is a no-op; otherwise an error of f, or its panic, is what the caller needs to see.
 	defer func() { _ = tx.Rollback() }()
 
-	scope := &txScope{tx: tx, committedByUs: true, topics: map[string]struct{}{}}
+	scope := &txScope{tx: tx, topics: map[string]struct{}{}}
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
 		return err
 	}
@@ -70,24 +71,32 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	return nil
 }
 
-// published remembers what to wake once InTx has committed. In a transaction of the caller's, nobody tells when it
-// commits, and so the subscribers of this process look often for a moment.
-func (s *txScope) published(topic string) {
-	if !s.committedByUs {
-		expectSoon(topic)
+// wakeAfter wakes the subscribers of topics when what was written on x is committed: now, when InTx commits, or, as
+// nobody tells when a caller's own transaction is, by looking often for a moment.
+func wakeAfter(ctx context.Context, x Executor, topics []string) {
+	if _, own := x.(*sql.DB); own {
+		Wake(topics...)
 		return
 	}
+	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
+		scope.add(topics)
+		return
+	}
+	expectSoon(topics)
+}
+
+func (s *txScope) add(topics []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.topics[topic] = struct{}{}
+	for _, topic := range topics {
+		s.topics[topic] = struct{}{}
+	}
 }
 
 func (s *txScope) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	topics := make([]string, 0, len(s.topics))
-	for topic := range s.topics {
-		topics = append(topics, topic)
+	if len(s.topics) > 0 {
+		Wake(slices.Collect(maps.Keys(s.topics))...)
 	}
-	Wake(topics...)
 }

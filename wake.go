@@ -12,7 +12,7 @@ var wakeups struct {
 
 type wakeListener struct {
 	now  func(topics []string) // committed: claim at once
-	soon func(topic string)    // published in a transaction that is not committed yet; nil if of no use
+	soon func(topics []string) // published in a transaction that is not committed yet; nil if of no use
 }
 
 // Wake tells the Subscribers of this process that messages of these topics were committed, so that they claim at once.
@@ -32,12 +32,12 @@ func OnWake(f func(topics []string)) (stop func()) {
 	return listen(&wakeListener{now: f})
 }
 
-func expectSoon(topic string) {
+func expectSoon(topics []string) {
 	wakeups.mu.RLock()
 	defer wakeups.mu.RUnlock()
 	for l := range wakeups.listeners {
 		if l.soon != nil {
-			l.soon(topic)
+			l.soon(topics)
 		}
 	}
 }

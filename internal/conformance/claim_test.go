@@ -1,13 +1,11 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
 func TestOBX011_ClaimTakesABatchAtomically(t *testing.T) {
@@ -20,21 +18,6 @@ func TestOBX011_ClaimTakesABatchAtomically(t *testing.T) {
 		for _, c := range append(first, second...) {
 			f.Equal(int(outbox.InProgress), f.row(c.ID).status)
 		}
-
-		// One that fails at its end has taken nothing.
-		f.enqueueN("late", 3)
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
-			if s.Text == faults.Commit {
-				return &faults.Error{Number: 9999, State: "XX000", Result: 11}
-			}
-			return nil
-		}})
-		if f.config.Dialect.Traits().Procedures {
-			return // one statement: the server itself is what makes it atomic
-		}
-		_, err := f.newOutbox(pool).Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("late")})
-		f.Error(err)
-		f.Len(f.claim("late"), 3)
 	})
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -51,11 +52,14 @@ func (f *fixture) installed(ctx context.Context) bool {
 	if f.config.Dialect.Traits().FixedSchema {
 		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sqlite_master WHERE name = ?1", table).Scan(&n)
 	} else {
-		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+f.schema()+
-			"' AND table_name = '"+table+"'").Scan(&n)
+		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+literal(f.schema())+
+			"' AND table_name = '"+literal(table)+"'").Scan(&n)
 	}
 	if err != nil {
 		f.t.Errorf("asking whether the table is there: %v", err)
 	}
 	return n > 0
 }
+
+// literal doubles the quotes of what goes between quotes.
+func literal(text string) string { return strings.ReplaceAll(text, "'", "''") }

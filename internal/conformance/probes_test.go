@@ -149,6 +149,18 @@ var (
 		})
 	}}
 
+	// level130: Check refuses a database whose compatibility level is lower.
+	level130 = &capability{"compatibility level 130", func(ctx context.Context, db *testdb.DB) (string, error) {
+		var level int
+		if err := db.QueryRowContext(ctx, "SELECT compatibility_level FROM sys.databases WHERE name = DB_NAME()").Scan(&level); err != nil {
+			return "", err
+		}
+		if level < 130 {
+			return fmt.Sprintf("the database has level %d", level), nil
+		}
+		return "", nil
+	}}
+
 	// executeAs: a connection can take on a user without a login of its own.
 	executeAs = &capability{"users without login, to act as", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name == testdb.SQLite {

@@ -1,0 +1,58 @@
+// Package outbox is a transactional outbox: a Watermill Publisher and Subscriber over a table in the application's own
+// database, on SQL Server, PostgreSQL and SQLite. Rows and messages are committed in one transaction, or neither is; what
+// was committed is delivered at least once.
+//
+// # Life of a message
+//
+//	        InTx, WithTx, Publish
+//	                │ commit
+//	                ▼
+//	┌────────────▶ Ready ◀─────────────────────────────────┐
+//	│               │ claim, under a lease                 │
+//	│               ▼                                      │ nack: after a backoff, attempt + 1
+//	│          In progress ────────────────────────────────┤ worker died: lease expires, attempt + 1
+//	│               │ deliver to the handler               │ Close: released, no attempt spent
+//	│          ┌────┴───────────────────┐
+//	│          │ Permanent(err),        │ ack, or SettleTx
+//	│          │ or the last attempt    │ in the handler's transaction
+//	│ Requeue  ▼                        ▼
+//	└─────── Failed                    Done
+//	           └──── kept until Purge ──┘
+//
+// A message is Ready from the commit on; before its due time, and during a backoff, no claim takes it. A claim gives it to
+// one worker under a lease and a token of its own. The Subscriber renews the lease while the handler runs. Whoever has lost
+// a lease changes nothing any more.
+//
+// # Guarantees
+//
+//   - A message is published if, and only if, its transaction commits.
+//   - A committed message is delivered at least once, also when workers are killed. It may be delivered twice: after a
+//     crash, or after a lease was lost. [Delivery.SettleTx] makes effects in the same database happen once.
+//   - No two workers hold a message at once.
+//   - A message that fails holds up no other. There is no order among messages.
+//   - A message that keeps failing ends as Failed, with its last error, and stays until it is requeued or purged.
+//   - Payload, UUID and metadata come back as they were.
+//   - The database's clock decides on leases, due times and backoff; a worker's clock decides nothing.
+//   - Nothing but [Migrate] creates anything. Payloads are never logged.
+//
+// # Use
+//
+// [Migrate] the database. Publish through a [Publisher] in the context of [InTx], or of [WithTx] and your own transaction.
+// Give a [Subscriber] to any Watermill router, and add middleware.Outcome first, so that a handler's error reaches the
+// row. An [Outbox] has the same queue as plain calls, for tools and for workers of your own.
+//
+// # Import graph
+//
+// Imports point one way, and each floor uses only those below it.
+//
+//	examples/…, internal/…      programs and tests; they alone import drivers
+//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
+//	────────────────────────────────────────────────────────────────────────────────────────────────────────
+//	outbox   publisher.go   subscriber.go: claimer, settler, keeper, pacer, window, holdings, delivery
+//	         queue.go       enqueue, maintenance, rows, engine, names, migrate, check
+//	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
+//	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
+//	────────────────────────────────────────────────────────────────────────────────────────────────────────
+//	schema                      all SQL, as files
+//	Watermill, google/uuid, the standard library
+package outbox

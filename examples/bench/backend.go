@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/microsoft/go-mssqldb"
+	_ "modernc.org/sqlite"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A backend is a kind of database that can be measured.
+type backend struct {
+	name, driver string
+	dialect      outbox.Dialect
+	embedded     bool
+
+	// keys is how a list of keys is given to a statement.
+	keys func([]int64) (any, error)
+}
+
+var backends = []backend{
+	{"sqlite", "sqlite", outbox.SQLite{}, true, keysAsJSON},
+	{"postgres", "pgx", outbox.Postgres{}, false, keysAsArray},
+	{"sqlserver", "sqlserver", outbox.SQLServer{}, false, keysAsJSON},
+}
+
+func keysAsArray(keys []int64) (any, error) { return keys, nil }
+
+func keysAsJSON(keys []int64) (any, error) {
+	text, err := json.Marshal(keys)
+	return string(text), err
+}
+
+func backendNames() []string {
+	names := make([]string, len(backends))
+	for i, b := range backends {
+		names[i] = b.name
+	}
+	return names
+}
+
+func findBackend(name string) (backend, error) {
+	for _, b := range backends {
+		if b.name == name {
+			return b, nil
+		}
+	}
+	return backend{}, fmt.Errorf("there is no %q; there are %s", name, strings.Join(backendNames(), ", "))
+}
+
+// patience is how long a server may take to answer at the beginning and at the end.
+const patience = 30 * time.Second
+
+// open opens a pool that the product and the bare statements share.
+func (b backend) open(ctx context.Context, dsn string) (*sql.DB, error) {
+	db, err := sql.Open(b.driver, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("-dsn: %w", err)
+	}
+	db.SetMaxOpenConns(poolSize)
+	db.SetMaxIdleConns(poolSize)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("-dsn: cannot connect to %s: %w", b.name, err), db.Close())
+	}
+	return db, nil
+}
+
+// temporaryFile makes a folder for a database and returns it with the DSN of the file in it.
+func temporaryFile() (folder, dsn string, err error) {
+	if folder, err = os.MkdirTemp("", "bench-"); err != nil {
+		return "", "", err
+	}
+	file := url.URL{Path: filepath.ToSlash(filepath.Join(folder, "bench.db"))}
+	return folder, "file:" + file.EscapedPath() + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate", nil
+}

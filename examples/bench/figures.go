@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A figure is something that is measured.
+type figure struct {
+	name    string
+	measure func(context.Context, *bench) ([]result, error)
+}
+
+var figures = []figure{
+	// Messages a second by many publishers at once, 1 and 100 a call, each call a transaction.
+	{"publish1", publishing{batch: 1}.measure},
+	{"publish100", publishing{batch: 100}.measure},
+
+	// Messages a second from the first claim to the last ack, of a table that was full before.
+	{"drain", draining{messages: 150_000}.measure},
+	{"drain_delete", draining{messages: 150_000, deletes: true}.measure},
+	{"drain_router", draining{messages: 100_000, router: true}.measure},
+	{"drain5ms", draining{messages: 60_000, router: true, handler: 5 * time.Millisecond}.measure},
+
+	// From the commit in one process to the handler in another.
+	{"latency", measureLatency},
+
+	// How long a claim takes with few and with many messages waiting.
+	{"backlog", measureBacklog},
+}
+
+func figureNames() []string {
+	names := make([]string, len(figures))
+	for i, f := range figures {
+		names[i] = f.name
+	}
+	return names
+}
+
+// chosenFigures are those of a list of names; all of them if it is empty.
+func chosenFigures(list string) ([]figure, error) {
+	if list == "" {
+		return figures, nil
+	}
+	var chosen []figure
+	for name := range strings.SplitSeq(list, ",") {
+		at := slices.IndexFunc(figures, func(f figure) bool { return f.name == strings.TrimSpace(name) })
+		if at < 0 {
+			return nil, fmt.Errorf("there is no %q; there are %s", name, strings.Join(figureNames(), ", "))
+		}
+		chosen = append(chosen, figures[at])
+	}
+	return chosen, nil
+}

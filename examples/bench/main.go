@@ -1,0 +1,131 @@
+// Bench measures the outbox against the plain SQL statements that it cannot do without, on the same table, in the same
+// process and in the same run.
+//
+//	go run ./examples/bench                                       on SQLite, in a temporary file
+//	go run ./examples/bench -backend postgres -dsn postgres://user:password@host/db
+//	go run ./examples/bench -backend sqlserver -dsn "sqlserver://user:password@host?database=db" -figure publish1,drain
+//
+// Each figure has the value of the product, that of the bare statements, and their ratio: 1 is as fast as the statements
+// alone, and more is faster, whatever the unit. With -json a figure is one line of JSON, with -v the statements and each
+// single run are shown on the error output. All that is created in the database has a prefix of its own and is dropped.
+//
+// figures.go lists what is measured, bare.go has what it is measured against.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == publisherFlag {
+		os.Exit(publisherMain(os.Stdin, os.Stdout, os.Stderr)) // started by the figure latency
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+type options struct {
+	backend, dsn, figures, profile string
+	json, verbose                  bool
+	runs                           int
+	scale                          float64
+}
+
+// run is main, with what it needs given to it. It returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&o.backend, "backend", "sqlite", "the database: "+strings.Join(backendNames(), ", "))
+	flags.StringVar(&o.dsn, "dsn", "", "where it is, as its driver reads it; not needed for sqlite, which then has a temporary file")
+	flags.StringVar(&o.figures, "figure", "", "measure only these, a list of `names`: "+strings.Join(figureNames(), ", "))
+	flags.BoolVar(&o.json, "json", false, "print a line of JSON a figure instead of a table")
+	flags.BoolVar(&o.verbose, "v", false, "show the bare statements and each single run")
+	flags.IntVar(&o.runs, "runs", 3, "how often the bare statements and the product are run, in turn; the median counts")
+	flags.Float64Var(&o.scale, "scale", 1, "multiplies durations and numbers of messages, for a slow server or a quick look")
+	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the product's last run to this `FILE`")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	err := o.validate(flags.Args())
+	if err != nil {
+		fmt.Fprintln(errOut, "bench:", err)
+		return 2
+	}
+	switch err := measure(ctx, o, out, errOut); {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(errOut, "bench: stopped")
+		return 130
+	default:
+		fmt.Fprintln(errOut, "bench:", err)
+		return 1
+	}
+}
+
+func (o options) validate(rest []string) error {
+	switch backend, err := findBackend(o.backend); {
+	case len(rest) > 0:
+		return fmt.Errorf("%q is no flag; see -h", rest[0])
+	case err != nil:
+		return fmt.Errorf("-backend: %w", err)
+	case o.dsn == "" && !backend.embedded:
+		return fmt.Errorf("-backend %s needs -dsn, the address of the database", o.backend)
+	case o.runs < 1:
+		return fmt.Errorf("-runs: %d is less than 1", o.runs)
+	case !(o.scale > 0 && o.scale <= 100):
+		return fmt.Errorf("-scale: %v is not above 0 and up to 100", o.scale)
+	}
+	_, err := chosenFigures(o.figures)
+	if err != nil {
+		return fmt.Errorf("-figure: %w", err)
+	}
+	return nil
+}
+
+// measure measures the chosen figures, one after the other, and prints each as soon as it is known.
+func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) {
+	figures, err := chosenFigures(o.figures)
+	if err != nil {
+		return err
+	}
+	b := &bench{runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
+	if o.verbose {
+		b.log = errOut
+	}
+	if b.table, err = createTable(ctx, o.backend, o.dsn); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.drop()) }()
+	print := printTable(out)
+	if o.json {
+		print = printJSON(out)
+	}
+	for _, f := range figures {
+		results, err := f.measure(ctx, b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		for _, result := range results {
+			result.Backend, result.Figure = o.backend, f.name
+			if err := print(result); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

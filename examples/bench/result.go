@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// A result is what is printed of a figure.
+type result struct {
+	Figure  string  `json:"figure"`
+	Backend string  `json:"backend"`
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit"`
+	Bare    float64 `json:"bare"`
+	Ratio   float64 `json:"ratio"` // speed of the product by speed of the bare statements
+
+	// How it was measured.
+	Publishers  int    `json:"publishers,omitempty"`
+	MaxInFlight int    `json:"max_in_flight,omitempty"`
+	Wakeups     string `json:"wakeups,omitempty"`
+	Waiting     int    `json:"waiting,omitempty"`
+	Topics      int    `json:"topics,omitempty"`
+
+	// Quantiles, in milliseconds.
+	P50     float64 `json:"p50,omitempty"`
+	P95     float64 `json:"p95,omitempty"`
+	P99     float64 `json:"p99,omitempty"`
+	BareP50 float64 `json:"bare_p50,omitempty"`
+	BareP95 float64 `json:"bare_p95,omitempty"`
+	BareP99 float64 `json:"bare_p99,omitempty"`
+	AckP50  float64 `json:"ack_p50,omitempty"`
+	AckP95  float64 `json:"ack_p95,omitempty"`
+
+	// Growth is P95 by that of the fewest messages waiting.
+	Growth float64 `json:"growth,omitempty"`
+}
+
+// perSecond is the result of something of which more is better.
+func perSecond(product, bare float64) result {
+	return result{Value: round(product), Unit: "messages/s", Bare: round(bare), Ratio: round(product / bare)}
+}
+
+// inMilliseconds is the result of something of which less is better.
+func inMilliseconds(product, bare float64) result {
+	return result{Value: round(product), Unit: "ms", Bare: round(bare), Ratio: round(bare / product)}
+}
+
+// round keeps four digits; the rest is noise.
+func round(x float64) float64 {
+	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	digit := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
+	return math.Round(x*digit) / digit
+}
+
+func printJSON(out io.Writer) func(result) error {
+	encoder := json.NewEncoder(out)
+	return func(r result) error { return encoder.Encode(r) }
+}
+
+func printTable(out io.Writer) func(result) error {
+	headed := false
+	return func(r result) error {
+		if !headed {
+			headed = true
+			if _, err := fmt.Fprintf(out, "%-10s %-13s %12s %12s  %-10s %6s\n", "backend", "figure", "product", "bare", "unit", "ratio"); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintf(out, "%-10s %-13s %12s %12s  %-10s %6.2f  %s\n", r.Backend, r.Figure, number(r.Value), number(r.Bare), r.Unit, r.Ratio, r.details())
+		return err
+	}
+}
+
+func number(x float64) string {
+	if x >= 1000 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// details are the fields that only some figures have.
+func (r result) details() string {
+	var all []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.Publishers > 0, "%d publishers", r.Publishers)
+	add(r.MaxInFlight > 0, "MaxInFlight %d", r.MaxInFlight)
+	add(r.Waiting > 0, "%d waiting", r.Waiting)
+	add(r.Topics > 0, "topics %d", r.Topics)
+	add(r.P50 > 0, "p50 %.4g", r.P50)
+	add(r.P95 > 0, "p95 %.4g", r.P95)
+	add(r.P99 > 0, "p99 %.4g", r.P99)
+	add(r.BareP50 > 0, "bare p50 %.4g", r.BareP50)
+	add(r.BareP95 > 0, "bare p95 %.4g", r.BareP95)
+	add(r.BareP99 > 0, "bare p99 %.4g", r.BareP99)
+	add(r.AckP50 > 0, "ack p50 %.4g", r.AckP50)
+	add(r.AckP95 > 0, "ack p95 %.4g", r.AckP95)
+	add(r.Growth > 0, "growth %.4g", r.Growth)
+	add(r.Wakeups != "", "%s", r.Wakeups)
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,2 @@
+-- Lets no run pay for what another has written.
+CHECKPOINT;

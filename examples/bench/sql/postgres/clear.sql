@@ -1,0 +1,2 @@
+-- Empties the table, and its indexes with it.
+TRUNCATE {{.Outbox}};

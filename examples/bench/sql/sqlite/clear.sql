@@ -1,0 +1,2 @@
+-- Empties the table, and its indexes with it.
+DELETE FROM {{.Outbox}};

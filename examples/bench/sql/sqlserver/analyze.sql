@@ -1,0 +1,2 @@
+-- Tells the planner what the table holds now.
+UPDATE STATISTICS {{.Outbox}};

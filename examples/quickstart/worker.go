@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	watermillmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/middleware"
+)
+
+// Much shorter than in earnest, for the show not to take long.
+const (
+	lease       = 2 * time.Second
+	backoffMin  = 100 * time.Millisecond
+	backoffMax  = time.Second
+	maxInFlight = 8
+)
+
+// A job is what a worker process is told to do.
+type job struct {
+	Name        string
+	DSN, Prefix string
+	Topics      []string
+	Flaky       string // the name of the order whose handler fails twice
+	HangAfter   int    // after that many messages the worker hangs
+	Verbose     bool
+}
+
+const never = -1
+
+// A worker has the handler of the messages. What its handler sees it writes into a table and reports.
+type worker struct {
+	*database
+	job
+	report func(news)
+
+	delivered atomic.Int64
+}
+
+// router is an ordinary Watermill router whose messages come from the outbox.
+func (w *worker) router() (*message.Router, error) {
+	var logger watermill.LoggerAdapter = watermill.NopLogger{}
+	if w.Verbose {
+		logger = watermill.NewStdLogger(false, false)
+	}
+	subscriber, err := outbox.NewSubscriber(w.DB, outbox.SubscriberConfig{
+		Dialect:       w.dialect,
+		Table:         w.table(),
+		WorkerName:    w.Name,
+		MaxInFlight:   maxInFlight + len(w.Topics) - 1, // each topic without a message out keeps a place free
+		LeaseDuration: lease,
+		Backoff:       outbox.ExponentialBackoff(backoffMin, backoffMax),
+		DrainTimeout:  time.Second,
+		Hooks: outbox.Hooks{
+			OnSettle: func(e outbox.SettleEvent) { w.report(news{Event: settled, Count: e.Outcomes[outbox.Ack]}) },
+			OnReap:   func(messages int) { w.report(news{Event: tookOver, Count: messages}) },
+		},
+	}, logger)
+	if err != nil {
+		return nil, err
+	}
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logger)
+	if err != nil {
+		return nil, err
+	}
+	router.AddMiddleware(
+		middleware.Outcome, // first: it carries the handler's error to the message's row
+		watermillmiddleware.Recoverer,
+	)
+	for _, topic := range w.Topics {
+		router.AddConsumerHandler("ship on "+topic, topic, subscriber, w.ship)
+	}
+	return router, nil
+}
+
+// ship is the handler: nil acks the message, an error has it delivered again, outbox.Permanent fails it for good.
+func (w *worker) ship(msg *message.Message) error {
+	var body any
+	if err := json.Unmarshal(msg.Payload, &body); err != nil {
+		err = fmt.Errorf("the payload is not JSON: %w", err)
+		return errors.Join(w.note(msg, refused, err), outbox.Permanent(err))
+	}
+	if fails, err := w.carrierFails(msg); err != nil {
+		return err
+	} else if fails {
+		return errors.Join(w.note(msg, failed, errCarrier), errCarrier)
+	}
+	n, hangAt := w.delivered.Add(1), int64(w.HangAfter)+1
+	if w.HangAfter != never && n > hangAt {
+		return w.hang(msg)
+	}
+	if err := w.note(msg, delivered, nil); err != nil {
+		return err
+	}
+	if w.HangAfter != never && n == hangAt {
+		return w.hang(msg) // the work is done, but nobody will know: the message comes again
+	}
+	return nil
+}
+
+var errCarrier = errors.New("the carrier does not answer")
+
+// carrierFails says whether shipping this message fails: one does so twice.
+func (w *worker) carrierFails(msg *message.Message) (bool, error) {
+	if msg.UUID != w.Flaky {
+		return false, nil
+	}
+	var failures int
+	err := w.QueryRowContext(msg.Context(), w.sql("SELECT COUNT(*) FROM {handled} WHERE name = $1 AND outcome = $2"),
+		msg.UUID, failed).Scan(&failures)
+	return failures < 2, err
+}
+
+// hang does nothing any more, as a process does that waits for something that never comes.
+func (w *worker) hang(msg *message.Message) error {
+	w.report(news{Event: hangs, Name: msg.UUID})
+	<-msg.Context().Done()
+	return msg.Context().Err()
+}
+
+// note writes down what became of a message, with the very bytes that have arrived. Any work of a handler in the
+// database would look like this; here it is all there is.
+func (w *worker) note(msg *message.Message, outcome string, reason error) error {
+	delivery, ok := outbox.DeliveryFrom(msg.Context())
+	if !ok {
+		return errors.New("the message does not come from an outbox")
+	}
+	err := outbox.InTx(msg.Context(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, w.sql("INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ($1, $2, $3, $4, $5, $6)"),
+			msg.UUID, delivery.MessageID().String(), w.job.Name, delivery.Attempt(), outcome, []byte(msg.Payload))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note what became of %s: %w", msg.UUID, err)
+	}
+	n := news{Event: outcome, Name: msg.UUID, Attempt: delivery.Attempt(), Flaky: msg.UUID == w.Flaky}
+	if reason != nil {
+		n.Reason = reason.Error()
+	}
+	w.report(n)
+	return nil
+}

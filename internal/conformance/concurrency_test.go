@@ -1,0 +1,255 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+)
+
+// Each call is stopped before each of its statements in turn, and after each the table is as it was before the call.
+func TestOBX091_ACallIsOneTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		calls := map[string]func(o *outbox.Outbox, db *sql.DB, held []outbox.Claimed) error{
+			"enqueue": func(o *outbox.Outbox, db *sql.DB, _ []outbox.Claimed) error {
+				_, err := o.Enqueue(f.ctx(), db, make2000("b")...)
+				return err
+			},
+			"claim": func(o *outbox.Outbox, _ *sql.DB, _ []outbox.Claimed) error {
+				_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a", "b")})
+				return err
+			},
+			"settle": func(o *outbox.Outbox, db *sql.DB, held []outbox.Claimed) error {
+				_, err := o.Settle(f.ctx(), db, append(append(settled(outbox.Ack, held[0]), settled(outbox.Retry, held[1])...), settled(outbox.Fail, held[2])...))
+				return err
+			},
+			"renew": func(o *outbox.Outbox, _ *sql.DB, held []outbox.Claimed) error {
+				_, err := o.Renew(f.ctx(), time.Hour, held[0].Receipt, held[1].Receipt)
+				return err
+			},
+		}
+		f.enqueueN("a", 6)
+		f.claimWith(outbox.ClaimParams{Topics: quotas("a"), Limit: 1}) // for the claim to give back
+		f.expireLeases()
+		held := f.claimWith(outbox.ClaimParams{Topics: quotas("a"), Limit: 3, GiveBack: -1})
+		for name, call := range calls {
+			before := f.rows("1 = 1")
+			for stop := 1; ; stop++ {
+				var n atomic.Int32
+				pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+					if s.Text != faults.Rollback && int(n.Add(1)) == stop {
+						return &faults.Error{Number: 50000, State: "XX000", Result: 10}
+					}
+					return nil
+				}})
+				err := call(f.newOutbox(pool), pool, held)
+				if int(n.Load()) < stop {
+					f.NoError(err)
+					f.Greater(stop, 1, "%s sends at least one statement", name)
+					break
+				}
+				f.Error(err, "%s, stopped before statement %d", name, stop)
+				after := f.rows("1 = 1")
+				for i := range after {
+					after[i].isDue = before[i].isDue
+				}
+				f.Equal(before, after, "%s, stopped before statement %d, left something", name, stop)
+			}
+		}
+	})
+}
+
+func make2000(topic string) []outbox.Message {
+	messages := make([]outbox.Message, 2000)
+	for i := range messages {
+		messages[i].Topic = topic
+	}
+	return messages
+}
+
+func TestOBX092_ClaimDoesNotSeeWhatIsNotCommitted(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		_, err = f.outbox.Enqueue(f.ctx(), tx, outbox.Message{Topic: "orders"})
+		f.NoError(err)
+		// Where there is one writer, the claim waits for the transaction; elsewhere it does not.
+		result := make(chan []outbox.Claimed, 1)
+		failure := make(chan error, 1)
+		started := make(chan struct{})
+		var once sync.Once
+		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+			once.Do(func() { close(started) })
+			return nil
+		}})
+		o := f.newOutbox(pool)
+		go func() {
+			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+			result <- claimed
+			failure <- err
+		}()
+		<-started
+		f.NoError(tx.Rollback())
+		f.Empty(<-result)
+		f.NoError(<-failure)
+	})
+}
+
+func TestOBX093_ADeadlockIsRetriedInOurTransactionAndReturnedInTheCallers(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const losses = 3
+		var left atomic.Int32
+		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			if s.Text == faults.Rollback || s.Text == "ROLLBACK" || left.Add(-1) < 0 {
+				return nil
+			}
+			return faults.Deadlock(f.db.Name)
+		}})
+		o := f.newOutbox(pool)
+		lose := func() { left.Store(losses) }
+
+		lose()
+		_, err := o.Enqueue(f.ctx(), pool, outbox.Message{Topic: "orders"})
+		f.NoError(err)
+		f.Equal(1, f.count(), "once, although it was tried again")
+		lose()
+		claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		f.NoError(err)
+		f.Len(claimed, 1)
+		lose()
+		_, err = o.Renew(f.ctx(), time.Minute, claimed[0].Receipt)
+		f.NoError(err)
+		lose()
+		refused, err := o.Settle(f.ctx(), pool, settled(outbox.Retry, claimed...))
+		f.NoError(err)
+		f.Empty(refused)
+		f.Equal(1, f.row(claimed[0].ID).retries)
+		lose()
+		_, err = o.ReapExpired(f.ctx())
+		f.NoError(err)
+
+		// It gives up in the end, and then says what it is.
+		left.Store(1 << 30)
+		_, err = o.ReapExpired(f.ctx())
+		f.True(outbox.IsRetryable(err), "%v", err)
+
+		// In the caller's transaction the call is not tried again: the caller has to begin anew.
+		left.Store(0)
+		tx, err := pool.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		lose()
+		_, err = o.Enqueue(f.ctx(), tx, outbox.Message{Topic: "orders"})
+		f.True(outbox.IsRetryable(err), "%v", err)
+		f.Equal(int32(losses-1), left.Load(), "one try")
+		left.Store(0)
+		f.NoError(tx.Rollback())
+		f.Equal(1, f.count())
+
+		f.False(outbox.IsRetryable(nil))
+		f.False(outbox.IsRetryable(errors.New("deadlock victim"))) // decided by number, never by text
+	})
+}
+
+func TestOBX093_ALargeEnqueueIsRetriedAsAWhole(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var n atomic.Int32
+		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			if s.Text != faults.Rollback && s.Text != faults.Begin && n.Add(1) == 2 {
+				return faults.Deadlock(f.db.Name)
+			}
+			return nil
+		}})
+		ids, err := f.newOutbox(pool).Enqueue(f.ctx(), pool, make2000("orders")...)
+		f.NoError(err)
+		f.Len(ids, 2000)
+		f.Equal(2000, f.count())
+	})
+}
+
+func TestOBX094_095_ManyWorkersNeverHoldOneMessageTogether(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const messages, workers = 600, 6
+		for i := range 4 {
+			f.enqueueN(fmt.Sprintf("topic %d", i), messages/4)
+		}
+		var mu sync.Mutex
+		holder := map[outbox.WorkItemID]outbox.OwnerToken{}
+		claims, acked := 0, 0
+		var failures []error
+		hold := func(claimed []outbox.Claimed) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range claimed {
+				claims++
+				if other, held := holder[c.Receipt.Seq]; held {
+					failures = append(failures, fmt.Errorf("%d is held by %v and %v", c.Receipt.Seq, other, c.Receipt.Owner))
+				}
+				holder[c.Receipt.Seq] = c.Receipt.Owner
+			}
+		}
+		done := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return acked == messages || len(failures) > 0
+		}
+		work := func(worker int) error {
+			o := f.newOutbox(f.db.DB)
+			for turn := 0; !done(); turn++ {
+				claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Limit: 1 + (worker+turn)%17, Topics: quotas(
+					fmt.Sprintf("topic %d", (worker+turn)%4), fmt.Sprintf("topic %d", (worker+turn+1)%4))})
+				if err != nil {
+					return err
+				}
+				hold(claimed)
+				var settlements []outbox.Settlement
+				mu.Lock()
+				for i, c := range claimed {
+					s := outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Ack, Delay: outbox.NoDelay}
+					if (worker+turn+i)%5 == 0 && c.RetryCount < 3 {
+						s.Outcome, s.Delay = outbox.Retry, outbox.NoDelay
+					}
+					settlements = append(settlements, s)
+					delete(holder, c.Receipt.Seq) // before the call: from its commit on another may have it
+				}
+				mu.Unlock()
+				refused, err := o.Settle(f.ctx(), f.db.DB, settlements)
+				if err != nil {
+					return err
+				}
+				if len(refused) > 0 {
+					return fmt.Errorf("refused %v", refused)
+				}
+				mu.Lock()
+				for _, s := range settlements {
+					if s.Outcome == outbox.Ack {
+						acked++
+					}
+				}
+				mu.Unlock()
+			}
+			return nil
+		}
+		var group sync.WaitGroup
+		for worker := range workers {
+			group.Go(func() {
+				if err := work(worker); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					failures = append(failures, err)
+				}
+			})
+		}
+		group.Wait()
+		f.Empty(failures)
+		f.Equal(messages, acked)
+		f.GreaterOrEqual(claims, messages)
+		f.Len(f.rows("{status} = 2"), messages)
+	})
+}

@@ -1,0 +1,202 @@
+package conformance
+
+import (
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The longest allowed text, in UTF-16 units: of plain characters, and of such that count twice.
+var (
+	longestPlain  = strings.Repeat("ü", 255)
+	longestDouble = strings.Repeat("🙂", 127) + "x"
+	tooLong       = []string{longestPlain + "x", strings.Repeat("🙂", 128)}
+)
+
+func TestOBX107_ATopicHasAtMost255Characters(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, topic := range []string{"x", longestPlain, longestDouble} {
+			f.enqueueN(topic, 1)
+			claimed := f.claim(topic)
+			f.Len(claimed, 1)
+			f.Equal(topic, claimed[0].Topic)
+		}
+		for _, topic := range tooLong {
+			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: topic})
+			f.requireField(err, "Topic")
+			_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas(topic)})
+			f.requireField(err, "ClaimParams.Topics")
+		}
+	})
+}
+
+func TestOBX109_ACorrelationIDHasAtMost255Characters(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, id := range []string{"", "x", longestPlain, longestDouble} {
+			f.enqueue(
+				outbox.Message{Topic: "orders", CorrelationID: id, UUID: id, StreamKey: id},
+				outbox.Message{Topic: "orders", Headers: map[string]string{"correlation_id": id}})
+			for _, c := range f.claim("orders") {
+				f.Equal(id, c.CorrelationID)
+				if c.Headers == nil {
+					f.Equal(id, c.UUID)
+					f.Equal(id, c.StreamKey)
+				}
+			}
+		}
+		for _, id := range tooLong {
+			for field, message := range map[string]outbox.Message{
+				"CorrelationID": {CorrelationID: id}, "UUID": {UUID: id}, "StreamKey": {StreamKey: id},
+				"Headers[correlation_id]": {Headers: map[string]string{"correlation_id": id}},
+			} {
+				message.Topic = "orders"
+				_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, message)
+				f.requireField(err, field)
+			}
+		}
+		f.Equal(8, f.count())
+	})
+}
+
+func TestOBX108_PayloadsOfAnySizeComeBackAsTheyWere(t *testing.T) {
+	sizes := []int{0, 1, 255, 8000, 8001, 1 << 20, 8<<20 - 1, 8<<20 + 1}
+	if !testing.Short() {
+		sizes = append(sizes, 64<<20)
+	}
+	forEach(t, func(t *testing.T, f *fixture) {
+		// All in one call: small ones share a statement, large ones go alone.
+		var messages []outbox.Message
+		for _, size := range sizes {
+			messages = append(messages, outbox.Message{Topic: "orders", Payload: payload(size)})
+		}
+		f.enqueue(messages...)
+		claimed := f.claim("orders")
+		f.Len(claimed, len(sizes))
+		for i, size := range sizes {
+			f.Len(claimed[i].Payload, size)
+			f.Equal(sha256.Sum256(payload(size)), sha256.Sum256(claimed[i].Payload))
+		}
+	})
+}
+
+// payload is a run of all bytes that does not repeat with a power of two.
+func payload(size int) []byte {
+	p := make([]byte, size)
+	for i := range p {
+		p[i] = byte(i*7 + i/257)
+	}
+	return p
+}
+
+func TestOBX110_AnyLeaseFromAMillisecondToADayIsAccepted(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, lease := range []time.Duration{time.Millisecond, 10 * time.Second, 300 * time.Second, 24 * time.Hour} {
+			f.enqueueN("orders", 1)
+			f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: lease, GiveBack: -1}), 1)
+		}
+		for _, lease := range []time.Duration{-1, time.Millisecond - 1, 24*time.Hour + 1} {
+			_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Lease: lease})
+			f.requireField(err, "ClaimParams.Lease")
+		}
+		// One of a millisecond ends by itself.
+		f.exec("DELETE FROM {outbox}")
+		f.enqueueN("orders", 1)
+		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: time.Millisecond}), 1)
+		f.Eventually(func() bool {
+			n, err := f.outbox.ReapExpired(f.ctx())
+			return err == nil && n == 1
+		}, 10*time.Second, time.Millisecond)
+	})
+}
+
+func TestOBX111_ABatchOfUpTo1000IsAccepted(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.enqueueN("orders", 1201)
+		for _, limit := range []int{1, 100, 1000} {
+			f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: limit}), limit)
+		}
+		_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Limit: 1001})
+		f.requireField(err, "ClaimParams.Limit")
+	})
+}
+
+// A thousand a second is far below what is measured by the benchmarks; this only finds a fault of another kind, such as
+// a call for each message.
+func TestOBX112_ThousandsOfMessagesASecond(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const messages = 5000
+		started := time.Now()
+		for range messages / 1000 {
+			f.enqueueN("orders", 1000)
+		}
+		for left := messages; left > 0; {
+			claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 500})
+			f.NotEmpty(claimed)
+			f.Empty(f.settle(settled(outbox.Ack, claimed...)...))
+			left -= len(claimed)
+		}
+		took := time.Since(started)
+		t.Logf("%d messages enqueued, claimed and acked in %v", messages, took)
+		f.Less(took, 60*time.Second, "one at a time would take longer, with the race detector and beside other tests, too")
+	})
+}
+
+func TestOtherTextsThatAreRefusedByName(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, test := range []struct {
+			field   string
+			message outbox.Message
+		}{
+			{"Topic", outbox.Message{Topic: "not \xff UTF-8"}},
+			{"Topic", outbox.Message{Topic: "a NUL\x00"}},
+			{"UUID", outbox.Message{Topic: "t", UUID: "a\x00b"}},
+			{"CorrelationID", outbox.Message{Topic: "t", CorrelationID: "a\x00b"}},
+			{"StreamKey", outbox.Message{Topic: "t", StreamKey: "a\x00b"}},
+			{"StreamKey", outbox.Message{Topic: "t", StreamKey: "a "}},
+			{"Headers", outbox.Message{Topic: "t", Headers: map[string]string{"k": "\xff"}}},
+			{"Headers", outbox.Message{Topic: "t", Headers: map[string]string{"\xff": "v"}}},
+			{"Delay", outbox.Message{Topic: "t", Delay: -1}},
+			{"Delay", outbox.Message{Topic: "t", Delay: time.Second, DueAt: time.Now()}},
+			{"DueAt", outbox.Message{Topic: "t", DueAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		} {
+			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "fine"}, test.message)
+			f.requireField(err, test.field)
+		}
+		f.Equal(0, f.count())
+
+		// A header that is refused is named.
+		_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "t", Headers: map[string]string{"the_key": "\xff"}})
+		f.ErrorContains(err, "the_key")
+		// The last moment that every database can store is not refused.
+		f.enqueue(outbox.Message{Topic: "t", DueAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
+		f.Empty(f.claim("t"))
+	})
+}
+
+func TestAnErrorOfAnyTextIsStored(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(unescapesJSON)
+		for _, text := range []string{"quotes \" and \\ and \n\t", "🙂", "'; DROP TABLE outbox; --", "<&>"} {
+			c := f.claimOne("orders")
+			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
+			f.Equal(text, f.row(c.ID).lastError)
+		}
+	})
+}
+
+func TestAnErrorThatCannotBeStoredAsItIsIsMadeStorable(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, text := range []string{"a NUL \x00 in it", "not \xff UTF-8", strings.Repeat("long ", 100_000), strings.Repeat("🙂", 10_000)} {
+			c := f.claimOne("orders")
+			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
+			got := f.row(c.ID).lastError
+			f.NotEmpty(got)
+			f.Less(len(got), 50_000)
+			f.Equal([]rune(text)[:2], []rune(got)[:2])
+		}
+	})
+}

@@ -1,0 +1,307 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"sync"
+	"testing"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+func TestOBX102_MigrateCreatesTablesAndProcedures(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.Empty(f.names("table"))
+		f.migrate()
+		table := f.config.Dialect.Traits().Table
+		f.Contains(lower(f.names("table")), strings.ToLower(table)) // not every catalog keeps the case
+		f.Len(f.names("view"), 1)
+		if !f.config.Dialect.Traits().Procedures {
+			return
+		}
+		for _, operation := range []string{"Enqueue", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
+			f.Contains(lower(f.names("procedure")), strings.ToLower(table+"_"+operation))
+		}
+	})
+}
+
+func lower(names []string) []string {
+	return strings.Fields(strings.ToLower(strings.Join(names, " ")))
+}
+
+func TestOBX102_MigrateCreatesIndexes(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(indexNames)
+		want := []string{"outbox_ready", "outbox_leased", "outbox_ended"}
+		if f.db.Name == testdb.SQLServer {
+			want = []string{"IX_Outbox_Ready", "IX_Outbox_Leased", "IX_Outbox_Ended"}
+		}
+		f.Subset(f.names("index"), want)
+	})
+}
+
+func TestOBX102_MigrateCreatesTheSchema(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		if f.config.Dialect.Traits().FixedSchema {
+			f.skip("schemas", "there are none to choose")
+		}
+		f.inSchema(f.config.Schema + "_more")
+		f.migrate()
+		f.migrate()
+		f.claimOne("orders")
+	})
+}
+
+func TestOBX103_NothingIsCreatedUnlessAskedFor(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		f.NoError(p.Close())
+		calls := map[string]func() error{
+			"enqueue": func() error {
+				_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+				return err
+			},
+			"claim": func() error {
+				_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+				return err
+			},
+			"settle": func() error {
+				_, err := f.outbox.Settle(f.ctx(), f.db.DB, []outbox.Settlement{{Receipt: outbox.Receipt{Seq: 1}}})
+				return err
+			},
+			"reap":  func() error { _, err := f.outbox.ReapExpired(f.ctx()); return err },
+			"purge": func() error { _, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{}); return err },
+			"check": func() error { return outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()) },
+		}
+		for name, call := range calls {
+			f.Error(call(), name)
+		}
+		f.Empty(f.names("table"))
+	})
+}
+
+func TestOBX103_WithoutTheSchemaACallSaysWhatToDo(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		if f.db.Name == testdb.SQLServer {
+			f.needs(errorNumbers)
+		}
+		_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+		f.ErrorIs(err, outbox.ErrSchema)
+		_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, f.object(f.config.Dialect.Traits().Table), "it names the object")
+
+		// An older table, without a column that came later.
+		f.migrate()
+		f.enqueueN("orders", 1)
+		view := "outbox_view"
+		if f.db.Name == testdb.SQLServer {
+			view = "Outbox_View"
+		}
+		f.exec("DROP VIEW %s", f.object(view))
+		f.exec("ALTER TABLE {outbox} DROP COLUMN {stream_key}")
+		_, err = f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+		f.ErrorIs(err, outbox.ErrSchema)
+		_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		f.ErrorIs(err, outbox.ErrSchema)
+	})
+}
+
+func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		check := func() error { return outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()) }
+		err := check()
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, f.config.Dialect.Traits().Table)
+		f.migrate()
+		if f.db.Name == testdb.SQLServer {
+			f.needs(indexNames, level130)
+		}
+		f.NoError(check())
+
+		index, drop := "outbox_ready", "DROP INDEX "+f.config.Dialect.Quote(f.schema())+".outbox_ready"
+		if f.db.Name == testdb.SQLServer {
+			index, drop = "IX_Outbox_Ready", "DROP INDEX IX_Outbox_Ready ON {outbox}"
+		}
+		f.exec("%s", f.sql("%s", drop))
+		err = check()
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, index)
+		f.ErrorIs(outbox.Check(f.ctx(), nil, f.migrateConfig()), outbox.ErrNilDB)
+	})
+}
+
+func TestOBX103_CheckNamesWhatIsOlder(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		history := f.object(f.config.Dialect.Traits().Table + "_migrations")
+		if f.db.Name == testdb.SQLServer {
+			history = f.object("Outbox_Migrations")
+		}
+		f.exec("DELETE FROM %s WHERE %s = 1", history, f.column("version"))
+		err := outbox.Check(f.ctx(), f.db.DB, f.migrateConfig())
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, "0001")
+		f.migrate() // and mends it: each migration is idempotent by itself
+		f.exec("UPDATE %s SET %s = 'older' WHERE %s = 0", history, f.column("checksum"), f.column("version"))
+		f.ErrorIs(outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()), outbox.ErrSchema)
+		f.migrate()
+	})
+}
+
+func TestOBX104_MigratingAgainChangesNothing(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.claimOne("orders")
+		before := f.catalog()
+		for range 2 {
+			f.migrate()
+		}
+		f.sameCatalog(before, f.catalog())
+		f.Equal(int(outbox.InProgress), f.row(c.ID).status, "the messages stay")
+		f.Equal([]outbox.WorkItemID(nil), f.settle(settled(outbox.Ack, c)...))
+
+		// It does not even try to create what is there.
+		log := &faults.Log{}
+		f.NoError(outbox.Migrate(f.ctx(), faults.Open(t, f.db, log.Hooks()), f.migrateConfig()))
+		for _, s := range log.Take() {
+			f.NotContains(s.Text, "CREATE INDEX")
+			f.NotContains(s.Text, "CREATE FUNCTION")
+			f.NotContains(s.Text, "ALTER PROCEDURE")
+		}
+	})
+}
+
+func TestTrap_TwoMigrationsAtOnce(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		const migrators = 4
+		start := make(chan struct{})
+		failures := make([]error, migrators)
+		var group sync.WaitGroup
+		for i := range migrators {
+			pool := f.db.Reopen(t) // as another process would
+			group.Go(func() {
+				<-start
+				failures[i] = outbox.Migrate(f.ctx(), pool.DB, f.migrateConfig())
+			})
+		}
+		close(start)
+		group.Wait()
+		for _, err := range failures {
+			f.NoError(err)
+		}
+		f.claimOne("orders")
+		before := f.catalog()
+		f.migrate()
+		f.sameCatalog(before, f.catalog())
+	})
+}
+
+func TestTrap_AMigrationThatFailsLeavesNothing(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		for _, at := range []string{"outbox_ready", "outbox_claim"} {
+			if at == "outbox_claim" && !f.config.Dialect.Traits().Procedures {
+				continue
+			}
+			if f.db.Name == testdb.SQLServer {
+				at = map[string]string{"outbox_ready": "IX_Outbox_Ready", "outbox_claim": "ALTER PROCEDURE"}[at]
+			}
+			pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+				if strings.Contains(s.Text, at) {
+					return &faults.Error{Number: 50000, State: "XX000", Result: 10}
+				}
+				return nil
+			}})
+			f.Error(outbox.Migrate(f.ctx(), pool, f.migrateConfig()))
+			f.Empty(f.names("table"), "stopped at %s", at)
+		}
+		f.migrate()
+	})
+}
+
+// The script is what Migrate does: on a fresh schema both leave the same.
+func TestTrap_ThePrintedScriptEqualsMigrate(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		printed, err := outbox.MigrationSQL(f.migrateConfig())
+		f.NoError(err)
+		f.NoError(f.run(printed))
+		byScript := f.catalog()
+		f.claimOne("orders")
+		f.NoError(f.run(printed), "it is idempotent")
+		f.sameCatalog(byScript, f.catalog())
+		f.Equal(1, f.count())
+
+		// Migrate finds all of it done.
+		log := &faults.Log{}
+		f.NoError(outbox.Migrate(f.ctx(), faults.Open(t, f.db, log.Hooks()), f.migrateConfig()))
+		for _, s := range log.Take() {
+			f.NotContains(s.Text, "0001")
+			f.NotContains(s.Text, "CREATE INDEX")
+			f.NotContains(s.Text, "CREATE FUNCTION")
+			f.NotContains(s.Text, "ALTER PROCEDURE")
+		}
+		f.sameCatalog(byScript, f.catalog())
+
+		other := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config}
+		other.config.Schema = other.db.Schema
+		other.migrate()
+		f.sameCatalog(byScript, other.catalog())
+	})
+}
+
+// another is a second empty database or schema of the same backend.
+func (f *fixture) another() *testdb.DB {
+	f.t.Helper()
+	for _, b := range testdb.Backends(f.t) {
+		if b.Name == f.db.Name {
+			return b.Open(f.t)
+		}
+	}
+	return nil
+}
+
+// inSchema lets the fixture use a schema that the library is to create, and drops it at the end.
+func (f *fixture) inSchema(schema string) {
+	f.t.Helper()
+	f.config.Schema = schema
+	f.outbox = f.newOutbox(f.db.DB)
+	f.t.Cleanup(func() {
+		ctx := context.WithoutCancel(f.ctx())
+		quoted := f.config.Dialect.Quote(schema)
+		drops := []string{"DROP SCHEMA IF EXISTS " + quoted + " CASCADE"}
+		if f.db.Name == testdb.SQLServer {
+			drops = f.dropsOf(ctx, schema)
+		}
+		for _, drop := range drops {
+			if _, err := f.db.ExecContext(ctx, drop); err != nil {
+				f.t.Errorf("%s: %v", drop, err)
+			}
+		}
+	})
+	f.t.Cleanup(f.checkInvariants)
+}
+
+// dropsOf lists what drops a schema of SQL Server with all in it.
+func (f *fixture) dropsOf(ctx context.Context, schema string) (drops []string) {
+	rows, err := f.db.QueryContext(ctx, `SELECT 'DROP ' + CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END
+		+ ' ' + QUOTENAME(s.name) + '.' + QUOTENAME(o.name)
+		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
+		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END`, sql.Named("p1", schema))
+	if err != nil {
+		f.t.Errorf("listing the schema: %v", err)
+		return nil
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells
+	for rows.Next() {
+		var drop string
+		if err := rows.Scan(&drop); err != nil {
+			f.t.Errorf("listing the schema: %v", err)
+		}
+		drops = append(drops, drop)
+	}
+	if err := rows.Err(); err != nil {
+		f.t.Errorf("listing the schema: %v", err)
+	}
+	return append(drops, "DROP SCHEMA "+f.config.Dialect.Quote(schema))
+}

@@ -1,0 +1,289 @@
+package readme
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/incursa/watermill-outbox"
+)
+
+// The documents that are checked for what they name.
+var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/databases.md", "docs/operations.md"}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
+}
+
+func eachDocument(t *testing.T, test func(t *testing.T, path string, d document)) {
+	t.Helper()
+	for _, path := range documents {
+		t.Run(path, func(t *testing.T) { test(t, path, parse(read(t, path))) })
+	}
+}
+
+// A scratch module is made from the README's program and its go get lines. The versions are those of go.mod, so that
+// nothing is fetched that this module does not use itself.
+func TestProgramRunsFromTheTextAlone(t *testing.T) {
+	t.Parallel()
+	d := parse(read(t, "README.md"))
+	require.NotEmpty(t, d.program(), "README.md should have one block of Go that is a program")
+	require.NotEmpty(t, d.output(), "README.md should have one block of output")
+
+	for _, path := range imports(t, d.program()) {
+		require.True(t, slices.ContainsFunc(d.modules(), func(module string) bool {
+			return path == module || strings.HasPrefix(path, module+"/")
+		}), "the program imports %s, which no go get line of README.md brings", path)
+	}
+
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	write("main.go", d.program())
+	write("go.mod", read(t, "go.mod"))
+	write("go.sum", read(t, "go.sum"))
+	repository, err := filepath.Abs(root)
+	require.NoError(t, err)
+	goCommand(t, dir, "mod", "edit", "-module=example.com/shop", "-require="+module+"@v0.0.0", "-replace="+module+"="+repository)
+	for _, m := range d.modules() {
+		goCommand(t, dir, "list", "-m", m) // fails for a module that go.mod does not have
+	}
+	goCommand(t, dir, "vet", ".")
+	require.Equal(t, d.output(), goCommand(t, dir, "run", "."))
+}
+
+// goCommand runs go in a folder and returns what it prints. What it logs is shown if it fails.
+func goCommand(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	require.NoError(t, err, "go %s\n%s%s", strings.Join(args, " "), out, &log)
+	return string(out)
+}
+
+// imports are those that are not of the standard library.
+func imports(t *testing.T, program string) (paths []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", program, parser.ImportsOnly)
+	require.NoError(t, err)
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		if domain, _, _ := strings.Cut(path, "/"); strings.Contains(domain, ".") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// The README's ten lines stand in Example, which go test runs.
+func TestExampleIsOneThatRuns(t *testing.T) {
+	example := parse(read(t, "README.md")).example()
+	require.NotEmpty(t, example, "README.md should have one block of Go that is an example")
+
+	_, body, found := strings.Cut(read(t, "example_test.go"), "\nfunc Example() {\n")
+	require.True(t, found, "example_test.go should have func Example")
+	body, _, _ = strings.Cut(body, "\n}\n")
+	var lines strings.Builder
+	for line := range strings.SplitSeq(body, "\n") {
+		lines.WriteString(strings.TrimPrefix(line, "\t") + "\n")
+	}
+	require.Contains(t, "\n"+lines.String(), "\n"+example)
+	require.Contains(t, body, "// Output:")
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	eachDocument(t, func(t *testing.T, path string, d document) {
+		for _, target := range d.links() {
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(target, "#")
+			linked := d
+			if file != "" {
+				file = filepath.Join(filepath.Dir(path), file)
+				require.FileExists(t, filepath.Join(root, file), "link %s", target)
+				linked = parse(read(t, file))
+			}
+			if anchor != "" {
+				require.Contains(t, linked.anchors(), anchor, "link %s", target)
+			}
+		}
+	})
+}
+
+// Files and folders of the repository that stand in `code`, by the folders that there are.
+func TestPathsAreThere(t *testing.T) {
+	eachDocument(t, func(t *testing.T, _ string, d document) {
+		for _, text := range code.FindAllString(d.prose(), -1) {
+			path := strings.Trim(text, "`")
+			folder, _, isPath := strings.Cut(path, "/")
+			if !isPath || strings.Contains(path, " ") {
+				continue
+			}
+			if info, err := os.Stat(filepath.Join(root, folder)); err == nil && info.IsDir() {
+				_, err := os.Stat(filepath.Join(root, path))
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+func TestMakeTargetsAreThere(t *testing.T) {
+	makefile := read(t, "Makefile")
+	mention := regexp.MustCompile("(?m)(?:^ {4}|`)make ([a-z][a-z -]*)")
+	eachDocument(t, func(t *testing.T, _ string, d document) {
+		for _, targets := range submatches(mention, d.text) {
+			targets, _, _ = strings.Cut(targets, "  ") // what follows is a comment
+			for _, target := range strings.Fields(targets) {
+				require.Regexp(t, `(?m)^`+target+`:`, makefile, "make %s", target)
+			}
+		}
+	})
+}
+
+func TestRequirementsAreInScope(t *testing.T) {
+	requirements := read(t, "internal/cmd/requirements/requirements.tsv")
+	eachDocument(t, func(t *testing.T, _ string, d document) {
+		for _, id := range regexp.MustCompile(`(?:OBX|JOIN)-\d+`).FindAllString(d.text, -1) {
+			require.Contains(t, requirements, "\n"+id+"\tyes\t")
+		}
+	})
+}
+
+// Each outbox.Name is exported by the package.
+func TestNamesAreExported(t *testing.T) {
+	exported := map[string]bool{}
+	for _, file := range sources(t) {
+		for _, declaration := range file.Decls {
+			switch d := declaration.(type) {
+			case *ast.FuncDecl:
+				exported[d.Name.Name] = d.Recv == nil
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch s := spec.(type) {
+					case *ast.TypeSpec:
+						exported[s.Name.Name] = true
+					case *ast.ValueSpec:
+						for _, name := range s.Names {
+							exported[name.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	eachDocument(t, func(t *testing.T, _ string, d document) {
+		for _, name := range submatches(regexp.MustCompile(`\boutbox\.([A-Z]\w*)`), d.text) {
+			require.True(t, exported[name], "outbox.%s", name)
+		}
+	})
+}
+
+// The table has every field of SubscriberConfig, in order, and the default that its comment says.
+func TestConfigurationTableIsComplete(t *testing.T) {
+	var documented []string
+	defaults := map[string]string{}
+	for _, row := range parse(read(t, "README.md")).tableUnder("`SubscriberConfig`") {
+		for _, name := range code.FindAllString(row[0], -1) {
+			name = strings.Trim(name, "`")
+			documented = append(documented, name)
+			defaults[name] = strings.ReplaceAll(row[1], "`", "")
+		}
+	}
+	var fields []string
+	for _, field := range structFields(t, "SubscriberConfig") {
+		comment := strings.Join(strings.Fields(field.Doc.Text()), " ")
+		for _, name := range field.Names {
+			fields = append(fields, name.Name)
+			if defaults[name.Name] != "Required" {
+				require.Regexp(t, `Defaults? to `+regexp.QuoteMeta(defaults[name.Name])+`\b`, comment, "the default of %s", name.Name)
+			} else {
+				require.Contains(t, comment, "Required.", "the default of %s", name.Name)
+			}
+		}
+	}
+	require.Equal(t, fields, documented)
+}
+
+func TestHooksTableIsComplete(t *testing.T) {
+	var documented, fields []string
+	for _, row := range parse(read(t, "docs/operations.md")).tableUnder("Hook") {
+		documented = append(documented, strings.Trim(row[0], "`"))
+	}
+	for _, field := range structFields(t, "Hooks") {
+		fields = append(fields, field.Names[0].Name)
+	}
+	require.Equal(t, fields, documented)
+}
+
+// structFields are the fields of a struct of the package.
+func structFields(t *testing.T, name string) (fields []*ast.Field) {
+	t.Helper()
+	for _, file := range sources(t) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != name {
+				return true
+			}
+			structure, ok := spec.Type.(*ast.StructType)
+			require.True(t, ok, "%s should be a struct", name)
+			fields = structure.Fields.List
+			return false
+		})
+	}
+	require.NotEmpty(t, fields, "the package should have the struct %s", name)
+	return fields
+}
+
+// The files that the import graph of doc.go names are there, and none is missing from it.
+func TestImportGraphNamesTheFiles(t *testing.T) {
+	_, graph, found := strings.Cut(read(t, "doc.go"), "# Import graph")
+	require.True(t, found, "doc.go should have an import graph")
+	named := map[string]bool{"doc": true, "subscriber_config": true}
+	for _, line := range strings.Split(strings.Split(graph, "────\n")[1], "\n") {
+		for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(strings.ReplaceAll(line, ".go", ""), -1) {
+			named[word] = true
+		}
+	}
+	for path := range sources(t) {
+		require.True(t, named[strings.TrimSuffix(filepath.Base(path), ".go")], "doc.go should say on which floor %s is", path)
+	}
+}
+
+// sources are the files of the root package, without its tests.
+func sources(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "*.go"))
+	require.NoError(t, err)
+	files := map[string]*ast.File{}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		require.NoError(t, err)
+	}
+	return files
+}
