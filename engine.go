@@ -115,11 +115,8 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 		var result []Row
 		err := e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
 			var row Row
-			if err := scan(rows, &row); err != nil {
-				return err
-			}
 			result = append(result, row)
-			return nil
+			return scan(rows, &result[len(result)-1])
 		})
 		if err == nil {
 			return result, nil

@@ -232,6 +232,7 @@ func ExamplePermanent() {
 	go func() { check(router.Run(ctx)) }()
 	<-failed
 	check(router.Close())
+	check(subscriber.Close())
 
 	records, err := o.Get(ctx, ids...)
 	check(err)

@@ -39,18 +39,24 @@ type settler struct {
 
 	mu       sync.Mutex
 	handed   []*Delivery // given to handlers since the last sweep
-	returned []*answer   // never given to a handler
+	returned []answer    // never given to a handler
 	arrived  chan struct{}
 
-	batches chan []*answer
+	batches chan []answer
 	drain   chan struct{} // closed by Close: end when nothing is out any more
 	expire  chan struct{} // closed when handlers have had their time
 }
 
-// An answer is a delivery that is over, with its settlement. A nil settlement changes nothing in the database.
+// An answer is a delivery that is over, with its settlement, unless it is void: then the database is left as it is,
+// because the lease is lost or the handler has settled in its own transaction.
 type answer struct {
 	delivery   *Delivery
-	settlement *Settlement
+	settlement Settlement
+	void       bool
+}
+
+func (d *Delivery) answer(outcome Outcome, err error) answer {
+	return answer{d, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, d.lost.Load()}
 }
 
 // watch takes over a message that was given to a handler.
@@ -68,11 +74,7 @@ func (s *settler) watch(d *Delivery) {
 func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) {
 	s.mu.Lock()
 	for _, d := range deliveries {
-		a := &answer{delivery: d}
-		if !d.lost.Load() {
-			a.settlement = &Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}
-		}
-		s.returned = append(s.returned, a)
+		s.returned = append(s.returned, d.answer(outcome, err))
 	}
 	s.mu.Unlock()
 	notify(s.arrived)
@@ -82,7 +84,7 @@ func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) 
 func (s *settler) collect() {
 	defer close(s.batches)
 	var open []*Delivery
-	var pending []*answer
+	var pending []answer
 	interval := sweepFast
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
@@ -103,7 +105,7 @@ func (s *settler) collect() {
 			interval = sweepFast
 		}
 
-		var batches chan<- []*answer
+		var batches chan<- []answer
 		n := min(len(pending), maxBatch)
 		if n > 0 {
 			batches = s.batches
@@ -134,7 +136,7 @@ func (s *settler) takeHanded() []*Delivery {
 	return handed
 }
 
-func (s *settler) takeReturned() []*answer {
+func (s *settler) takeReturned() []answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	returned := s.returned
@@ -143,7 +145,7 @@ func (s *settler) takeReturned() []*answer {
 }
 
 // sweep moves what has been answered from open to answers.
-func (s *settler) sweep(open []*Delivery, answers []*answer) ([]*Delivery, []*answer) {
+func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answer) {
 	kept := open[:0]
 	for _, d := range open {
 		acked, nacked := d.answered()
@@ -151,14 +153,14 @@ func (s *settler) sweep(open []*Delivery, answers []*answer) ([]*Delivery, []*an
 			kept = append(kept, d)
 			continue
 		}
-		answers = append(answers, &answer{d, s.settlement(d, acked)})
+		answers = append(answers, s.decide(d, acked))
 	}
 	clear(open[len(kept):])
 	return kept, answers
 }
 
 // answered frees the places of messages that are over, and ends their contexts.
-func (s *settler) answered(answers []*answer) {
+func (s *settler) answered(answers []answer) {
 	if len(answers) == 0 {
 		return
 	}
@@ -172,45 +174,34 @@ func (s *settler) answered(answers []*answer) {
 	s.window.answered(deliveries)
 }
 
-// settlement decides what an ack or a nack means.
-func (s *settler) settlement(d *Delivery, acked bool) *Settlement {
-	settlement := &Settlement{Receipt: d.claimed.Receipt, Outcome: Ack}
-	switch {
-	case d.lost.Load():
-		return nil
-	case acked && d.settledInTx.Load():
-		return nil
-	case acked:
-		return settlement
+// decide says what an ack or a nack means.
+func (s *settler) decide(d *Delivery, acked bool) answer {
+	if acked {
+		a := d.answer(Ack, nil)
+		a.void = a.void || d.settledInTx.Load()
+		return a
 	}
-	settlement.Err = d.Err()
-	if settlement.Err == nil {
-		settlement.Err = errNacked
+	reason := d.Err()
+	if reason == nil {
+		reason = errNacked
 	}
-	settlement.Outcome = Retry
-	if IsPermanent(settlement.Err) || s.maxAttempts != -1 && d.Attempt() >= s.maxAttempts {
-		settlement.Outcome = Fail
+	a := d.answer(Retry, reason)
+	if IsPermanent(reason) || s.maxAttempts != -1 && d.Attempt() >= s.maxAttempts {
+		a.settlement.Outcome = Fail
+	} else if a.settlement.Delay = s.backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
+		a.settlement.Delay = NoDelay
 	}
-	if settlement.Outcome == Retry {
-		if settlement.Delay = s.backoff(d.claimed.RetryCount); settlement.Delay <= 0 {
-			settlement.Delay = NoDelay
-		}
-	}
-	s.logger.Error("Handler did not succeed", settlement.Err, d.logFields().Add(watermill.LogFields{
-		"attempt": d.Attempt(), "outcome": settlement.Outcome.String()}))
-	return settlement
+	s.logger.Error("Handler did not succeed", reason, d.logFields().Add(watermill.LogFields{
+		"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
+	return a
 }
 
 // expireAll ends the contexts of handlers that did not finish in time; their messages go back.
-func (s *settler) expireAll(open []*Delivery) []*answer {
-	var answers []*answer
+func (s *settler) expireAll(open []*Delivery) []answer {
+	var answers []answer
 	for _, d := range open {
 		s.logger.Info("Handler did not finish before DrainTimeout, releasing its message", d.logFields())
-		var settlement *Settlement
-		if !d.lost.Load() {
-			settlement = &Settlement{Receipt: d.claimed.Receipt, Outcome: Release}
-		}
-		answers = append(answers, &answer{d, settlement})
+		answers = append(answers, d.answer(Release, nil))
 	}
 	return answers
 }
@@ -223,8 +214,8 @@ func (s *settler) write(ctx context.Context) {
 		deliveries := make([]*Delivery, len(batch))
 		for i, a := range batch {
 			deliveries[i] = a.delivery
-			if a.settlement != nil {
-				settlements = append(settlements, *a.settlement)
+			if !a.void {
+				settlements = append(settlements, a.settlement)
 			}
 		}
 		s.settle(ctx, settlements)

@@ -76,7 +76,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	}
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
-		arrived: make(chan struct{}, 1), batches: make(chan []*answer), drain: make(chan struct{}), expire: make(chan struct{}),
+		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{outbox: o, holdings: s.holdings, config: config, subscribed: s.subscribed, logger: o.logger}
 	return s, nil

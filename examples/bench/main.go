@@ -120,9 +120,9 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		for _, result := range results {
-			result.Backend, result.Figure = o.backend, f.name
-			if err := print(result); err != nil {
+		for _, r := range results {
+			r.Backend, r.Figure = o.backend, f.name
+			if err := print(r); err != nil {
 				return err
 			}
 		}

@@ -43,7 +43,7 @@ const (
 )
 
 // silence is how long a worker may have no news before the story is given up.
-const silence = 30 * time.Second
+const silence = time.Minute
 
 // workerMain is the life of a worker process.
 func workerMain(in io.Reader, out, errOut io.Writer) int {

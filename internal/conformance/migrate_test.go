@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"sync"
 	"testing"
@@ -267,41 +266,44 @@ func (f *fixture) inSchema(schema string) {
 	f.config.Schema = schema
 	f.outbox = f.newOutbox(f.db.DB)
 	f.t.Cleanup(func() {
-		ctx := context.WithoutCancel(f.ctx())
-		quoted := f.config.Dialect.Quote(schema)
-		drops := []string{"DROP SCHEMA IF EXISTS " + quoted + " CASCADE"}
 		if f.db.Name == testdb.SQLServer {
-			drops = f.dropsOf(ctx, schema)
-		}
-		for _, drop := range drops {
-			if _, err := f.db.ExecContext(ctx, drop); err != nil {
-				f.t.Errorf("%s: %v", drop, err)
-			}
+			f.dropObjects()
+			f.drop("DROP SCHEMA " + f.config.Dialect.Quote(schema))
+		} else {
+			f.drop("DROP SCHEMA IF EXISTS " + f.config.Dialect.Quote(schema) + " CASCADE")
 		}
 	})
 	f.t.Cleanup(f.checkInvariants)
 }
 
-// dropsOf lists what drops a schema of SQL Server with all in it.
-func (f *fixture) dropsOf(ctx context.Context, schema string) (drops []string) {
-	rows, err := f.db.QueryContext(ctx, `SELECT 'DROP ' + CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END
-		+ ' ' + QUOTENAME(s.name) + '.' + QUOTENAME(o.name)
+func (f *fixture) drop(statement string) {
+	if _, err := f.db.ExecContext(context.WithoutCancel(f.ctx()), statement); err != nil {
+		f.t.Errorf("%s: %v", statement, err)
+	}
+}
+
+// dropObjects drops all that is in the schema, on SQL Server. It quotes the names itself.
+func (f *fixture) dropObjects() {
+	rows, err := f.db.QueryContext(context.WithoutCancel(f.ctx()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
 		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
-		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END`, sql.Named("p1", schema))
+		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END`, f.schema())
 	if err != nil {
 		f.t.Errorf("listing the schema: %v", err)
-		return nil
+		return
 	}
 	defer func() { _ = rows.Close() }() // rows.Err tells
+	var drops []string
 	for rows.Next() {
-		var drop string
-		if err := rows.Scan(&drop); err != nil {
+		var kind, name string
+		if err := rows.Scan(&kind, &name); err != nil {
 			f.t.Errorf("listing the schema: %v", err)
 		}
-		drops = append(drops, drop)
+		drops = append(drops, "DROP "+kind+" "+f.config.Dialect.Quote(f.schema())+"."+f.config.Dialect.Quote(name))
 	}
 	if err := rows.Err(); err != nil {
 		f.t.Errorf("listing the schema: %v", err)
 	}
-	return append(drops, "DROP SCHEMA "+f.config.Dialect.Quote(schema))
+	for _, drop := range drops {
+		f.drop(drop)
+	}
 }

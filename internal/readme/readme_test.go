@@ -179,7 +179,9 @@ func TestNamesAreExported(t *testing.T) {
 		for _, declaration := range file.Decls {
 			switch d := declaration.(type) {
 			case *ast.FuncDecl:
-				exported[d.Name.Name] = d.Recv == nil
+				if d.Recv == nil {
+					exported[d.Name.Name] = true
+				}
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
 					switch s := spec.(type) {

@@ -45,6 +45,7 @@ BEGIN
         RETURNING o.seq, w.owner)
     SELECT r.seq, r.owner::text
     FROM (SELECT w.seq, w.owner FROM wanted AS w
-          EXCEPT (SELECT k.seq, k.owner FROM kept AS k UNION ALL SELECT d.seq, d.owner FROM dropped AS d)) AS r;
+          EXCEPT (SELECT k.seq, k.owner FROM kept AS k UNION ALL SELECT d.seq, d.owner FROM dropped AS d)) AS r
+    WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM kept) + (SELECT count(*) FROM dropped); -- else none was refused
 END
 $outbox$;

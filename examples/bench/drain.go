@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+const (
+	maxInFlight = 1000 // of the Subscriber
+
+	bareWorkers = 2
+	bareClaim   = 500
+)
+
+// draining measures messages a second from the first claim until the last ack is in the database.
+type draining struct {
+	messages int
+	deletes  bool          // acked messages are deleted
+	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
+	handler  time.Duration // how long it takes
+}
+
+func (d draining) measure(ctx context.Context, b *bench) ([]result, error) {
+	worker, err := b.bareWorker(ctx, d.deletes)
+	if err != nil {
+		return nil, err
+	}
+	if err := worker.Close(); err != nil {
+		return nil, err
+	}
+	b.showStatements("drain", worker.claim, worker.ack)
+
+	d.messages = b.count(d.messages)
+	prepare := func(ctx context.Context) error { return b.fill(ctx, d.messages, 1, false) }
+	bares, products, err := b.compare(ctx, prepare, d.side(b, d.bare), d.side(b, d.product))
+	if err != nil {
+		return nil, err
+	}
+	r := perSecond(products[0], bares[0])
+	r.MaxInFlight = maxInFlight
+	return []result{r}, nil
+}
+
+// side times a drain and looks whether nothing is left.
+func (d draining) side(b *bench, drain func(context.Context, *bench) (time.Duration, error)) side {
+	return func(ctx context.Context) ([]float64, error) {
+		took, err := drain(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		states, err := b.states(ctx)
+		if err != nil {
+			return nil, err
+		}
+		want := map[outbox.Status]int{outbox.Done: d.messages}
+		if d.deletes {
+			want = nil
+		}
+		if len(states) != len(want) || states[outbox.Done] != want[outbox.Done] {
+			return nil, fmt.Errorf("of %d messages the table has %v afterwards", d.messages, states)
+		}
+		return []float64{float64(d.messages) / took.Seconds()}, nil
+	}
+}
+
+// handle is the handler: it takes its time and does nothing.
+func (d draining) handle() {
+	if d.handler > 0 {
+		time.Sleep(d.handler)
+	}
+}
+
+func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err error) {
+	workers := make([]*bareWorker, bareWorkers)
+	for i := range workers {
+		if workers[i], err = b.bareWorker(ctx, d.deletes); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, workers[i].Close()) }()
+	}
+	errs := make([]error, len(workers))
+	started := time.Now()
+	var all sync.WaitGroup
+	for i, worker := range workers {
+		all.Go(func() { errs[i] = d.work(ctx, worker) })
+	}
+	all.Wait()
+	return time.Since(started), errors.Join(errs...)
+}
+
+func (d draining) work(ctx context.Context, worker *bareWorker) error {
+	for {
+		keys, messages, err := worker.take(ctx, topicName(0), bareClaim)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if d.router {
+			var handlers sync.WaitGroup
+			for range messages {
+				handlers.Go(d.handle)
+			}
+			handlers.Wait()
+		}
+		if err := worker.end(ctx, keys); err != nil {
+			return err
+		}
+	}
+}
+
+func (d draining) product(ctx context.Context, b *bench) (took time.Duration, err error) {
+	drained := make(chan struct{})
+	var left atomic.Int64
+	left.Store(int64(d.messages))
+	subscriber, err := outbox.NewSubscriber(b.DB, outbox.SubscriberConfig{
+		Dialect:     b.dialect,
+		Table:       b.tableName(),
+		MaxInFlight: maxInFlight,
+		DeleteOnAck: d.deletes,
+		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
+			acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
+			if acked > 0 && left.Add(-acked) == 0 {
+				close(drained)
+			}
+		}},
+	}, nil)
+	if err != nil {
+		return 0, err
+	}
+	receive := d.receive
+	if d.router {
+		receive = d.route
+	}
+	started := time.Now()
+	stop, err := receive(ctx, subscriber)
+	if err != nil {
+		return 0, errors.Join(err, subscriber.Close())
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	select {
+	case <-drained:
+		return time.Since(started), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// receive reads the Subscriber's channel.
+func (d draining) receive(ctx context.Context, subscriber *outbox.Subscriber) (stop func() error, err error) {
+	messages, err := subscriber.Subscribe(ctx, topicName(0))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for msg := range messages {
+			d.handle()
+			msg.Ack()
+		}
+	}()
+	return subscriber.Close, nil
+}
+
+// route receives through a router.
+func (d draining) route(ctx context.Context, subscriber *outbox.Subscriber) (stop func() error, err error) {
+	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	router.AddConsumerHandler("bench", topicName(0), subscriber, func(*message.Message) error {
+		d.handle()
+		return nil
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
+	return func() error { return errors.Join(router.Close(), <-ended) }, nil
+}

@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sqlc-dev/teesql/parser"
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// The schema files themselves, without a database where none is needed.
+
+var dialects = []outbox.Dialect{outbox.SQLServer{}, outbox.Postgres{}, outbox.SQLite{}}
+
+func sqlFiles(t *testing.T, d outbox.Dialect, pattern string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, fs.WalkDir(d.Files(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if match, err := path.Match(pattern, name); err != nil || !match {
+			return err
+		}
+		text, err := fs.ReadFile(d.Files(), name)
+		files[name] = string(text)
+		return err
+	}))
+	return files
+}
+
+func TestEveryDialectHasTheSameOperations(t *testing.T) {
+	listing := func(d outbox.Dialect) (names []string) {
+		for name := range sqlFiles(t, d, "operations/*") {
+			names = append(names, name)
+		}
+		return names
+	}
+	want := listing(dialects[0])
+	require.GreaterOrEqual(t, len(want), 9)
+	for _, d := range dialects[1:] {
+		require.ElementsMatch(t, want, listing(d), d.Name())
+	}
+	for _, d := range dialects {
+		if !d.Traits().Procedures {
+			require.Empty(t, sqlFiles(t, d, "procedures/*"), d.Name())
+			continue
+		}
+		var names []string
+		for name := range sqlFiles(t, d, "procedures/*") {
+			names = append(names, name)
+		}
+		require.ElementsMatch(t, []string{"procedures/outbox_ack.sql", "procedures/outbox_abandon.sql", "procedures/outbox_fail.sql"}, names, d.Name())
+	}
+}
+
+func TestEveryDialectHasTheSameMigrations(t *testing.T) {
+	number := regexp.MustCompile(`^migrations/(\d{4})_[a-z_]+\.sql$`)
+	for _, d := range dialects {
+		files := sqlFiles(t, d, "migrations/*")
+		require.Len(t, files, len(sqlFiles(t, dialects[0], "migrations/*")), d.Name())
+		for name := range files {
+			require.Contains(t, sqlFiles(t, dialects[0], "migrations/*"), name)
+			require.Regexp(t, number, name)
+		}
+		for i := range len(files) { // without a gap
+			found := false
+			for name := range files {
+				found = found || strings.HasPrefix(name, fmt.Sprintf("migrations/%04d_", i+1))
+			}
+			require.True(t, found, "%s: %d", d.Name(), i+1)
+		}
+	}
+}
+
+func TestEveryFileOpensWithWhy(t *testing.T) {
+	for _, d := range dialects {
+		files := sqlFiles(t, d, "*/*.sql")
+		require.NotEmpty(t, files)
+		for name, text := range files {
+			first, _, _ := strings.Cut(text, "\n")
+			require.True(t, strings.HasPrefix(first, "-- ") && len(first) > 15, "%s/%s begins with %q", d.Name(), name, first)
+			require.True(t, strings.HasSuffix(text, "\n"), "%s/%s does not end with a new line", d.Name(), name)
+			require.NotContains(t, text, "\t", "%s/%s", d.Name(), name)
+			require.NotContains(t, text, "\r", "%s/%s", d.Name(), name)
+		}
+	}
+}
+
+// What makes T-SQL less portable than it need be, or hides an index from a filter.
+func TestTheTSQLIsPortable(t *testing.T) {
+	forbidden := map[string]*regexp.Regexp{
+		"MERGE":               regexp.MustCompile(`(?i)\bMERGE\b`),
+		"CREATE OR ALTER":     regexp.MustCompile(`(?i)\bCREATE\s+OR\s+ALTER\b`),
+		"WAITFOR":             regexp.MustCompile(`(?i)\bWAITFOR\b`),
+		"OUTPUT deleted":      regexp.MustCompile(`(?i)\bOUTPUT\s+deleted\.`),
+		"an inline INDEX":     regexp.MustCompile(`(?im)^\s+INDEX\s`),
+		"a column's own FK":   regexp.MustCompile(`(?im)^\s+\w+\s.*\bREFERENCES\b`),
+		"an updatable CTE":    regexp.MustCompile(`(?is)\bWITH\s+\w+\s+AS\s*\([^;]*\)\s*(UPDATE|DELETE)\b`),
+		"NOLOCK":              regexp.MustCompile(`(?i)\bNOLOCK\b`),
+		"a local time":        regexp.MustCompile(`(?i)\b(GETDATE|SYSDATETIME|CURRENT_TIMESTAMP|GETUTCDATE)\b`),
+		"a filter's variable": regexp.MustCompile(`(?i)CREATE\s+INDEX[^;]*WHERE[^;]*@`),
+	}
+	comment := regexp.MustCompile(`--[^\n]*`)
+	for name, text := range sqlFiles(t, outbox.SQLServer{}, "*/*.sql") {
+		code := comment.ReplaceAllString(text, "")
+		for what, pattern := range forbidden {
+			require.False(t, pattern.MatchString(code), "%s has %s", name, what)
+		}
+		if strings.HasPrefix(name, "operations/") && !strings.Contains(name, "enqueue") {
+			require.True(t, strings.Contains(code, "XACT_ABORT ON"), "%s: a batch that is queried sets XACT_ABORT ON or catches", name)
+		}
+	}
+}
+
+func TestTheTSQLParses(t *testing.T) {
+	for name, text := range sqlFiles(t, outbox.SQLServer{}, "*/*.sql") {
+		t.Run(name, func(t *testing.T) { parses(t, text) })
+	}
+}
+
+// A name that is put in unquoted somewhere makes the script unparsable, or makes it say something else.
+func TestTheTSQLParsesUnderAnyName(t *testing.T) {
+	plain, err := outbox.MigrationSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}})
+	require.NoError(t, err)
+	want := parses(t, plain)
+	for _, name := range nastyNames {
+		t.Run(name, func(t *testing.T) {
+			script, err := outbox.MigrationSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}, Schema: name, Table: name})
+			require.NoError(t, err)
+			require.Equal(t, want, parses(t, script), "it has other statements than under the default name")
+			script, err = outbox.RoleSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}, Schema: name, Table: name})
+			require.NoError(t, err)
+			parses(t, script)
+		})
+	}
+}
+
+// parses parses a script batch by batch and answers with the kinds of its statements.
+func parses(t *testing.T, script string) (kinds []string) {
+	t.Helper()
+	for _, batch := range batches("GO", script) {
+		parsed, err := parser.Parse(t.Context(), strings.NewReader(batch))
+		require.NoError(t, err, batch)
+		for _, b := range parsed.Batches {
+			for _, statement := range b.Statements {
+				kinds = append(kinds, fmt.Sprintf("%T", statement))
+			}
+		}
+	}
+	require.NotEmpty(t, kinds)
+	return kinds
+}
+
+// The parser is no rubber stamp.
+func TestTheParserRefusesNonsense(t *testing.T) {
+	for _, nonsense := range []string{"SELECT a FROM [b WHERE 1", "UPDATE SET x", "CREATE TABLE t (", "EXEC (N'x)"} {
+		_, err := parser.Parse(t.Context(), strings.NewReader(nonsense))
+		require.Error(t, err, nonsense)
+	}
+}
+
+// The script works in sqlcmd, whose defaults are others than the drivers'.
+func TestThePrintedScriptSetsWhatFilteredIndexesNeed(t *testing.T) {
+	script, err := outbox.MigrationSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}})
+	require.NoError(t, err)
+	lines := strings.Split(script, "\n")
+	require.Equal(t, []string{"SET ANSI_NULLS ON;", "SET QUOTED_IDENTIFIER ON;"}, lines[:2])
+	for _, batch := range batches("GO", script) {
+		code := strings.TrimSpace(regexp.MustCompile(`(?m)^--[^\n]*\n`).ReplaceAllString(batch, ""))
+		if strings.Contains(code, "ALTER PROCEDURE") && !strings.Contains(code, "EXEC (N'CREATE PROCEDURE") {
+			require.True(t, strings.HasPrefix(code, "ALTER PROCEDURE"), "a procedure must be alone in its batch:\n%s", batch)
+		}
+	}
+}
+
+// SQLite runs an operation as statements; the engine reads the rows of one of them at most.
+func TestAnOperationOfSQLiteHasOneResultAtMost(t *testing.T) {
+	for _, backend := range testdb.Backends(t) {
+		if backend.Name != testdb.SQLite {
+			continue
+		}
+		f := newFixture(t, backend.Open(t), "")
+		f.migrate()
+		for name, text := range sqlFiles(t, outbox.SQLite{}, "operations/*") {
+			results := 0
+			call := outbox.SQLite{}.Call(text)
+			f.NotEmpty(call.Statements, name)
+			for _, statement := range call.Statements {
+				args := []any{`{"messages":[],"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1}`, []byte{}}
+				if !strings.Contains(statement, "?2") {
+					args = args[:1]
+				}
+				if !strings.Contains(statement, "?1") {
+					args = nil
+				}
+				rows, err := f.db.QueryContext(t.Context(), statement, args...)
+				f.NoError(err, "%s\n%s", name, statement)
+				columns, err := rows.Columns()
+				f.NoError(err)
+				f.NoError(rows.Close())
+				f.NoError(rows.Err())
+				if len(columns) > 0 {
+					results++
+				}
+			}
+			f.LessOrEqual(results, 1, name)
+		}
+	}
+}

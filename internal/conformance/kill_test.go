@@ -1,0 +1,218 @@
+package conformance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// killPlan is the size of the kill test.
+type killPlan struct {
+	messages, workers, kills int
+	patience                 time.Duration // without any news
+}
+
+// newKillPlan is small in the normal suite, and full where OUTBOX_TEST_KILL says so.
+func newKillPlan() killPlan {
+	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
+		return killPlan{messages: 10_000, workers: 3, kills: 20, patience: time.Minute}
+	}
+	return killPlan{messages: 500, workers: 3, kills: 3, patience: time.Minute}
+}
+
+// killSeed decides when which worker is killed. OUTBOX_TEST_KILL_SEED repeats the one of an earlier run.
+func killSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("OUTBOX_TEST_KILL_SEED")
+	if text == "" {
+		return rand.Uint64()
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("OUTBOX_TEST_KILL_SEED: %v", err)
+	}
+	return seed
+}
+
+// TestTrap_KilledWorkersLoseNothing kills worker processes while they hold claimed messages. Everything is delivered
+// nevertheless, by whoever is left, without anybody calling anything.
+func TestTrap_KilledWorkersLoseNothing(t *testing.T) {
+	plan, seed := newKillPlan(), killSeed(t)
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
+	forEach(t, func(t *testing.T, f *fixture) {
+		r := &killRun{fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), news: make(chan killNews), handled: map[int]int{}}
+		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
+		f.enqueueN("work", plan.messages) // their UUIDs are 0, 1, 2 …
+		started := time.Now()
+		r.run()
+		r.check()
+		t.Logf("seed %d: %d messages, %d kills of %d workers, which held %v messages; at most %d attempts, %d delivered again, %v",
+			seed, plan.messages, len(r.held), plan.workers, r.held, r.attempts, r.duplicates, time.Since(started).Round(time.Millisecond))
+	})
+}
+
+// A killRun starts workers, kills them and starts others, until every message is done.
+type killRun struct {
+	*fixture
+	killPlan
+	random *rand.Rand
+
+	workers []*killWorker
+	news    chan killNews
+	handled map[int]int // how often, by message; told before the ack
+	held    []int       // by kill, the messages that were in progress in the name of the dead worker
+
+	attempts, duplicates int
+}
+
+func (r *killRun) table() string {
+	return r.config.Dialect.Quote(r.schema()) + "." + r.config.Dialect.Quote("kill_handled")
+}
+
+// lease is short, but long enough that only the dead lose theirs: an attempt more is then a kill. A SQL Server may take
+// seconds for the first statements of a connection.
+func (r *killRun) lease() time.Duration {
+	if r.db.Name == testdb.SQLServer {
+		return 5 * time.Second
+	}
+	return time.Second
+}
+
+func (r *killRun) run() {
+	for range r.killPlan.workers {
+		r.start()
+	}
+	thresholds := r.thresholds()
+	for {
+		news := r.next()
+		switch news.event {
+		case killHandled:
+			r.handled[news.message]++
+		case killSettled:
+			if len(r.handled) == r.messages && r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} IN (0, 1)") == 0 {
+				r.Len(r.held, r.kills, "all was done before all kills")
+				r.stop()
+				return
+			}
+		}
+		if len(r.held) < r.kills && len(r.handled) >= thresholds[len(r.held)] {
+			r.kill()
+		}
+	}
+}
+
+// thresholds say after how many messages the next worker is killed. The last tenth is left to finish in peace.
+func (r *killRun) thresholds() []int {
+	thresholds := make([]int, r.kills)
+	for i := range thresholds {
+		thresholds[i] = r.random.IntN(r.messages * 9 / 10)
+	}
+	slices.Sort(thresholds)
+	return thresholds
+}
+
+// kill kills a worker that has handled something and has more in its hands, and starts another. It counts only if the
+// table says that the dead worker holds messages.
+func (r *killRun) kill() {
+	r.t.Helper()
+	var busy []*killWorker
+	for _, w := range r.workers {
+		if w.handled > 0 && w.taken > w.handled {
+			busy = append(busy, w)
+		}
+	}
+	if len(busy) == 0 {
+		return
+	}
+	victim := busy[r.random.IntN(len(busy))]
+	r.NoError(victim.cmd.Process.Kill())
+	r.workers = slices.DeleteFunc(r.workers, func(w *killWorker) bool { return w == victim })
+	for news := range r.all() {
+		if news.event == killHandled {
+			r.handled[news.message]++
+		}
+		if news.event == killEnded && news.worker == victim {
+			break
+		}
+	}
+	owners := make([]string, 0, len(victim.owners))
+	for owner := range victim.owners {
+		owners = append(owners, "'"+owner.String()+"'")
+	}
+	held := r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 1 AND {owner_token} IN (%s)", strings.Join(owners, ", "))
+	if held > 0 {
+		r.held = append(r.held, int(held))
+	}
+	r.start()
+}
+
+// all is what the workers tell from now on.
+func (r *killRun) all() func(yield func(killNews) bool) {
+	return func(yield func(killNews) bool) {
+		for yield(r.next()) {
+			continue
+		}
+	}
+}
+
+// next waits for news of any worker. That one has ended is an error, unless it was killed.
+func (r *killRun) next() killNews {
+	r.t.Helper()
+	timer := time.NewTimer(r.patience)
+	defer timer.Stop()
+	select {
+	case news := <-r.news:
+		w := news.worker
+		switch news.event {
+		case killTaken:
+			w.taken++
+			w.owners[news.owner] = struct{}{}
+		case killHandled:
+			w.handled++
+		case killEnded:
+			if slices.Contains(r.workers, w) {
+				r.FailNow("a worker ended by itself", "%v", w.cmd.ProcessState)
+			}
+		}
+		return news
+	case <-timer.C:
+		r.FailNow("no news of any worker", "for %v; handled: %d of %d, kills: %d", r.patience, len(r.handled), r.messages, len(r.held))
+		panic("not reached")
+	}
+}
+
+// stop lets the workers that are left finish. Nothing is left to do for them.
+func (r *killRun) stop() {
+	r.t.Helper()
+	workers := r.workers
+	r.workers = nil
+	for _, w := range workers {
+		r.NoError(w.stdin.Close())
+	}
+	for ended := 0; ended < len(workers); {
+		if r.next().event == killEnded {
+			ended++
+		}
+	}
+	for _, w := range workers {
+		r.True(w.cmd.ProcessState.Success(), "a worker ended with %v", w.cmd.ProcessState)
+	}
+}
+
+// check asks the table, not the workers.
+func (r *killRun) check() {
+	r.t.Helper()
+	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Done)), "messages that are done")
+	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "messages that handlers have seen")
+	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
+	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {outbox}")) + 1
+	r.LessOrEqual(r.attempts, len(r.held)+1, fmt.Sprintf("attempts after %d kills", len(r.held)))
+}
