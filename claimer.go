@@ -25,7 +25,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 		topics := rotate(s.topicNames(), turn)
 		quotas, limit := s.window.quotas(topics)
 		if limit == 0 {
-			s.pacer.waitFor(s.window.freed, s.closing)
+			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
 		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
@@ -37,11 +37,13 @@ func (s *Subscriber) claim(ctx context.Context) {
 		switch {
 		case err != nil:
 			s.logger.Error("Cannot claim messages, trying again", err, nil)
-			s.pacer.pause(outage, s.closing)
+			s.pacer.pause(outage, nil, s.closing)
 			outage = min(2*outage, outagePauseMax)
 			continue
+		case len(claimed) == 0 && len(quotas) < len(topics):
+			s.pacer.idle(s.window.freed, s.closing)
 		case len(claimed) == 0:
-			s.pacer.idle(s.closing)
+			s.pacer.idle(nil, s.closing)
 		default:
 			s.pacer.busy()
 			s.dispatch(claimed)

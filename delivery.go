@@ -56,22 +56,26 @@ func (d *Delivery) CreatedAt() time.Time { return d.claimed.CreatedAt }
 
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
 // wrote is committed. The Subscriber then does not settle the message when the handler acks it. If the transaction
-// cannot be committed, nack: the message then is delivered again.
+// cannot be committed, nack: the message then is delivered again. The outcome is Ack or Fail; to have the message
+// delivered again, roll back and nack.
 //
 // ErrLeaseLost means that another worker may have the message: roll back.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
 	if tx == nil {
 		return ErrNilDB
 	}
+	if outcome != Ack && outcome != Fail {
+		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
+	}
+	d.settledInTx.Store(true) // from now on the row may be locked until tx ends, and renewing stays away from it
 	refused, err := d.outbox.Settle(ctx, tx, []Settlement{{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.Err()}})
+	if err == nil && len(refused) > 0 {
+		err = ErrLeaseLost
+	}
 	if err != nil {
-		return err
+		d.settledInTx.Store(false)
 	}
-	if len(refused) > 0 {
-		return ErrLeaseLost
-	}
-	d.settledInTx.Store(true)
-	return nil
+	return err
 }
 
 // SetErr records why the handler does not succeed, before it nacks: the row's LastError. An error marked by Permanent

@@ -71,3 +71,15 @@ type Traits struct {
 	// NewMessageID makes an id that grows with time in the byte order of the database.
 	NewMessageID func() (MessageID, error)
 }
+
+// IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
+// serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
+// before it returns such an error; in yours, roll back and run the transaction once more.
+func IsRetryable(err error) bool {
+	for _, d := range []Dialect{SQLServer{}, Postgres{}, SQLite{}} {
+		if d.Classify(err) == ErrorRetryable {
+			return true
+		}
+	}
+	return false
+}

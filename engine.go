@@ -34,6 +34,7 @@ const (
 	opRequeue operation = "outbox_requeue"
 	opPurge   operation = "outbox_purge"
 	opTopics  operation = "outbox_topics"
+	opFailed  operation = "outbox_failed"
 	opGet     operation = "outbox_get"
 )
 
@@ -110,20 +111,29 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	if payloads != nil {
 		args = append(args, payloads)
 	}
-	_, own := x.(*sql.DB)
-	for try := 0; ; try++ {
-		var result []Row
-		err := e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
+	var result []Row
+	err = e.retry(ctx, x, func() error {
+		result = nil
+		return e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
 			var row Row
 			result = append(result, row)
 			return scan(rows, &result[len(result)-1])
 		})
-		if err == nil {
-			return result, nil
-		}
+	})
+	if err != nil {
+		return nil, e.explain(op, err)
+	}
+	return result, nil
+}
+
+// retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry.
+func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
+	_, own := x.(*sql.DB)
+	for try := 0; ; try++ {
+		err := f()
 		again := own && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
 		if !again || pause(ctx, rand.N(min(time.Millisecond<<try, conflictPauseMax))) != nil {
-			return nil, e.explain(op, err)
+			return err
 		}
 	}
 }

@@ -50,6 +50,7 @@ type enqueuedMessage struct {
 	At            int               `json:"at"`
 	Size          int               `json:"size"`
 	Headers       map[string]string `json:"headers,omitempty"`
+	HeadersText   string            `json:"headers_text,omitempty"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
 	StreamKey     string            `json:"stream_key,omitempty"`
 	DueMS         *int64            `json:"due_ms,omitempty"`
@@ -60,6 +61,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 	rows := make([]enqueuedMessage, len(messages))
 	ids := make([]MessageID, len(messages))
 	newID := o.engine.dialect.Traits().NewMessageID
+	var err error
 	for i := range messages {
 		m := &messages[i]
 		if err := m.validate(); err != nil {
@@ -70,7 +72,6 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 		}
 		ids[i] = m.ID
 		if ids[i] == (MessageID{}) {
-			var err error
 			if ids[i], err = newID(); err != nil {
 				return nil, nil, err
 			}
@@ -78,6 +79,12 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 		rows[i] = enqueuedMessage{
 			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, Headers: m.Headers,
 			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, DelayMS: m.Delay.Milliseconds(),
+		}
+		if rows[i].HeadersText, err = headersWithNUL(m.Headers); err != nil {
+			return nil, nil, err
+		}
+		if rows[i].HeadersText != "" {
+			rows[i].Headers = nil
 		}
 		if rows[i].CorrelationID == "" {
 			rows[i].CorrelationID = m.Headers[correlationHeader]
@@ -105,18 +112,10 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 		}
 		return nil
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin the transaction: %w", err)
-	}
-	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
-	if err := o.insert(ctx, tx, messages, rows); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit the transaction: %w", err)
-	}
-	return nil
+	ownCtx := withoutTx(ctx) // on a *sql.DB the transaction is ours, whatever the context carries
+	return o.engine.retry(ctx, db, func() error {
+		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return o.insert(ctx, tx, messages, rows) })
+	})
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {

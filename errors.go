@@ -16,8 +16,9 @@ var (
 	// ErrTxRequired is returned by a Publisher with RequireTx when no transaction was given.
 	ErrTxRequired = errors.New("outbox: RequireTx is set and there is no transaction; publish inside InTx, or put one in the message's context with WithTx")
 
-	// ErrMixedTx is returned when the messages of one Publish carry different transactions.
-	ErrMixedTx = errors.New("outbox: the messages of one Publish carry different transactions; publish them in separate calls")
+	// ErrMixedTx is returned when the messages of one Publish carry different transactions, or another than that of
+	// the Publisher itself.
+	ErrMixedTx = errors.New("outbox: one Publish can write to one transaction only, and its messages or its publisher name several; publish them in separate calls")
 
 	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
 	// its lease expired and another worker took it. Roll the transaction back.
@@ -58,16 +59,4 @@ func (e *permanentError) Unwrap() error { return e.err }
 func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)
-}
-
-// IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
-// serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
-// before it returns such an error; in yours, roll back and run the transaction once more.
-func IsRetryable(err error) bool {
-	for _, d := range []Dialect{SQLServer{}, Postgres{}, SQLite{}} {
-		if d.Classify(err) == ErrorRetryable {
-			return true
-		}
-	}
-	return false
 }

@@ -47,9 +47,10 @@ type SettleEvent struct {
 // A TopicBacklog is a topic with due messages.
 type TopicBacklog struct {
 	Topic   string
-	Waiting int       // due messages, counted up to 10,000
-	Oldest  time.Time // when the oldest of them became due, by the database's clock
-	Handled bool      // whether the Subscriber that looked is subscribed to it
+	Waiting int           // due messages, counted up to 10,000
+	Oldest  time.Time     // when the oldest of them became due
+	Age     time.Duration // for how long it has been due, by the database's clock
+	Handled bool          // whether the Subscriber that looked is subscribed to it
 }
 
 func (h Hooks) published(e PublishEvent) {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,7 +61,9 @@ func (k *keeper) every(ctx context.Context, interval time.Duration, duty func(co
 // renew extends the leases that have run for a quarter of their time. What the database refuses is lost: another worker
 // has or will have the message, and the handler's context ends.
 func (k *keeper) renew(ctx context.Context) error {
-	due := k.holdings.due(renewEvery(k.config.LeaseDuration))
+	due := slices.DeleteFunc(k.holdings.due(renewEvery(k.config.LeaseDuration)), func(d *Delivery) bool {
+		return d.settledInTx.Load() // its row is locked until the handler commits
+	})
 	if len(due) == 0 {
 		return nil
 	}
@@ -107,11 +110,11 @@ func (k *keeper) findUnhandled(ctx context.Context) error {
 	}
 	for i := range topics {
 		t := &topics[i]
-		if t.Handled = k.subscribed(t.Topic); t.Handled || time.Since(t.Oldest) < k.config.UnhandledAfter {
+		if t.Handled = k.subscribed(t.Topic); t.Handled || t.Age < k.config.UnhandledAfter {
 			continue
 		}
 		k.logger.Error("Messages wait on a topic without a handler here; subscribe to it, or check the process that should",
-			errUnhandled, watermill.LogFields{"topic": t.Topic, "waiting": t.Waiting, "oldest": t.Oldest})
+			errUnhandled, watermill.LogFields{"topic": t.Topic, "waiting": t.Waiting, "age": t.Age.String()})
 	}
 	k.config.Hooks.backlog(topics)
 	return nil

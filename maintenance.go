@@ -1,8 +1,10 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -23,6 +25,31 @@ func (o *Outbox) reaped(n int) {
 		o.logger.Info("Gave back messages whose lease had expired", watermill.LogFields{"count": n})
 	}
 	o.config.Hooks.reaped(n)
+}
+
+// FailedParams choose failed messages to look at.
+type FailedParams struct {
+	// Topic restricts the list to one topic. Defaults to all.
+	Topic string
+
+	// Limit is the most messages to return, 1 to 1,000. Defaults to 100.
+	Limit int
+}
+
+// Failed lists dead letters, those that failed most recently first. Requeue gives them another chance.
+func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, error) {
+	setDefault(&params.Limit, 100)
+	if params.Limit < 1 || params.Limit > maxBatch {
+		return nil, badField("FailedParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	}
+	records, err := call(ctx, o.engine, o.db, opFailed, struct {
+		Topic string `json:"topic,omitempty"`
+		Limit int    `json:"limit"`
+	}{params.Topic, params.Limit}, nil, scanRecord)
+	slices.SortFunc(records, func(a, b Record) int {
+		return cmp.Or(b.ProcessedAt.Compare(a.ProcessedAt), cmp.Compare(b.Seq, a.Seq))
+	})
+	return records, err
 }
 
 // RequeueParams choose failed messages. Both filters together mean both must hold; none means all that failed.
@@ -82,9 +109,9 @@ func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	return call(ctx, o.engine, o.db, opTopics, struct {
 		Limit int `json:"limit"`
 	}{backlogCountCap}, nil, func(rows *sql.Rows, t *TopicBacklog) error {
-		var oldest int64
-		err := rows.Scan(&t.Topic, &t.Waiting, &oldest)
-		t.Oldest = time.UnixMilli(oldest).UTC()
+		var oldest, age int64
+		err := rows.Scan(&t.Topic, &t.Waiting, &oldest, &age)
+		t.Oldest, t.Age = time.UnixMilli(oldest).UTC(), time.Duration(age)*time.Millisecond
 		return err
 	})
 }

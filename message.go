@@ -3,6 +3,7 @@ package outbox
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
@@ -146,6 +147,17 @@ func (m *Message) toWatermill() *message.Message {
 		msg.Metadata[correlationHeader] = m.CorrelationID
 	}
 	return msg
+}
+
+// headersWithNUL is the JSON text of headers that contain a NUL, or empty: such headers travel as text, because JSON
+// functions of databases refuse the escape of a NUL.
+func headersWithNUL(headers map[string]string) (string, error) {
+	for key, value := range headers {
+		if strings.IndexByte(key, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
+			return encodeArgument(headers)
+		}
+	}
+	return "", nil
 }
 
 // decodeHeaders reads the JSON text of a row, in which a NUL is escaped; NULL is no headers.

@@ -68,36 +68,37 @@ func (p *pacer) listen(wakeups <-chan string, subscribed func(string) bool) (sto
 // busy makes the next pause short again.
 func (p *pacer) busy() { p.next = p.shortest }
 
-// idle pauses after a claim that found nothing.
-func (p *pacer) idle(stop <-chan struct{}) {
+// idle pauses after a claim that found nothing. freed ends the pause too, where the claim left out a topic that was full;
+// else it is nil.
+func (p *pacer) idle(freed, stop <-chan struct{}) {
 	if time.Now().UnixNano() < p.often.Load() {
 		p.next = p.shortest
 	}
-	if woken := p.pause(p.next, stop); woken {
+	if p.pause(p.next, freed, stop) {
+		p.next = min(2*p.next, p.longest)
+	} else {
 		p.next = p.shortest
-		return
 	}
-	p.next = min(2*p.next, p.longest)
 }
 
-// pause waits for d, a wake-up or stop, and reports whether it was woken.
-func (p *pacer) pause(d time.Duration, stop <-chan struct{}) bool {
+// pause waits for d, and reports whether nothing else ended it: a wake-up, a freed place or stop.
+func (p *pacer) pause(d time.Duration, freed, stop <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return false
-	case <-p.woken:
 		return true
+	case <-p.woken:
+	case <-freed:
 	case <-stop:
-		return false
 	}
+	return false
 }
 
-// waitFor waits for a note, a wake-up or stop.
-func (p *pacer) waitFor(note, stop <-chan struct{}) {
+// full waits for a freed place, a wake-up or stop.
+func (p *pacer) full(freed, stop <-chan struct{}) {
 	select {
-	case <-note:
+	case <-freed:
 	case <-p.woken:
 	case <-stop:
 	}

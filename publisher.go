@@ -17,7 +17,7 @@ type PublisherConfig struct {
 	Schema, Table string
 
 	// RequireTx refuses to publish outside a transaction, with ErrTxRequired: it catches the handler that forgot to
-	// pass one on. Defaults to false.
+	// pass one on. A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
 	RequireTx bool
 
 	// Hooks are called as things happen. Defaults to none.
@@ -69,6 +69,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	x := p.x
 	if scope != nil {
+		if tx, other := p.x.(*sql.Tx); other && tx != scope.tx {
+			return ErrMixedTx
+		}
 		x = scope.tx
 	}
 	if _, own := x.(*sql.DB); p.config.RequireTx && (own || x == nil) {

@@ -14,7 +14,7 @@ type SubscriberConfig struct {
 	WorkerName string
 
 	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all topics: the handlers that
-	// run at once. A topic that has none out keeps one of them to itself, so that a busy or stuck topic starves no other.
+	// run at once. A quarter of it is kept for topics that have none out, so that a busy or stuck topic starves no other.
 	// Defaults to 100.
 	MaxInFlight int
 

@@ -21,6 +21,7 @@ type txKey struct{}
 // txScope is a transaction in a context. Where InTx commits it, it also collects the topics to wake afterwards.
 type txScope struct {
 	tx *sql.Tx
+	db *sql.DB // of InTx
 
 	mu     sync.Mutex
 	topics map[string]struct{} // nil where the caller commits
@@ -30,6 +31,10 @@ type txScope struct {
 // The transaction stays yours to commit or roll back.
 func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
 	return context.WithValue(ctx, txKey{}, &txScope{tx: tx})
+}
+
+func withoutTx(ctx context.Context) context.Context {
+	return context.WithValue(ctx, txKey{}, (*txScope)(nil))
 }
 
 // TxFrom returns the transaction that WithTx or InTx has put into ctx.
@@ -49,9 +54,14 @@ func scopeFrom(ctx context.Context) *txScope {
 // InTx runs f in a transaction of db, commits it, and then wakes the subscribers of the topics that were published in
 // it. If f returns an error or panics, everything is rolled back and nothing was sent. The context given to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
+//
+// Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
 		return ErrNilDB
+	}
+	if outer := scopeFrom(ctx); outer != nil && outer.db == db {
+		return f(ctx, outer.tx)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -60,7 +70,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	// After a commit this is a no-op; otherwise an error of f, or its panic, is what the caller needs to see.
 	defer func() { _ = tx.Rollback() }()
 
-	scope := &txScope{tx: tx, topics: map[string]struct{}{}}
+	scope := &txScope{tx: tx, db: db, topics: map[string]struct{}{}}
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -70,23 +71,25 @@ func validateText(field, text string) error {
 func utf16Length(text string) int {
 	n := 0
 	for _, r := range text {
-		n++
-		if r > 0xFFFF {
-			n++
-		}
+		n += utf16.RuneLen(r)
 	}
 	return n
 }
 
+// maxError is the longest LastError, in UTF-16 units.
+const maxError = 4000
+
 // storableError is the text of an error as every database can store it, without the end of a very long one.
 func storableError(err error) string {
-	const limit = 8000
 	if err == nil {
 		return ""
 	}
 	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + " …"
+	length := 0
+	for i, r := range text {
+		if length += utf16.RuneLen(r); length >= maxError {
+			return text[:i] + "…"
+		}
 	}
 	return text
 }

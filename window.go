@@ -20,8 +20,8 @@ func newWindow(limit, perTopic int) *window {
 	return &window{max: limit, perTopic: perTopic, out: map[string]int{}, freed: make(chan struct{}, 1)}
 }
 
-// quotas says what may be claimed now, in the order of topics. A topic that has nothing out can always have one message,
-// as long as max is not less than the number of topics: the others leave that one to it.
+// quotas says what may be claimed now, in the order of topics. A quarter of the window is kept for topics that have
+// nothing out, one message each: topics whose handlers are stuck cannot starve the others.
 func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,10 +35,11 @@ func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
 			idle++
 		}
 	}
+	kept := min(idle, w.max/4)
 	for _, topic := range topics {
-		quota := limit - idle
+		quota := limit - kept
 		if w.out[topic] == 0 {
-			quota = max(quota+1, 1)
+			quota = max(quota, 1)
 		}
 		if quota = min(quota, w.perTopic-w.out[topic]); quota > 0 {
 			quotas = append(quotas, TopicQuota{topic, quota})

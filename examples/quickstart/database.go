@@ -60,7 +60,7 @@ func createDatabase(ctx context.Context, dsn string) (db *database, err error) {
 		err = db.createTables(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, db.drop())
+		return nil, errors.Join(err, db.drop(ctx))
 	}
 	return db, nil
 }
@@ -71,7 +71,7 @@ func openDatabase(ctx context.Context, dsn, prefix string) (*database, error) {
 	driver := ""
 	switch scheme, _, found := strings.Cut(dsn, ":"); {
 	case !found:
-		return nil, errors.New("-dsn: it must begin with postgres://, sqlserver:// or file:")
+		return nil, errors.New("-dsn: does not begin with postgres://, sqlserver:// or file: as it must")
 	case scheme == "postgres" || scheme == "postgresql":
 		driver, db.name, db.dialect = "pgx", "PostgreSQL", outbox.Postgres{}
 	case scheme == "sqlserver":
@@ -82,7 +82,7 @@ func openDatabase(ctx context.Context, dsn, prefix string) (*database, error) {
 			dsn += "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate"
 		}
 	default:
-		return nil, fmt.Errorf("-dsn: the scheme %q is none of postgres://, sqlserver:// and file:", scheme)
+		return nil, fmt.Errorf("-dsn: neither postgres://, sqlserver:// nor file: but %q", scheme)
 	}
 	var err error
 	if db.DB, err = sql.Open(driver, dsn); err != nil {
@@ -125,9 +125,9 @@ func (d *database) createTables(ctx context.Context) error {
 }
 
 // drop drops all that has the prefix, and closes the database.
-func (d *database) drop() error {
-	// The story's own context may have ended, and that must not leave anything behind.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (d *database) drop(ctx context.Context) error {
+	// ctx may have ended, and that must not leave anything behind.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	err := d.dropTables(ctx)
 	if err != nil {

@@ -78,7 +78,7 @@ func story(ctx context.Context, o options, screen *screen, errOut io.Writer) (er
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, database.drop()) }()
+	defer func() { err = errors.Join(err, database.drop(ctx)) }()
 	shop, err := openShop(database)
 	if err != nil {
 		return err

@@ -92,8 +92,8 @@ func TestBadInput(t *testing.T) {
 		"no payload":          {[]string{"-in", file(`{"topic": "t"}`)}, `line 1: "topic" or "payload" is missing`, 1},
 		"a topic not allowed": {[]string{"-in", file(`{"topic": "t ", "payload": 1}`)}, "publish line-1: outbox: Topic", 1},
 		"half a gzip":         {[]string{"-in", file(string(half[:len(half)/2]))}, "unexpected EOF", 1},
-		"an unknown scheme":   {[]string{"-dsn", "mysql://root@localhost/x"}, `the scheme "mysql" is none of`, 1},
-		"no scheme":           {[]string{"-dsn", "password=secret"}, "must begin with postgres://", 1},
+		"an unknown scheme":   {[]string{"-dsn", "mysql://root@localhost/x"}, `but "mysql"`, 1},
+		"no scheme":           {[]string{"-dsn", "password=secret"}, "does not begin with postgres://", 1},
 		"nobody there":        {[]string{"-dsn", "postgres://localhost:1/x"}, "cannot connect to PostgreSQL", 1},
 		"nobody there either": {[]string{"-dsn", "sqlserver://u:secret@localhost:1?database=x"}, "cannot connect to SQL Server", 1},
 		"no such folder":      {[]string{"-dsn", "file:" + filepath.ToSlash(folder) + "/no/x.db"}, "cannot connect to SQLite", 1},
@@ -133,7 +133,7 @@ func TestLossIsSeen(t *testing.T) {
 			ctx := t.Context()
 			db, err := createDatabase(ctx, "")
 			require.NoError(t, err)
-			defer func() { require.NoError(t, db.drop()) }()
+			defer func() { require.NoError(t, db.drop(ctx)) }()
 			shop, err := openShop(db)
 			require.NoError(t, err)
 			orders := madeUpOrders(2)

@@ -50,7 +50,7 @@ func workerMain(in io.Reader, out, errOut io.Writer) int {
 	signal.Ignore(os.Interrupt) // a Ctrl-C reaches both processes; the one that started this one decides
 	w := &worker{report: reporter(out)}
 	if err := w.run(bufio.NewReader(in)); err != nil {
-		fmt.Fprintf(errOut, "%s: %v\n", w.job.Name, err)
+		fmt.Fprintf(errOut, "%s: %v\n", w.Name, err)
 		return 1
 	}
 	return 0
@@ -70,7 +70,7 @@ func (w *worker) run(in *bufio.Reader) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	router, err := w.router()
+	router, subscriber, err := w.router()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (w *worker) run(in *bufio.Reader) (err error) {
 	if err := router.Run(ctx); err != nil {
 		return err
 	}
-	return <-stopped
+	return errors.Join(<-stopped, subscriber.Close())
 }
 
 // reporter writes news a line each, whoever calls it.

@@ -46,8 +46,9 @@ type worker struct {
 	delivered atomic.Int64
 }
 
-// router is an ordinary Watermill router whose messages come from the outbox.
-func (w *worker) router() (*message.Router, error) {
+// router is an ordinary Watermill router whose messages come from the outbox. Close the subscriber after Run, for the
+// router does not wait until it has written the last acks.
+func (w *worker) router() (*message.Router, *outbox.Subscriber, error) {
 	var logger watermill.LoggerAdapter = watermill.NopLogger{}
 	if w.Verbose {
 		logger = watermill.NewStdLogger(false, false)
@@ -66,11 +67,11 @@ func (w *worker) router() (*message.Router, error) {
 		},
 	}, logger)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, logger)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	router.AddMiddleware(
 		middleware.Outcome, // first: it carries the handler's error to the message's row
@@ -79,7 +80,7 @@ func (w *worker) router() (*message.Router, error) {
 	for _, topic := range w.Topics {
 		router.AddConsumerHandler("ship on "+topic, topic, subscriber, w.ship)
 	}
-	return router, nil
+	return router, subscriber, nil
 }
 
 // ship is the handler: nil acks the message, an error has it delivered again, outbox.Permanent fails it for good.
@@ -136,7 +137,7 @@ func (w *worker) note(msg *message.Message, outcome string, reason error) error 
 	}
 	err := outbox.InTx(msg.Context(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, w.sql("INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ($1, $2, $3, $4, $5, $6)"),
-			msg.UUID, delivery.MessageID().String(), w.job.Name, delivery.Attempt(), outcome, []byte(msg.Payload))
+			msg.UUID, delivery.MessageID().String(), w.Name, delivery.Attempt(), outcome, []byte(msg.Payload))
 		return err
 	})
 	if err != nil {

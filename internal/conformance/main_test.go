@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -11,6 +13,7 @@ import (
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
 	runKillWorker()
+	fewerChecks()
 	code := m.Run()
 	if err := skipped.report(os.Getenv("OUTBOX_TEST_SKIPPED")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -23,4 +26,17 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// fewerChecks lets each property be checked 30 times, with a database, and not 100; -rapid.checks says otherwise.
+func fewerChecks() {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "rapid.checks" })
+	if chosen {
+		return
+	}
+	if err := errors.Join(flag.Set("rapid.checks", "30"), flag.Set("rapid.nofailfile", "true")); err != nil {
+		panic(err) // the flags have other names
+	}
 }

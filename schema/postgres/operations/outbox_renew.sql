@@ -1,4 +1,6 @@
 -- Extends the leases of held messages from now, by the database's clock, and answers with the receipts it refused.
+-- A row that a handler's own transaction has settled is locked until that commits: it is passed over, so that one long
+-- transaction does not keep the others' leases from being renewed.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
 DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
 CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text)
@@ -16,13 +18,12 @@ BEGIN
         FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)
         CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
         ORDER BY 1),
+    free AS MATERIALIZED (
+        SELECT o.seq FROM wanted AS w INNER JOIN "public"."outbox" AS o ON o.seq = w.seq AND o.owner_token = w.owner
+        FOR UPDATE OF o SKIP LOCKED),
     renewed AS (
-        UPDATE "public"."outbox" AS o
-        SET locked_until = until
-        FROM wanted AS w
-        WHERE o.seq = w.seq AND o.owner_token = w.owner
-        RETURNING o.seq, w.owner)
-    SELECT r.seq, r.owner::text
-    FROM (SELECT w.seq, w.owner FROM wanted AS w EXCEPT SELECT n.seq, n.owner FROM renewed AS n) AS r;
+        UPDATE "public"."outbox" AS o SET locked_until = until FROM free AS f WHERE o.seq = f.seq)
+    SELECT w.seq, w.owner::text FROM wanted AS w
+    WHERE NOT EXISTS (SELECT FROM "public"."outbox" AS o WHERE o.seq = w.seq AND o.owner_token = w.owner);
 END
 $outbox$;

@@ -1,7 +1,7 @@
 -- The topics that have due messages waiting, with their number (counted up to limit) and the oldest due time.
 -- Jumps from topic to topic in the index, so that it costs by topics and not by messages.
 DROP FUNCTION IF EXISTS "public"."outbox_topics"(json);
-CREATE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint)
+CREATE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $outbox$
@@ -15,7 +15,8 @@ BEGIN
         UNION ALL
         SELECT (SELECT o.topic FROM "public"."outbox" AS o WHERE o.status = 0 AND o.topic > t.topic ORDER BY o.topic LIMIT 1)
         FROM topics AS t WHERE t.topic IS NOT NULL)
-    SELECT t.topic::text, due.waiting, (extract(epoch FROM due.oldest) * 1000)::bigint
+    SELECT t.topic::text, due.waiting, (extract(epoch FROM due.oldest) * 1000)::bigint,
+           (extract(epoch FROM moment - due.oldest) * 1000)::bigint
     FROM topics AS t
     CROSS JOIN LATERAL (
         SELECT count(*) AS waiting, min(d.next_attempt_at) AS oldest

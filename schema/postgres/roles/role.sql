@@ -26,6 +26,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_purge"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_purge"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_topics"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_topics"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_failed"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;

@@ -16,6 +16,7 @@ FROM (VALUES
     ('function', '"public"."outbox_requeue"(json)'),
     ('function', '"public"."outbox_purge"(json)'),
     ('function', '"public"."outbox_topics"(json)'),
+    ('function', '"public"."outbox_failed"(json)'),
     ('function', '"public"."outbox_get"(json)'),
     ('function', '"public"."outbox_ack"(uuid,json)'),
     ('function', '"public"."outbox_abandon"(uuid,json,text)'),

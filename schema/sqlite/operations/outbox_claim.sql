@@ -34,4 +34,4 @@ WHERE seq IN (
     WHERE ranked.place <= ranked.quota
     ORDER BY ranked.turn, ranked.place
     LIMIT (?1 ->> '$.limit'))
-RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count, 0;
+RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count, changes();

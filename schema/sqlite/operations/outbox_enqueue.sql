@@ -6,7 +6,7 @@ INSERT INTO "main"."outbox"
 SELECT m.id, m.uuid, m.topic, m.payload, m.headers, m.correlation_id, m.stream_key, m.moment, m.due, max(coalesce(m.due, 0), m.moment)
 FROM (SELECT e.key AS n, e.value ->> '$.id' AS id, e.value ->> '$.uuid' AS uuid, e.value ->> '$.topic' AS topic,
              coalesce(substr(?2, (e.value ->> '$.at') + 1, e.value ->> '$.size'), x'') AS payload,
-             e.value -> '$.headers' AS headers, e.value ->> '$.correlation_id' AS correlation_id,
+             coalesce(e.value ->> '$.headers_text', e.value -> '$.headers') AS headers, e.value ->> '$.correlation_id' AS correlation_id,
              e.value ->> '$.stream_key' AS stream_key,
              coalesce(e.value ->> '$.due_ms', c.moment + (e.value ->> '$.delay_ms')) AS due, c.moment
       FROM json_each(?1, '$.messages') AS e,

@@ -5,7 +5,7 @@ WITH RECURSIVE topics(topic) AS (
     UNION ALL
     SELECT (SELECT o.topic FROM "main"."outbox" AS o WHERE o.status = 0 AND o.topic > t.topic ORDER BY o.topic LIMIT 1)
     FROM topics AS t WHERE t.topic IS NOT NULL)
-SELECT due.topic, due.waiting, due.oldest
+SELECT due.topic, due.waiting, due.oldest, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - due.oldest
 FROM (SELECT t.topic,
              (SELECT count(*) FROM (SELECT 1 FROM "main"."outbox" AS o
                                     WHERE o.status = 0 AND o.topic = t.topic

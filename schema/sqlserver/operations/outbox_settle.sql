@@ -10,9 +10,12 @@ ALTER PROCEDURE [dbo].[Outbox_Settle]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @Outer INT = @@TRANCOUNT;
-    IF @Outer = 0 SET XACT_ABORT ON;
+    IF @Outer = 0
+    BEGIN
+        SET XACT_ABORT ON;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    END
     ELSE SET XACT_ABORT OFF;
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
@@ -31,10 +34,12 @@ BEGIN
         INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error, Held)
         SELECT CAST(s.value AS BIGINT), g.owner, g.outcome,
                DATEADD(MILLISECOND, g.delay_ms % 86400000, DATEADD(DAY, g.delay_ms / 86400000, @Now)), g.error, 0
-        FROM OPENJSON(@Arg, '$.groups') WITH (
-                 owner UNIQUEIDENTIFIER '$.owner', outcome TINYINT '$.outcome', delay_ms BIGINT '$.delay_ms',
-                 error NVARCHAR(MAX) '$.error', seqs NVARCHAR(MAX) '$.seqs' AS JSON) AS g
-        CROSS APPLY OPENJSON(g.seqs) AS s;
+        FROM (SELECT CAST(JSON_VALUE(a.value, '$.owner') AS UNIQUEIDENTIFIER) AS owner,
+                     CAST(JSON_VALUE(a.value, '$.outcome') AS TINYINT) AS outcome,
+                     CAST(JSON_VALUE(a.value, '$.delay_ms') AS BIGINT) AS delay_ms,
+                     JSON_VALUE(a.value, '$.error') AS error, a.value
+              FROM OPENJSON(@Arg, '$.groups') AS a) AS g
+        CROSS APPLY OPENJSON(g.value, '$.seqs') AS s;
 
         UPDATE w
         SET Held = 1

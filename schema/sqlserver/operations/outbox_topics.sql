@@ -27,7 +27,7 @@ BEGIN
         SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READPAST) WHERE Status = 0 AND Topic > @Topic;
     END
 
-    SELECT f.Topic, f.Waiting, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), f.Oldest)
+    SELECT f.Topic, f.Waiting, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), f.Oldest), DATEDIFF_BIG(MILLISECOND, f.Oldest, @Now)
     FROM @Found AS f WHERE f.Waiting > 0;
 END
 GO

@@ -11,6 +11,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Reap] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Purge] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Topics] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Failed] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Get] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Ack] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Abandon] TO [Outbox_Role];

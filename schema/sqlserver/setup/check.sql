@@ -12,6 +12,7 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Requeue]'),
     (N'procedure', N'[dbo].[Outbox_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Topics]'),
+    (N'procedure', N'[dbo].[Outbox_Failed]'),
     (N'procedure', N'[dbo].[Outbox_Get]'),
     (N'procedure', N'[dbo].[Outbox_Ack]'),
     (N'procedure', N'[dbo].[Outbox_Abandon]'),
@@ -34,7 +35,8 @@ FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
   AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
                       OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'), OBJECT_ID(N'[dbo].[Outbox_Get]'))
+                      OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'
 FROM sys.databases AS d WHERE d.database_id = DB_ID() AND d.compatibility_level < 130;

@@ -1,0 +1,329 @@
+package conformance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The queue against a model of it: random calls, and after each of them the table is what the model says.
+func TestTrap_TheQueueDoesWhatItsModelDoes(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		rapid.Check(t, func(rt *rapid.T) {
+			f.exec("DELETE FROM {outbox}")
+			m := &model{f: f, rows: map[outbox.MessageID]*modelRow{}}
+			rt.Repeat(map[string]func(*rapid.T){
+				"enqueue": m.enqueue, "claim": m.claim, "settle": m.settle, "renew": m.renew, "reap": m.reap,
+				"requeue": m.requeue, "purge": m.purge, "time passes": m.timePasses, "leases run out": m.leasesRunOut,
+				"": m.check,
+			})
+			f.checkInvariants()
+		})
+	})
+}
+
+// A model is the queue in memory.
+type model struct {
+	f        *fixture
+	rows     map[outbox.MessageID]*modelRow
+	receipts []outbox.Receipt // of all claims ever made, held or not
+	last     outbox.WorkItemID
+}
+
+type modelRow struct {
+	seq     outbox.WorkItemID
+	topic   string
+	status  outbox.Status
+	retries int
+	owner   outbox.OwnerToken
+	expired bool // its lease has
+	due     bool
+	place   int // by next_attempt_at in the table: due rows are taken in this order
+	failure string
+}
+
+var modelTopics = []string{"a", "b", "c"}
+
+func (m *model) enqueue(t *rapid.T) {
+	var messages []outbox.Message
+	for range rapid.IntRange(1, 6).Draw(t, "messages") {
+		message := outbox.Message{Topic: rapid.SampledFrom(modelTopics).Draw(t, "topic")}
+		if rapid.Bool().Draw(t, "later") {
+			message.Delay = time.Hour
+		}
+		messages = append(messages, message)
+	}
+	for i, id := range m.f.enqueue(messages...) {
+		r := m.f.row(id)
+		if r.seq <= m.last {
+			t.Fatalf("seq %d after %d", r.seq, m.last)
+		}
+		m.last = r.seq
+		m.rows[id] = &modelRow{seq: r.seq, topic: messages[i].Topic, due: messages[i].Delay == 0}
+	}
+}
+
+func (m *model) claim(t *rapid.T) {
+	m.readOrder()
+	params := outbox.ClaimParams{Limit: rapid.IntRange(1, 8).Draw(t, "limit"), GiveBack: rapid.SampledFrom([]int{-1, 2, 100}).Draw(t, "give back")}
+	for _, topic := range rapid.Permutation(modelTopics).Draw(t, "topics")[:rapid.IntRange(1, 3).Draw(t, "number of topics")] {
+		params.Topics = append(params.Topics, outbox.TopicQuota{Topic: topic, Quota: rapid.IntRange(0, 4).Draw(t, "quota")})
+	}
+	expired := m.count(func(r *modelRow) bool { return r.status == outbox.InProgress && r.expired })
+	claimed := m.f.claimWith(params)
+
+	// Which of several expired leases are given back is the database's choice; where it is one, look.
+	m.giveBack(t, min(max(params.GiveBack, 0), expired))
+	var want []outbox.WorkItemID
+	left := params.Limit
+	for _, topic := range params.Topics {
+		ready := m.ready(topic.Topic)
+		n := min(len(ready), left)
+		if topic.Quota > 0 {
+			n = min(n, topic.Quota)
+		}
+		for _, r := range ready[:n] {
+			want = append(want, r.seq)
+		}
+		left -= n
+	}
+	slices.Sort(want)
+	if got := seqs(claimed); !slices.Equal(got, want) {
+		t.Fatalf("claimed %v, want %v", got, want)
+	}
+	for _, c := range claimed {
+		r := m.rows[c.ID]
+		if c.RetryCount != r.retries || c.Topic != r.topic {
+			t.Fatalf("%+v, want %+v", c, r)
+		}
+		r.status, r.owner, r.expired = outbox.InProgress, c.Receipt.Owner, false
+		m.receipts = append(m.receipts, c.Receipt)
+	}
+}
+
+// giveBack finds the n expired leases that were given back: those whose row is not held by the same owner any more.
+func (m *model) giveBack(t *rapid.T, n int) {
+	for id, r := range m.rows {
+		if r.status != outbox.InProgress || !r.expired || m.f.row(id).owner == r.owner {
+			continue
+		}
+		r.status, r.owner, r.expired, r.failure = outbox.Ready, outbox.OwnerToken{}, false, "lease"
+		r.retries++
+		r.due = true
+		n--
+	}
+	if n != 0 {
+		t.Fatalf("%d expired leases too few were given back", n)
+	}
+}
+
+func (m *model) settle(t *rapid.T) {
+	var settlements []outbox.Settlement
+	var want []outbox.WorkItemID
+	seen := map[outbox.Receipt]bool{}
+	for range rapid.IntRange(1, 6).Draw(t, "settlements") {
+		s := outbox.Settlement{Receipt: m.receipt(t), Outcome: outbox.Outcome(rapid.IntRange(0, 3).Draw(t, "outcome"))}
+		if rapid.Bool().Draw(t, "with an error") {
+			s.Err = errors.New("failure " + fmt.Sprint(s.Outcome))
+		}
+		s.Delay = rapid.SampledFrom([]time.Duration{0, outbox.NoDelay, time.Hour}).Draw(t, "delay")
+		settlements = append(settlements, s)
+		if seen[s.Receipt] {
+			continue // the first counts
+		}
+		seen[s.Receipt] = true
+		r := m.held(s.Receipt)
+		if r == nil {
+			want = append(want, s.Receipt.Seq)
+			continue
+		}
+		r.apply(s)
+	}
+	got := m.f.settle(settlements...)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Fatalf("refused %v, want %v", got, want)
+	}
+}
+
+func (r *modelRow) apply(s outbox.Settlement) {
+	r.owner, r.expired = outbox.OwnerToken{}, false
+	if s.Err != nil {
+		r.failure = s.Err.Error()
+	}
+	switch s.Outcome {
+	case outbox.Ack:
+		r.status = outbox.Done
+	case outbox.Fail:
+		r.status = outbox.Failed
+	case outbox.Retry:
+		r.status, r.due = outbox.Ready, s.Delay == outbox.NoDelay
+		r.retries++
+	case outbox.Release:
+		r.status, r.due = outbox.Ready, s.Delay != time.Hour
+	}
+}
+
+func (m *model) renew(t *rapid.T) {
+	var receipts []outbox.Receipt
+	var want []outbox.WorkItemID
+	seen := map[outbox.Receipt]bool{}
+	for range rapid.IntRange(1, 4).Draw(t, "receipts") {
+		receipt := m.receipt(t)
+		receipts = append(receipts, receipt)
+		if seen[receipt] {
+			continue
+		}
+		seen[receipt] = true
+		if r := m.held(receipt); r != nil {
+			r.expired = false
+		} else {
+			want = append(want, receipt.Seq)
+		}
+	}
+	got, err := m.f.outbox.Renew(m.f.ctx(), time.Minute, receipts...)
+	m.f.NoError(err)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Fatalf("refused %v, want %v", got, want)
+	}
+}
+
+// receipt is one of an earlier claim, or one that never was.
+func (m *model) receipt(t *rapid.T) outbox.Receipt {
+	if len(m.receipts) == 0 || rapid.IntRange(0, 9).Draw(t, "forged") == 0 {
+		return outbox.Receipt{Seq: outbox.WorkItemID(rapid.IntRange(1, 1000).Draw(t, "seq")), Owner: outbox.OwnerToken{1}}
+	}
+	recent := m.receipts[max(0, len(m.receipts)-20):]
+	return rapid.SampledFrom(recent).Draw(t, "receipt")
+}
+
+func (m *model) held(receipt outbox.Receipt) *modelRow {
+	for _, r := range m.rows {
+		if r.seq == receipt.Seq && r.status == outbox.InProgress && r.owner == receipt.Owner {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *model) reap(t *rapid.T) {
+	expired := m.count(func(r *modelRow) bool { return r.status == outbox.InProgress && r.expired })
+	n, err := m.f.outbox.ReapExpired(m.f.ctx())
+	m.f.NoError(err)
+	if n != expired {
+		t.Fatalf("reaped %d, want %d", n, expired)
+	}
+	m.giveBack(t, expired)
+}
+
+func (m *model) requeue(t *rapid.T) {
+	topic := rapid.SampledFrom(append(modelTopics, "")).Draw(t, "topic")
+	failed := func(r *modelRow) bool { return r.status == outbox.Failed && (topic == "" || r.topic == topic) }
+	want := m.count(failed)
+	n, err := m.f.outbox.Requeue(m.f.ctx(), outbox.RequeueParams{Topic: topic})
+	m.f.NoError(err)
+	if n != want {
+		t.Fatalf("requeued %d, want %d", n, want)
+	}
+	for _, r := range m.rows {
+		if failed(r) {
+			r.status, r.retries, r.due = outbox.Ready, 0, true
+		}
+	}
+}
+
+func (m *model) purge(t *rapid.T) {
+	status := rapid.SampledFrom([]outbox.Status{outbox.Done, outbox.Failed}).Draw(t, "status")
+	want := m.count(func(r *modelRow) bool { return r.status == status })
+	m.f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} = %d", status)
+	n, err := m.f.outbox.Purge(m.f.ctx(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
+	m.f.NoError(err)
+	if n != want {
+		t.Fatalf("purged %d, want %d", n, want)
+	}
+	maps.DeleteFunc(m.rows, func(_ outbox.MessageID, r *modelRow) bool { return r.status == status })
+}
+
+func (m *model) timePasses(*rapid.T) {
+	m.f.makeDue()
+	for _, r := range m.rows {
+		r.due = r.due || r.status == outbox.Ready
+	}
+}
+
+func (m *model) leasesRunOut(*rapid.T) {
+	m.f.expireLeases()
+	for _, r := range m.rows {
+		r.expired = r.status == outbox.InProgress
+	}
+}
+
+// check compares the table with the model.
+func (m *model) check(t *rapid.T) {
+	rows := m.f.rows("1 = 1")
+	if len(rows) != len(m.rows) {
+		t.Fatalf("%d messages, want %d", len(rows), len(m.rows))
+	}
+	for _, got := range rows {
+		want := m.rows[got.id]
+		switch {
+		case want == nil:
+			t.Fatalf("%v is not known", got.id)
+		case got.seq != want.seq, got.status != int(want.status), got.retries != want.retries, got.owner != want.owner:
+			t.Fatalf("%+v, want %+v", got, want)
+		case want.status == outbox.Ready && got.isDue != want.due:
+			t.Fatalf("%+v is due: %v, want %v", got, got.isDue, want.due)
+		case want.failure != "lease" && got.lastError != want.failure:
+			t.Fatalf("%+v has the error %q, want %q", got, got.lastError, want.failure)
+		case want.failure == "lease" && !got.hasError:
+			t.Fatalf("%+v has no error", got)
+		}
+	}
+}
+
+// readOrder reads in which order the rows that are due are to be taken; it is made of times that the model does not know.
+func (m *model) readOrder() {
+	place := map[outbox.WorkItemID]int{}
+	rows, err := m.f.db.QueryContext(m.f.ctx(), m.f.sql("SELECT {seq} FROM {outbox} ORDER BY {next_attempt_at}, {seq}"))
+	m.f.NoError(err)
+	defer func() { m.f.NoError(rows.Close()) }()
+	for rows.Next() {
+		var seq outbox.WorkItemID
+		m.f.NoError(rows.Scan(&seq))
+		place[seq] = len(place)
+	}
+	m.f.NoError(rows.Err())
+	for _, r := range m.rows {
+		r.place = place[r.seq]
+	}
+}
+
+func (m *model) ready(topic string) (rows []*modelRow) {
+	for _, r := range m.rows {
+		if r.topic == topic && r.status == outbox.Ready && r.due {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *modelRow) int { return cmp.Compare(a.place, b.place) })
+	return rows
+}
+
+func (m *model) count(f func(*modelRow) bool) (n int) {
+	for _, r := range m.rows {
+		if f(r) {
+			n++
+		}
+	}
+	return n
+}

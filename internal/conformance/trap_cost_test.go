@@ -1,0 +1,231 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// What calls cost in a table that is full. A call of ten messages may read some tens of rows, whatever waits.
+
+const readsOfTen = 150
+
+// backlog is how many messages wait: enough for a scan to stand out. SQLite is asked for its plan, which needs fewer.
+func (f *fixture) backlog() int {
+	if testing.Short() || f.db.Name == testdb.SQLite {
+		return 20_000
+	}
+	return 100_000
+}
+
+// analyze lets the database count its rows, which may change its mind about plans.
+func (f *fixture) analyze() {
+	f.t.Helper()
+	f.exec("%s", map[string]string{
+		testdb.SQLite: "ANALYZE", testdb.Postgres: "VACUUM ANALYZE " + f.sql("{outbox}"), testdb.SQLServer: "UPDATE STATISTICS " + f.sql("{outbox}")}[f.db.Name])
+}
+
+// load fills the table by SQL: a tenth of the messages is due later, some have ended, over ten topics.
+func (f *fixture) load(n int) {
+	f.t.Helper()
+	if f.db.Name == testdb.SQLServer {
+		f.needs(procedureReads)
+	}
+	series, id := map[string]string{
+		testdb.SQLite:    "(WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < %d) SELECT i FROM s) AS s",
+		testdb.Postgres:  "generate_series(1, %d) AS s(i)",
+		testdb.SQLServer: "(SELECT TOP (%d) CAST(ROW_NUMBER() OVER (ORDER BY a.object_id) AS INT) AS i FROM sys.all_objects AS a CROSS JOIN sys.all_objects AS b) AS s",
+	}[f.db.Name], map[string]string{
+		testdb.SQLite: "printf('%08x-0000-4000-8000-%012x', i, i)", testdb.Postgres: "gen_random_uuid()", testdb.SQLServer: "NEWID()",
+	}[f.db.Name]
+	topic, payload := "'topic ' || (i % 10)", "''"
+	if f.db.Name == testdb.SQLServer {
+		topic, payload = "CONCAT('topic ', i % 10)", "0x"
+	}
+	f.exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {payload}, {created_at}, {next_attempt_at}) SELECT %s, 'x', %s, %s, {past}, "+
+		"CASE WHEN (i / 10) %% 10 = 3 THEN {future} ELSE {past} END FROM %s", id, topic, payload, fmt.Sprintf(series, n))
+	f.exec("UPDATE {outbox} SET {status} = 2, {processed_at} = {past}, {processed_by} = 'x' WHERE {seq} %% 5 = 0")
+	f.Equal(n, f.count())
+}
+
+func TestOBX113_TheClaimSeeksInItsIndex(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.load(5000)
+		f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("topic 1", "topic 2"), Limit: 10})
+			f.NoError(err)
+			f.Len(claimed, 10)
+		})
+	})
+}
+
+func TestTrap_ACallOfTenReadsTensOfRows(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.load(f.backlog())
+		f.tensOfRows()
+		f.analyze()
+		f.tensOfRows()
+	})
+}
+
+func (f *fixture) tensOfRows() {
+	f.t.Helper()
+	var held []outbox.Claimed
+	f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+		var err error
+		held, err = o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("topic 1", "topic 2", "none"), Limit: 10})
+		f.NoError(err)
+		f.Len(held, 10)
+	})
+	f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+		_, err := o.Renew(f.ctx(), time.Minute, held[0].Receipt, held[9].Receipt)
+		f.NoError(err)
+	})
+	f.cost(func(o *outbox.Outbox, db *sql.DB) {
+		refused, err := o.Settle(f.ctx(), db, append(settled(outbox.Ack, held[:5]...), settled(outbox.Retry, held[5:]...)...))
+		f.NoError(err)
+		f.Empty(refused)
+	})
+	f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+		_, err := o.ReapExpired(f.ctx())
+		f.NoError(err)
+	})
+	f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+		_, err := o.Get(f.ctx(), held[0].ID, held[1].ID)
+		f.NoError(err)
+	})
+	f.cost(func(o *outbox.Outbox, _ *sql.DB) { // nothing that old has ended
+		_, err := o.Purge(f.ctx(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
+		f.NoError(err)
+	})
+}
+
+// A topic that nobody claims, and all that is due later, costs the others nothing.
+func TestTrap_AClaimIsNotSlowedByWhatIsDueLater(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.load(f.backlog() / 4)
+		f.exec("UPDATE {outbox} SET {next_attempt_at} = {future} WHERE {status} = 0 AND {topic} = 'topic 1'")
+		f.analyze()
+		f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("topic 1"), Limit: 10})
+			f.NoError(err)
+			f.Empty(claimed)
+		})
+	})
+}
+
+// What was claimed and acked before leaves no trail that the next claim has to walk.
+func TestTrap_AClaimIsNotSlowedByWhatWasClaimedBefore(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.load(f.backlog() / 4)
+		for range 50 {
+			claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("topic 1"), Limit: 20})
+			f.Empty(f.settle(settled(outbox.Ack, claimed...)...))
+		}
+		f.cost(func(o *outbox.Outbox, _ *sql.DB) {
+			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("topic 1"), Limit: 10})
+			f.NoError(err)
+			f.Len(claimed, 10)
+		})
+	})
+}
+
+// cost runs a call and asserts that it has read some tens of rows. How that is known differs.
+func (f *fixture) cost(call func(o *outbox.Outbox, db *sql.DB)) {
+	f.t.Helper()
+	switch f.db.Name {
+	case testdb.SQLite:
+		f.plan(call)
+	case testdb.Postgres:
+		f.reads(call)
+	case testdb.SQLServer:
+		f.logicalReads(call)
+	}
+}
+
+// plan asks SQLite how it runs each statement that is sent: no step may scan the table.
+func (f *fixture) plan(call func(o *outbox.Outbox, db *sql.DB)) {
+	f.t.Helper()
+	log := &faults.Log{}
+	pool := faults.Open(f.t, f.db, log.Hooks())
+	call(f.newOutbox(pool), pool)
+	explained := 0
+	for _, s := range log.Take() {
+		if !strings.Contains(s.Text, `"outbox"`) {
+			continue
+		}
+		rows, err := f.db.QueryContext(f.ctx(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
+		f.NoError(err, s.Text)
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			f.NoError(rows.Scan(&id, &parent, &unused, &detail))
+			explained++
+			for _, scan := range []string{"SCAN outbox", "SCAN o", "SCAN r"} {
+				f.False(detail == scan || strings.HasPrefix(detail, scan+" "), "%s\n%s", detail, s.Text)
+			}
+			f.NotContains(detail, "AUTOMATIC", s.Text)
+		}
+		f.NoError(rows.Err())
+		f.NoError(rows.Close())
+	}
+	f.Positive(explained)
+}
+
+// reads runs the call's statements once more in a transaction, in which PostgreSQL counts what is read.
+func (f *fixture) reads(call func(o *outbox.Outbox, db *sql.DB)) {
+	f.t.Helper()
+	log := &faults.Log{}
+	pool := faults.Open(f.t, f.db, log.Hooks())
+	call(f.newOutbox(pool), pool)
+	tx, err := f.db.Reopen(f.t).BeginTx(f.ctx(), nil) // a connection that has counted nothing yet
+	f.NoError(err)
+	defer func() { f.NoError(tx.Rollback()) }()
+	for _, s := range log.Take() {
+		rows, err := tx.QueryContext(f.ctx(), s.Text, s.Args...)
+		f.NoError(err, s.Text)
+		for rows.Next() { // to the end
+		}
+		f.NoError(rows.Err())
+		f.NoError(rows.Close())
+	}
+	var scanned, fetched, entries int
+	f.NoError(tx.QueryRowContext(f.ctx(), `SELECT coalesce(t.seq_tup_read, 0), coalesce(t.idx_tup_fetch, 0),
+		(SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0) FROM pg_index AS i WHERE i.indrelid = t.relid)
+		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1 AND t.relname = 'outbox'`, f.schema()).Scan(&scanned, &fetched, &entries))
+	f.Zero(scanned, "rows read by scanning the table")
+	f.Less(fetched, readsOfTen, "rows fetched")
+	f.Less(entries, readsOfTen, "index entries read")
+}
+
+// logicalReads asks SQL Server how many pages the last run of each procedure has read.
+func (f *fixture) logicalReads(call func(o *outbox.Outbox, db *sql.DB)) {
+	f.t.Helper()
+	var mu sync.Mutex
+	var sent []faults.Statement
+	pool := faults.Open(f.t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, s)
+		return nil
+	}})
+	call(f.newOutbox(pool), pool)
+	checked := 0
+	for _, s := range sent {
+		_, procedure, _ := strings.Cut(s.Text, "EXEC ")
+		procedure, _, _ = strings.Cut(procedure, " @")
+		var reads int
+		f.NoError(f.db.QueryRowContext(f.ctx(), "SELECT MAX(last_logical_reads) FROM sys.dm_exec_procedure_stats WHERE object_id = OBJECT_ID(@p1)", procedure).Scan(&reads), procedure)
+		f.Less(reads, 1000, "pages that %s has read", procedure)
+		checked++
+	}
+	f.Positive(checked)
+}

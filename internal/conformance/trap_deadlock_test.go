@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// A real deadlock, made by a transaction that locks two messages against the order in which a settle locks them. The
+// settle is the victim, is run again when the other has ended, and succeeds.
+func TestTrap_ADeadlockIsRetried(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(concurrentWriters)
+		f.enqueueN("orders", 2)
+		held := f.claim("orders")
+		for range 3 {
+			conn, err := f.db.Conn(f.ctx())
+			f.NoError(err)
+			// The other never is the victim.
+			f.execOn(conn, "%s", map[string]string{
+				testdb.Postgres: "SET deadlock_timeout = '1h'", testdb.SQLServer: "SET DEADLOCK_PRIORITY HIGH"}[f.db.Name])
+			tx, err := conn.BeginTx(f.ctx(), nil)
+			f.NoError(err)
+			f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'other' WHERE {seq} = %d", held[1].Receipt.Seq)
+
+			pool := f.db.Reopen(t)
+			pool.SetMaxOpenConns(1)
+			if f.db.Name == testdb.Postgres {
+				_, err := pool.ExecContext(f.ctx(), "SET deadlock_timeout = '50ms'")
+				f.NoError(err)
+			}
+			o := f.newOutbox(pool.DB)
+			result := make(chan error, 1)
+			go func() {
+				refused, err := o.Settle(f.ctx(), pool.DB, []outbox.Settlement{
+					{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay},
+					{Receipt: held[1].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay},
+				})
+				if err == nil && len(refused) > 0 {
+					err = outbox.ErrLeaseLost
+				}
+				result <- err
+			}()
+			f.waitUntilLocked(held[0].Receipt.Seq)
+			f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'other' WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
+			f.NoError(tx.Commit())
+			f.NoError(conn.Close())
+			f.NoError(<-result)
+			held = f.claim("orders")
+			f.Len(held, 2)
+		}
+		for _, c := range held {
+			f.Equal(3, c.RetryCount, "each settle counted once")
+		}
+	})
+}
+
+// waitUntilLocked waits until somebody has locked a message. There is no signal for that.
+func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
+	f.t.Helper()
+	probe := map[string]string{
+		testdb.Postgres:  "SELECT {seq} FROM {outbox} WHERE {seq} = %d FOR UPDATE NOWAIT",
+		testdb.SQLServer: "SET LOCK_TIMEOUT 0; SELECT {seq} FROM {outbox} WITH (UPDLOCK, ROWLOCK) WHERE {seq} = %d",
+	}[f.db.Name]
+	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
+	f.NoError(err)
+	defer func() { f.NoError(conn.Close()) }()
+	f.Eventually(func() bool {
+		var n int64
+		return conn.QueryRowContext(f.ctx(), f.sql(probe, seq)).Scan(&n) != nil
+	}, 20*time.Second, time.Millisecond)
+}
+
+// A caller that gets a retryable error runs its transaction again, as the documentation says.
+func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.db.Name != testdb.Postgres {
+			f.skip("serialization failures that can be made to order", "only PostgreSQL's SERIALIZABLE finds them without a wait")
+		}
+		held := f.claimOne("orders")
+		tries := 0
+		for again := true; again; {
+			tries++
+			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+			f.NoError(err)
+			var n int
+			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n)) // takes its snapshot
+			if tries == 1 {
+				_, err := f.outbox.Renew(context.WithoutCancel(f.ctx()), time.Hour, held.Receipt)
+				f.NoError(err)
+			}
+			_, err = f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, held))
+			if again = outbox.IsRetryable(err); again {
+				f.NoError(tx.Rollback())
+				continue
+			}
+			f.NoError(err)
+			f.NoError(tx.Commit())
+		}
+		f.Equal(2, tries)
+		f.Equal(int(outbox.Done), f.row(held.ID).status)
+	})
+}
