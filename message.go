@@ -106,6 +106,7 @@ type Record struct {
 	LastError     string
 	ProcessedAt   time.Time // when it was done or failed, else zero
 	ProcessedBy   string    // the worker that ended it
+	Malformed     error     // as in Claimed
 }
 
 // IsProcessed reports whether the message was acknowledged (OBX-021).

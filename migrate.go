@@ -238,11 +238,13 @@ func (s *script) print() string {
 	var b strings.Builder
 	b.WriteString(traits.ScriptHeader)
 	write := func(text string) {
-		b.WriteString(strings.TrimRight(text, "\n") + "\n")
-		if traits.BatchSeparator != "" {
-			b.WriteString(traits.BatchSeparator + "\n")
+		for _, batch := range s.batches(text) {
+			b.WriteString(strings.TrimSpace(batch) + "\n")
+			if traits.BatchSeparator != "" {
+				b.WriteString(traits.BatchSeparator + "\n")
+			}
+			b.WriteString("\n")
 		}
-		b.WriteString("\n")
 	}
 	for _, file := range s.setup {
 		write(file.text)

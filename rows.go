@@ -58,7 +58,8 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	r.CreatedAt, r.NextAttemptAt = time.UnixMilli(columns.created).UTC(), time.UnixMilli(nextAttempt).UTC()
 	r.LockedUntil, r.ProcessedAt = fromMillis(lockedUntil), fromMillis(processed)
 	r.LastError, r.ProcessedBy = lastError.String, processedBy.String
-	return columns.fill(&r.Message)
+	r.Malformed = columns.fill(&r.Message)
+	return nil
 }
 
 // scanReceipt reads a refused receipt.

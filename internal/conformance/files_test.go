@@ -106,7 +106,6 @@ func TestTheTSQLIsPortable(t *testing.T) {
 		"an inline INDEX":     regexp.MustCompile(`(?im)^\s+INDEX\s`),
 		"a column's own FK":   regexp.MustCompile(`(?im)^\s+\w+\s.*\bREFERENCES\b`),
 		"an updatable CTE":    regexp.MustCompile(`(?is)\bWITH\s+\w+\s+AS\s*\([^;]*\)\s*(UPDATE|DELETE)\b`),
-		"NOLOCK":              regexp.MustCompile(`(?i)\bNOLOCK\b`),
 		"a local time":        regexp.MustCompile(`(?i)\b(GETDATE|SYSDATETIME|CURRENT_TIMESTAMP|GETUTCDATE)\b`),
 		"a filter's variable": regexp.MustCompile(`(?i)CREATE\s+INDEX[^;]*WHERE[^;]*@`),
 	}

@@ -125,7 +125,7 @@ func TestTrap_AClaimIsNotSlowedByWhatIsDueLater(t *testing.T) {
 // What was claimed and acked before leaves no trail that the next claim has to walk.
 func TestTrap_AClaimIsNotSlowedByWhatWasClaimedBefore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.load(f.backlog() / 4)
+		f.load(f.backlog())
 		for range 50 {
 			claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("topic 1"), Limit: 20})
 			f.Empty(f.settle(settled(outbox.Ack, claimed...)...))

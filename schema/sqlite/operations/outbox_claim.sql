@@ -1,6 +1,7 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
 -- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
--- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank.
+-- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank. The limit
+-- is a subquery of its own, so that the argument is not read again for each topic.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
                WHERE EXISTS (SELECT 1 FROM "main"."outbox" AS o
                              WHERE o.status = 0 AND o.topic = t.value ->> '$.topic'
@@ -28,9 +29,9 @@ WHERE seq IN (
           CROSS JOIN "main"."outbox" AS o ON o.seq IN (
               SELECT r.seq FROM "main"."outbox" AS r
               WHERE r.status = 0 AND r.topic = t.value ->> '$.topic'
-                AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+                AND r.next_attempt_at <= (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
               ORDER BY r.next_attempt_at, r.seq
-              LIMIT (?1 ->> '$.limit'))) AS ranked
+              LIMIT (SELECT ?1 ->> '$.limit'))) AS ranked
     WHERE ranked.place <= ranked.quota
     ORDER BY ranked.turn, ranked.place
     LIMIT (?1 ->> '$.limit'))

@@ -1,6 +1,7 @@
 -- Extends the leases of held messages from now, by the database's clock, and answers with the receipts it refused:
 -- those whose row has another owner now, or none. A row that a handler's own transaction has settled is locked until
 -- that commits: it is passed over, so that one long transaction does not keep the others' leases from being renewed.
+-- Whether a row is gone is asked without waiting, too.
 IF OBJECT_ID(N'[dbo].[Outbox_Renew]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Renew] AS RETURN 0');
 GO
