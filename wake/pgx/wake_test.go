@@ -1,0 +1,87 @@
+package wakepgx_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	wakepgx "github.com/incursa/watermill-outbox/wake/pgx"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// forPostgres runs a test where PostgreSQL is there; like everywhere, a missing server is no subtest.
+func forPostgres(t *testing.T, f func(t *testing.T, db *testdb.DB)) {
+	for _, backend := range testdb.Backends(t) {
+		if backend.Name == testdb.Postgres {
+			t.Run(backend.Name, func(t *testing.T) { f(t, backend.Open(t)) })
+		}
+	}
+}
+
+func start(t *testing.T, db *testdb.DB) *wakepgx.Listener {
+	t.Helper()
+	channel := `a "channel" of ` + db.Schema
+	notifier, err := wakepgx.NewNotifier(db.DB, wakepgx.NotifierConfig{Channel: channel}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, notifier.Close()) })
+	dsn := db.DSN + "&application_name=" + db.Schema
+	if !strings.Contains(db.DSN, "?") {
+		dsn = db.DSN + "?application_name=" + db.Schema
+	}
+	listener, err := wakepgx.NewListener(wakepgx.ListenerConfig{DSN: dsn, Channel: channel}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	return listener
+}
+
+// hear wakes until the listener, which connects in the background, has heard it.
+func hear(t *testing.T, listener *wakepgx.Listener, topic string) {
+	t.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	for {
+		outbox.Wake(topic)
+		select {
+		case heard := <-listener.Wakeups():
+			if heard == topic {
+				return
+			}
+		case <-again.C:
+		case <-deadline.C:
+			require.FailNow(t, "nothing was heard")
+		}
+	}
+}
+
+func TestAWakeUpOfOneProcessIsHeardByAnother(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) { hear(t, start(t, db), "orders 'of' \"Zürich\" 😀") })
+}
+
+func TestTheListenerConnectsAgain(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) {
+		listener := start(t, db)
+		hear(t, listener, "before")
+		var killed int
+		require.NoError(t, db.QueryRow(
+			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1", db.Schema).Scan(&killed))
+		require.Equal(t, 1, killed)
+		hear(t, listener, "after")
+	})
+}
+
+func TestBadConfigurationIsNamed(t *testing.T) {
+	_, err := wakepgx.NewNotifier(nil, wakepgx.NotifierConfig{}, nil)
+	require.ErrorIs(t, err, outbox.ErrNilDB)
+	_, err = wakepgx.NewListener(wakepgx.ListenerConfig{DSN: "postgres://localhost:port"}, nil)
+	var field *outbox.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "ListenerConfig.DSN", field.Field)
+}
