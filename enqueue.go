@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,9 +129,7 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	_, err := call(ctx, o.engine, x, opEnqueue, struct {
-		Messages []enqueuedMessage `json:"messages"`
-	}{rows}, payloads, func(*sql.Rows, *struct{}) error { return nil })
+	_, err := call(ctx, o.engine, x, opEnqueue, rows, payloads, func(*sql.Rows, *struct{}) error { return nil })
 	return err
 }
 
@@ -149,10 +148,8 @@ func batchEnd(messages []Message, from int) int {
 
 func topicsOf(messages []Message) []string {
 	topics := make([]string, 0, 1)
-	seen := map[string]struct{}{}
 	for i := range messages {
-		if _, ok := seen[messages[i].Topic]; !ok {
-			seen[messages[i].Topic] = struct{}{}
+		if !slices.Contains(topics, messages[i].Topic) {
 			topics = append(topics, messages[i].Topic)
 		}
 	}

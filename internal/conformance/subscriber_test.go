@@ -383,6 +383,7 @@ func TestOBX116_AWakeUpEndsTheWait(t *testing.T) {
 		f.receive(messages).Ack()
 
 		// What comes from other processes comes through the channel.
+		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == 3 }, patience, 2*time.Millisecond)
 		f.exec("UPDATE {outbox} SET {status} = 0, {processed_at} = NULL, {processed_by} = NULL")
 		wakeups <- "another topic"
 		wakeups <- topic

@@ -11,7 +11,7 @@ BEGIN
         (message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, next_attempt_at)
     SELECT m.id, m.uuid, m.topic, substring(payloads FROM m.at + 1 FOR m.size), coalesce(m.headers_text, m.headers::text), m.correlation_id, m.stream_key,
            moment, due.at, greatest(due.at, moment)
-    FROM json_to_recordset(arg->'messages') AS m(
+    FROM json_to_recordset(arg) AS m(
              id uuid, uuid text, topic text, at int, size int, headers json, headers_text text, correlation_id text, stream_key text,
              due_ms bigint, delay_ms bigint)
     CROSS JOIN LATERAL (

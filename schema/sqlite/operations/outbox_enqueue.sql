@@ -9,6 +9,6 @@ FROM (SELECT e.key AS n, e.value ->> '$.id' AS id, e.value ->> '$.uuid' AS uuid,
              coalesce(e.value ->> '$.headers_text', e.value -> '$.headers') AS headers, e.value ->> '$.correlation_id' AS correlation_id,
              e.value ->> '$.stream_key' AS stream_key,
              coalesce(e.value ->> '$.due_ms', c.moment + (e.value ->> '$.delay_ms')) AS due, c.moment
-      FROM json_each(?1, '$.messages') AS e,
+      FROM json_each(?1) AS e,
            (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment) AS c) AS m
 ORDER BY m.n;

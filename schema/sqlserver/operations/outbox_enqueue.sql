@@ -21,7 +21,7 @@ BEGIN
                       THEN DATEADD(MILLISECOND, j.due_ms % 86400000, DATEADD(DAY, j.due_ms / 86400000, CAST('1970-01-01' AS DATETIME2(3))))
                       WHEN j.delay_ms IS NOT NULL
                       THEN DATEADD(MILLISECOND, j.delay_ms % 86400000, DATEADD(DAY, j.delay_ms / 86400000, @Now)) END AS due
-          FROM OPENJSON(@Arg, '$.messages') WITH (
+          FROM OPENJSON(@Arg) WITH (
                    n INT '$.n', id UNIQUEIDENTIFIER '$.id', uuid NVARCHAR(255) '$.uuid', topic NVARCHAR(255) '$.topic',
                    [at] INT '$.at', size INT '$.size', headers NVARCHAR(MAX) '$.headers' AS JSON,
                    headers_text NVARCHAR(MAX) '$.headers_text',

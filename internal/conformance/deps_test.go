@@ -1,0 +1,56 @@
+package conformance
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/incursa/watermill-outbox"
+
+// Users of the library get no driver, no broker client and no test package with it.
+func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
+	packages := goList(t, module+"/...")
+	var library []string
+	for _, p := range packages {
+		within := strings.TrimPrefix(strings.TrimPrefix(p, module), "/")
+		first, _, _ := strings.Cut(within, "/")
+		switch first {
+		case "examples", "cmd", "internal", "wake", "forwarder":
+		default:
+			library = append(library, p)
+		}
+	}
+	require.Contains(t, library, module)
+	require.Contains(t, library, module+"/middleware")
+
+	forbidden := []string{
+		"github.com/jackc/pgx", "github.com/lib/pq", "github.com/microsoft/go-mssqldb", "github.com/denisenkom/go-mssqldb", "modernc.org/",
+		"github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3", "github.com/go-sql-driver/mysql",
+		"github.com/rabbitmq/", "github.com/streadway/amqp", "github.com/IBM/sarama", "github.com/Shopify/sarama", "github.com/twmb/franz-go",
+		"github.com/segmentio/kafka-go", "github.com/nats-io/", "cloud.google.com/", "github.com/aws/", "github.com/ThreeDotsLabs/watermill-amqp",
+		"github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-nats",
+		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql", module + "/internal/",
+	}
+	for _, p := range library {
+		for _, dependency := range goList(t, "-deps", p) {
+			for _, bad := range forbidden {
+				require.False(t, dependency == bad || strings.HasPrefix(dependency, strings.TrimSuffix(bad, "/")+"/"), "%s imports %s", p, dependency)
+			}
+		}
+	}
+	// The list finds what it is to find: the tests' own packages do import these.
+	all := strings.Join(goList(t, "-deps", "-test", module+"/internal/conformance"), "\n")
+	for _, present := range []string{"github.com/jackc/pgx", "github.com/microsoft/go-mssqldb", "modernc.org/", "testing", "github.com/stretchr/testify"} {
+		require.Contains(t, all, present)
+	}
+}
+
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...).Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}

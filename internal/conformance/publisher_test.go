@@ -1,0 +1,288 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/components/delay"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+)
+
+func TestPublishStoresWatermillsMessages(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		first := message.NewMessage("1", []byte("\x00one"))
+		first.Metadata.Set("k", "v")
+		first.Metadata.Set("correlation_id", "cause")
+		second := &message.Message{UUID: "1"} // the same uuid, nil payload, nil metadata
+		f.NoError(p.Publish("orders", first, second))
+		claimed := f.claim("orders")
+		f.Len(claimed, 2)
+		f.Equal("1", claimed[0].UUID)
+		f.Equal("\x00one", string(claimed[0].Payload))
+		f.Equal("v", claimed[0].Headers["k"])
+		f.Equal("cause", claimed[0].CorrelationID)
+		f.Equal("1", claimed[1].UUID)
+		f.Empty(claimed[1].Payload)
+		f.Empty(claimed[1].Headers)
+	})
+}
+
+func TestTrap_PublishWithNoMessages(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) { // not even the table is needed
+		f.NoError(f.publisher(f.db.DB).Publish("orders"))
+		f.NoError(f.publisher(nil, func(c *outbox.PublisherConfig) { c.RequireTx = true }).Publish("orders"))
+	})
+}
+
+func TestPublishHonoursDelayHeaders(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		until := f.now().Add(2 * time.Hour).Truncate(time.Second)
+		publish := func(uuid string, metadata message.Metadata) error {
+			msg := message.NewMessage(uuid, nil)
+			msg.Metadata = metadata
+			return p.Publish("orders", msg)
+		}
+		before := f.now()
+		f.NoError(publish("for", message.Metadata{delay.DelayedForKey: "3h"}))
+		f.NoError(publish("until", message.Metadata{delay.DelayedUntilKey: until.Format(time.RFC3339)}))
+		f.NoError(publish("both", message.Metadata{delay.DelayedUntilKey: until.Format(time.RFC3339), delay.DelayedForKey: "2h"}))
+		f.NoError(publish("past", message.Metadata{delay.DelayedUntilKey: until.Add(-24 * time.Hour).Format(time.RFC3339), delay.DelayedForKey: "1h"}))
+		made := message.NewMessage("made by Watermill", nil)
+		delay.Message(made, delay.For(5*time.Hour))
+		f.NoError(p.Publish("orders", made))
+
+		claimed := f.claim("orders")
+		f.Len(claimed, 1)
+		f.Equal("past", claimed[0].UUID, "a message that is published again with its old headers is not delayed again")
+		rows := f.rows("{status} = 0")
+		f.between(before.Add(3*time.Hour), f.now().Add(3*time.Hour), rows[0].nextAttempt)
+		f.sameTime(until, rows[1].nextAttempt)
+		f.sameTime(until, rows[2].nextAttempt)
+		f.WithinDuration(before.Add(5*time.Hour), rows[3].nextAttempt, time.Minute)
+
+		f.requireField(publish("bad", message.Metadata{delay.DelayedUntilKey: "tomorrow"}), "Metadata["+delay.DelayedUntilKey+"]")
+		f.requireField(publish("bad", message.Metadata{delay.DelayedForKey: "a while"}), "Metadata["+delay.DelayedForKey+"]")
+		f.Equal(5, f.count())
+	})
+}
+
+// One publisher serves many transactions, each found in the context of the messages.
+func TestPublishFindsTheTransactionInTheMessages(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		in := func(tx *sql.Tx, uuid string) *message.Message {
+			msg := message.NewMessage(uuid, nil)
+			if tx != nil {
+				msg.SetContext(outbox.WithTx(f.ctx(), tx))
+			}
+			return msg
+		}
+		for _, commit := range []bool{true, false} {
+			tx, err := f.db.BeginTx(f.ctx(), nil)
+			f.NoError(err)
+			f.NoError(p.Publish("orders", in(tx, fmt.Sprint("in tx, committed: ", commit)), in(tx, "second")))
+			f.ErrorIs(p.Publish("orders", in(tx, "in tx"), in(nil, "alone")), outbox.ErrMixedTx)
+			f.ErrorIs(p.Publish("orders", in(nil, "alone"), in(tx, "in tx")), outbox.ErrMixedTx)
+			if commit {
+				f.NoError(tx.Commit())
+			} else {
+				f.NoError(tx.Rollback())
+			}
+			f.Error(p.Publish("orders", in(tx, "too late")))
+		}
+		f.NoError(p.Publish("orders", in(nil, "alone")))
+		var uuids []string
+		for _, c := range f.claim("orders") {
+			uuids = append(uuids, c.UUID)
+		}
+		f.Equal([]string{"in tx, committed: true", "second", "alone"}, uuids)
+
+		ctx := outbox.WithTx(f.ctx(), nil)
+		_, found := outbox.TxFrom(ctx)
+		f.False(found)
+	})
+}
+
+func TestPublishRefusesTwoTransactions(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(concurrentWriters)
+		p := f.publisher(f.db.DB)
+		var messages []*message.Message
+		for i := range 2 {
+			tx, err := f.db.BeginTx(f.ctx(), nil)
+			f.NoError(err)
+			defer func() { f.NoError(tx.Rollback()) }()
+			messages = append(messages, message.NewMessage(fmt.Sprint(i), nil))
+			messages[i].SetContext(outbox.WithTx(f.ctx(), tx))
+		}
+		f.ErrorIs(p.Publish("orders", messages...), outbox.ErrMixedTx)
+	})
+}
+
+func TestAPublisherOnATransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(_ context.Context, tx *sql.Tx) error {
+			p := f.publisher(tx, func(c *outbox.PublisherConfig) { c.RequireTx = true })
+			return p.Publish("orders", message.NewMessage("1", nil))
+		}))
+		f.Equal(1, f.count())
+		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		f.NoError(f.publisher(tx).Publish("orders", message.NewMessage("2", nil)))
+		f.NoError(tx.Rollback())
+		f.Equal(1, f.count())
+	})
+}
+
+func TestRequireTxRefusesToPublishOutside(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		require := func(c *outbox.PublisherConfig) { c.RequireTx = true }
+		p := f.publisher(f.db.DB, require)
+		f.ErrorIs(p.Publish("orders", message.NewMessage("1", nil)), outbox.ErrTxRequired)
+		withoutPool := f.publisher(nil, require)
+		f.ErrorIs(withoutPool.Publish("orders", message.NewMessage("1", nil)), outbox.ErrTxRequired)
+		for _, publisher := range []*outbox.Publisher{p, withoutPool} {
+			f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, _ *sql.Tx) error {
+				msg := message.NewMessage("in tx", nil)
+				msg.SetContext(ctx)
+				return publisher.Publish("orders", msg)
+			}))
+		}
+		f.Equal(2, f.count())
+		_, err := outbox.NewPublisher(nil, outbox.PublisherConfig{Dialect: f.config.Dialect}, nil)
+		f.ErrorIs(err, outbox.ErrNilDB)
+		_, err = outbox.NewPublisher((*sql.DB)(nil), outbox.PublisherConfig{Dialect: f.config.Dialect}, nil)
+		f.ErrorIs(err, outbox.ErrNilDB)
+	})
+}
+
+func TestPublishIsAllOrNone(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		bad := message.NewMessage("bad", nil)
+		bad.Metadata.Set("k", "\xff")
+		err := p.Publish("orders", message.NewMessage("good", nil), bad)
+		f.requireField(err, "Headers")
+		f.Equal(0, f.count())
+		f.requireField(p.Publish("", message.NewMessage("1", nil)), "Topic")
+		f.requireField(p.Publish(tooLong[0], message.NewMessage("1", nil)), "Topic")
+	})
+}
+
+func TestAClosedPublisherRefuses(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		f.NoError(p.Close())
+		f.NoError(p.Close())
+		f.ErrorIs(p.Publish("orders", message.NewMessage("1", nil)), outbox.ErrClosed)
+		f.NoError(f.db.PingContext(f.ctx()), "the database is the caller's")
+	})
+}
+
+// The context of a message is that of its publishing.
+func TestPublishEndsWithTheContextOfItsMessage(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		ctx, cancel := context.WithCancel(f.ctx())
+		cancel()
+		msg := message.NewMessage("1", nil)
+		msg.SetContext(ctx)
+		f.ErrorIs(f.publisher(f.db.DB).Publish("orders", msg), context.Canceled)
+		f.Equal(0, f.count())
+	})
+}
+
+func TestInTxInsideInTxIsOneTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, failure := range []error{errBoom, nil} {
+			err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, outer *sql.Tx) error {
+				return errors.Join(failure, outbox.InTx(ctx, f.db.DB, func(ctx context.Context, inner *sql.Tx) error {
+					f.Same(outer, inner)
+					_, err := f.outbox.Enqueue(ctx, inner, outbox.Message{Topic: "orders"})
+					return err
+				}))
+			})
+			f.Equal(failure != nil, err != nil)
+		}
+		f.Equal(1, f.count())
+	})
+}
+
+func TestHooksTellWhatHappens(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var published []outbox.PublishEvent
+		var claims []outbox.ClaimEvent
+		var settlements []outbox.SettleEvent
+		o := f.newOutbox(f.db.DB, func(c *outbox.Config) {
+			c.Hooks = outbox.Hooks{
+				OnPublish: func(e outbox.PublishEvent) { published = append(published, e) },
+				OnClaim:   func(e outbox.ClaimEvent) { claims = append(claims, e) },
+				OnSettle:  func(e outbox.SettleEvent) { settlements = append(settlements, e) },
+			}
+		})
+		_, err := o.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "a"}, outbox.Message{Topic: "b"}, outbox.Message{Topic: "a"})
+		f.NoError(err)
+		f.Len(published, 1)
+		f.Equal([]string{"a", "b"}, published[0].Topics)
+		f.Equal(3, published[0].Messages)
+		f.NoError(published[0].Err)
+		f.Positive(published[0].Took)
+
+		claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a", "b")})
+		f.NoError(err)
+		f.Len(claims, 1)
+		f.Equal(3, claims[0].Messages)
+		_, err = o.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, claimed[0]), settled(outbox.Retry, claimed[1])[0],
+			outbox.Settlement{Receipt: outbox.Receipt{Seq: 1 << 40}, Outcome: outbox.Fail}))
+		f.NoError(err)
+		f.Len(settlements, 1)
+		f.Equal(1, settlements[0].Refused)
+		f.Equal(map[outbox.Outcome]int{outbox.Ack: 1, outbox.Retry: 1, outbox.Fail: 1}, settlements[0].Outcomes)
+
+		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error { return errBoom }})
+		_, err = o.Enqueue(f.ctx(), pool, outbox.Message{Topic: "a"})
+		f.ErrorIs(err, errBoom)
+		f.ErrorIs(published[1].Err, errBoom)
+	})
+}
+
+func TestFailedListsTheDeadLetters(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var want []outbox.MessageID
+		for i := range 5 {
+			c := f.claimOne([]string{"a", "b"}[i%2])
+			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, fmt.Errorf("failure %d", i), c.Receipt.Seq))
+			f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {message_id} = '%s'", c.ID)
+			want = append([]outbox.MessageID{c.ID}, want...)
+		}
+		f.settle(settled(outbox.Ack, f.claimOne("a"))...)
+		ids := func(params outbox.FailedParams) (ids []outbox.MessageID) {
+			records, err := f.outbox.Failed(f.ctx(), params)
+			f.NoError(err)
+			for _, r := range records {
+				f.Equal(outbox.Failed, r.Status)
+				f.Contains(r.LastError, "failure")
+				ids = append(ids, r.ID)
+			}
+			return ids
+		}
+		f.ElementsMatch(want, ids(outbox.FailedParams{}))
+		f.ElementsMatch([]outbox.MessageID{want[1], want[3]}, ids(outbox.FailedParams{Topic: "b"}))
+		f.Len(ids(outbox.FailedParams{Limit: 2}), 2)
+		// Those that failed most recently come first.
+		f.exec("UPDATE {outbox} SET {processed_at} = {now} WHERE {message_id} = '%s'", want[2])
+		f.Equal(want[2:3], ids(outbox.FailedParams{Limit: 1}))
+		for _, limit := range []int{-1, 1001} {
+			_, err := f.outbox.Failed(f.ctx(), outbox.FailedParams{Limit: limit})
+			f.requireField(err, "FailedParams.Limit")
+		}
+	})
+}
