@@ -96,10 +96,11 @@ func (d *Delivery) Err() error {
 // deliveryContext gives a message its own life: it ends when the message is settled, not when the router begins to
 // close. It keeps the values of the context that was subscribed with.
 type deliveryContext struct {
-	context.Context
-	delivery *Delivery
+	context.Context //nolint:containedctx // it is a context
+	delivery        *Delivery
 }
 
+// Value implements context.Context.
 func (c deliveryContext) Value(key any) any {
 	if key == (deliveryKey{}) {
 		return c.delivery
@@ -111,7 +112,7 @@ func (c deliveryContext) Value(key any) any {
 func (d *Delivery) open(subscription context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(subscription))
 	msg := d.claimed.toWatermill()
-	msg.SetContext(deliveryContext{ctx, d})
+	msg.SetContext(deliveryContext{ctx, d}) //nolint:contextcheck // it outlives the subscription
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.msg, d.cancel = msg, cancel

@@ -109,7 +109,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 	t.subscribers++
 	if !s.started {
 		s.started = true
-		go s.run()
+		go s.run() //nolint:contextcheck // the work ends with Close, not with the first subscription
 	}
 	out := make(chan *message.Message)
 	s.subscriptions.Go(func() {
@@ -201,7 +201,6 @@ func (s *Subscriber) logDelivery(d *Delivery) {
 
 // run is the Subscriber's life: from the first subscription to the end of Close.
 func (s *Subscriber) run() {
-	// The work ends when Close says so; a context of the first Subscribe would end it for the others too.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stopWakeups := s.pacer.listen(s.config.Wakeups, s.subscribed)
 

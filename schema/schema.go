@@ -10,7 +10,7 @@ import (
 //go:embed sqlserver postgres sqlite
 var files embed.FS
 
-// SQLServer, Postgres and SQLite return the files of a dialect: operations/*.sql, migrations/*.sql and setup/*.sql.
+// SQLServer returns the files for SQL Server: operations, migrations, setup and roles, as each dialect has them.
 func SQLServer() fs.FS { return folder("sqlserver") }
 
 // Postgres returns the files for PostgreSQL.

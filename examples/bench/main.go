@@ -111,9 +111,9 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.drop()) }()
-	print := printTable(out)
+	show := printTable(out)
 	if o.json {
-		print = printJSON(out)
+		show = printJSON(out)
 	}
 	for _, f := range figures {
 		results, err := f.measure(ctx, b)
@@ -122,7 +122,7 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 		}
 		for _, r := range results {
 			r.Backend, r.Figure = o.backend, f.name
-			if err := print(r); err != nil {
+			if err := show(r); err != nil {
 				return err
 			}
 		}

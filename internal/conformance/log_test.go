@@ -188,7 +188,7 @@ func TestOBX119_PayloadsAreNeverLogged(t *testing.T) {
 		}
 		for _, text := range told {
 			f.NotContains(text, secret)
-			f.NotContains(text, fmt.Sprint(payload))
+			f.NotContains(text, fmt.Sprintf("%d", payload))
 			f.NotContains(strings.ToLower(text), fmt.Sprintf("%x", payload))
 		}
 	})
