@@ -41,13 +41,10 @@ func (SQLServer) Files() fs.FS { return schema.SQLServer() }
 
 var alterProcedure = regexp.MustCompile(`(?m)^ALTER PROCEDURE (\S+)`)
 
-// Call implements Dialect: an operation is the procedure that its file alters.
+// Call implements Dialect: an operation is the procedure that its file alters. The statement is its bare name, which
+// go-mssqldb calls as a procedure; an EXEC would leave a plan in the server's cache for each length of the argument.
 func (SQLServer) Call(text string) Call {
-	procedure := alterProcedure.FindStringSubmatch(text)
-	if strings.Contains(text, "@Payloads VARBINARY(MAX)") {
-		return Call{Statements: []string{"EXEC " + procedure[1] + " @Arg = @p1, @Payloads = @p2;"}}
-	}
-	return Call{Statements: []string{"EXEC " + procedure[1] + " @Arg = @p1;"}}
+	return Call{Statements: []string{alterProcedure.FindStringSubmatch(text)[1]}}
 }
 
 // Classify implements Dialect.

@@ -79,25 +79,25 @@ type statement struct {
 func (n names) prepare(c Call) preparedCall {
 	var prepared preparedCall
 	if c.Guard != "" {
-		prepared.guard = &statement{n.apply(c.Guard), parameters(c.Guard)}
+		prepared.guard = &statement{n.apply(c.Guard), n.parameters(c.Guard)}
 	}
 	for _, text := range c.Statements {
-		prepared.statements = append(prepared.statements, statement{n.apply(text), parameters(text)})
+		prepared.statements = append(prepared.statements, statement{n.apply(text), n.parameters(text)})
 	}
 	return prepared
 }
 
-// parameters is how many of the arguments a statement names; drivers refuse more than that. It looks at the text before
-// the outbox's names, which may contain anything, are in it.
-func parameters(text string) int {
-	for n := 2; n > 0; n-- {
-		for _, marker := range []string{"?", "$", "@p"} {
-			if strings.Contains(text, fmt.Sprintf("%s%d", marker, n)) {
-				return n
-			}
-		}
+// parameters is how many arguments a statement has: a procedure all that there are, another those that it marks, for
+// drivers refuse more. It looks at the text before the outbox's names, which may contain anything, are in it.
+func (n names) parameters(text string) int {
+	switch {
+	case n.dialect.Traits().Procedures, strings.Contains(text, "?2"):
+		return 2
+	case strings.Contains(text, "?1"):
+		return 1
+	default:
+		return 0
 	}
-	return 0
 }
 
 // call runs an operation on x with its argument and, for the one that takes it, a run of bytes, and returns its rows as
@@ -217,7 +217,7 @@ func runAll(ctx context.Context, x Executor, t transaction, statements []stateme
 }
 
 func (s statement) run(ctx context.Context, x Executor, args []any, scan func(*sql.Rows) error) error {
-	return query(ctx, x, s.text, args[:s.parameters], scan)
+	return query(ctx, x, s.text, args[:min(s.parameters, len(args))], scan)
 }
 
 // query runs one statement to its end. Errors that come after the rows, or with a later result, are not lost.

@@ -184,21 +184,23 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		Topics   []TopicQuota `json:"topics"`
 	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, topics}
 
-	var givenBack int64
 	started := time.Now()
 	claimed, err := call(ctx, o.engine, o.db, opClaim, arg, nil, func(rows *sql.Rows, c *Claimed) error {
 		c.Receipt.Owner = params.Owner
-		return c.scan(rows, &givenBack)
+		return c.scan(rows)
 	})
+	sortBySeq(claimed)
+	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // no message: the number of those that were given back
+		o.reaped(claimed[0].RetryCount)
+		claimed = claimed[1:]
+	}
 	o.config.Hooks.claimed(ClaimEvent{Messages: len(claimed), Took: time.Since(started), Err: err})
 	if err != nil {
 		return nil, err
 	}
-	sortBySeq(claimed)
 	if len(claimed) > 0 {
 		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
 	}
-	o.reaped(int(givenBack))
 	return claimed, nil
 }
 

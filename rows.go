@@ -31,9 +31,9 @@ func (c *messageColumns) fill(m *Message) (err error) {
 	return err
 }
 
-func (c *Claimed) scan(rows *sql.Rows, givenBack *int64) error {
+func (c *Claimed) scan(rows *sql.Rows) error {
 	var columns messageColumns
-	if err := rows.Scan(append(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount), givenBack)...); err != nil {
+	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...); err != nil {
 		return err
 	}
 	c.CreatedAt = time.UnixMilli(columns.created).UTC()

@@ -13,7 +13,7 @@ import (
 )
 
 // closeGrace is how long Close waits for the database after handlers have had their time.
-const closeGrace = 5 * time.Second
+const closeGrace = 15 * time.Second
 
 // A Subscriber is a Watermill subscriber that delivers the messages of the outbox, each at least once, to one of any
 // number of competing workers. One claim loop serves all topics that are subscribed on it, with one round trip to the
@@ -244,8 +244,14 @@ func (s *Subscriber) Close() error {
 		}
 	}
 	s.mu.Unlock()
-	<-s.closed
-	return s.failure
+	hung := time.NewTimer(s.config.DrainTimeout + 2*closeGrace)
+	defer hung.Stop()
+	select {
+	case <-s.closed:
+		return s.failure
+	case <-hung.C: // the driver does not heed its context
+		return errCloseTimeout
+	}
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -53,15 +53,14 @@ var (
 
 	// cancelsWaiting: a statement that waits for a lock ends when its context does.
 	cancelsWaiting = &capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
-		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+		return withPatientProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
 			update := "UPDATE " + probe + " SET n = n + 1 WHERE id = 1"
 			return probeWhileLocked(ctx, db, holder, update, func(ctx context.Context) (string, error) {
 				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
-				started := time.Now()
 				_, err := other.ExecContext(short, update)
-				if took := time.Since(started); err == nil || took > 3*time.Second {
-					return fmt.Sprintf("a statement whose context ended after 100 ms ran for %v", took.Round(time.Second)), nil
+				if err == nil {
+					return "a statement whose context had ended waited, and ran", nil
 				}
 				return "", nil
 			})

@@ -17,7 +17,15 @@ import (
 const probeName = "outbox_capability_probe"
 
 // withProbe creates a table with the rows 1 and 2, runs f with its name and two connections, and drops it.
-func withProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two *sql.Conn) (string, error)) (lacks string, err error) {
+// On SQLite a connection then waits for a lock only for a moment.
+func withProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two *sql.Conn) (string, error)) (string, error) {
+	impatient := *db
+	impatient.DSN = strings.Replace(db.DSN, "busy_timeout(10000)", "busy_timeout(200)", 1)
+	return withPatientProbe(ctx, &impatient, f)
+}
+
+// withPatientProbe does the same with connections as the tests have them.
+func withPatientProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two *sql.Conn) (string, error)) (lacks string, err error) {
 	probe := probeName
 	if db.Schema != "" {
 		probe = db.Schema + "." + probeName
@@ -34,7 +42,7 @@ func withProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two
 		_, dropErr := db.ExecContext(context.WithoutCancel(ctx), "DROP TABLE "+probe)
 		err = errors.Join(err, dropErr)
 	}()
-	pool, err := sql.Open(db.DriverName, strings.Replace(db.DSN, "busy_timeout(10000)", "busy_timeout(200)", 1))
+	pool, err := sql.Open(db.DriverName, db.DSN)
 	if err != nil {
 		return "", err
 	}

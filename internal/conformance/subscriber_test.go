@@ -191,6 +191,7 @@ func TestOBX052_ANackedMessageIsDeliveredAgain(t *testing.T) {
 func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const messages, subscribers = 60, 3
+		lease := f.shortLease()
 		f.enqueueN("orders", messages)
 		var mu sync.Mutex
 		inside := map[outbox.MessageID]int{}
@@ -198,7 +199,7 @@ func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 		finished := make(chan struct{})
 		for range subscribers {
 			// The leases are shorter than the handlers: only renewing keeps others away.
-			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration, c.MaxInFlight = 400*time.Millisecond, 10 })
+			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration, c.MaxInFlight = lease, 10 })
 			in := f.subscribe(s, "orders")
 			go func() {
 				for msg := range in {
@@ -209,7 +210,7 @@ func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 					}
 					mu.Unlock()
 					go func() {
-						timer := time.NewTimer(500 * time.Millisecond)
+						timer := time.NewTimer(lease + 100*time.Millisecond)
 						defer timer.Stop()
 						<-timer.C
 						mu.Lock()

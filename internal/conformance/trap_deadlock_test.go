@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 				testdb.Postgres: "SET deadlock_timeout = '1h'", testdb.SQLServer: "SET DEADLOCK_PRIORITY HIGH"}[f.db.Name])
 			tx, err := conn.BeginTx(f.ctx(), nil)
 			f.NoError(err)
+			defer func() { _ = tx.Rollback() }() // for a failure before the commit
 			f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'other' WHERE {seq} = %d", held[1].Receipt.Seq)
 
 			pool := f.db.Reopen(t)
@@ -64,28 +66,26 @@ func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
 	f.t.Helper()
 	probe := map[string]string{
 		testdb.Postgres:  "SELECT {seq} FROM {outbox} WHERE {seq} = %d FOR UPDATE NOWAIT",
-		testdb.SQLServer: "SET LOCK_TIMEOUT 0; SELECT {seq} FROM {outbox} WITH (UPDLOCK, ROWLOCK) WHERE {seq} = %d",
+		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {outbox} SET {last_error} = {last_error} WHERE {seq} = %d",
 	}[f.db.Name]
 	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
 	f.NoError(err)
 	defer func() { f.NoError(conn.Close()) }()
 	f.Eventually(func() bool {
-		var n int64
-		return conn.QueryRowContext(f.ctx(), f.sql(probe, seq)).Scan(&n) != nil
+		_, err := conn.ExecContext(f.ctx(), f.sql(probe, seq))
+		return err != nil
 	}, 20*time.Second, time.Millisecond)
 }
 
 // A caller that gets a retryable error runs its transaction again, as the documentation says.
 func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		if f.db.Name != testdb.Postgres {
-			f.skip("serialization failures that can be made to order", "only PostgreSQL's SERIALIZABLE finds them without a wait")
-		}
+		f.needs(updateConflicts)
 		held := f.claimOne("orders")
 		tries := 0
 		for again := true; again; {
 			tries++
-			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: snapshotLevel[f.db.Name]})
 			f.NoError(err)
 			var n int
 			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n)) // takes its snapshot
@@ -105,3 +105,33 @@ func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 		f.Equal(int(outbox.Done), f.row(held.ID).status)
 	})
 }
+
+// snapshotLevel is the isolation level of a transaction that sees the database as it was when it began.
+var snapshotLevel = map[string]sql.IsolationLevel{testdb.Postgres: sql.LevelRepeatableRead, testdb.SQLServer: sql.LevelSnapshot}
+
+// updateConflicts: such a transaction fails, by the documented number, when it changes what another has changed since.
+var updateConflicts = &capability{"conflicts of transactions with snapshots", func(ctx context.Context, db *testdb.DB) (string, error) {
+	return withProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
+		level, ok := snapshotLevel[db.Name]
+		if !ok {
+			return "there is one writer, and nothing changes while it works", nil
+		}
+		tx, err := one.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+		if err != nil {
+			return err.Error(), nil
+		}
+		defer func() { _ = tx.Rollback() }() // of a probe
+		var n int
+		if err := tx.QueryRowContext(ctx, "SELECT n FROM "+probe+" WHERE id = 1").Scan(&n); err != nil {
+			return err.Error(), nil
+		}
+		if _, err := two.ExecContext(ctx, "UPDATE "+probe+" SET n = 7 WHERE id = 1"); err != nil {
+			return "", err
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE "+probe+" SET n = 8 WHERE id = 1")
+		if !outbox.IsRetryable(err) {
+			return fmt.Sprintf("the loser of a conflict gets: %v", err), nil
+		}
+		return "", nil
+	})
+}}

@@ -19,21 +19,35 @@ import (
 
 // The traps of workers: leases, closing, starvation, outages.
 
-func shortLease(c *outbox.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond }
+// shortLease is as short as the server lets a lease be renewed in time: many times what a claim and a settle take.
+func (f *fixture) shortLease() time.Duration {
+	f.t.Helper()
+	started := time.Now()
+	for range 3 {
+		f.settle(settled(outbox.Ack, f.claimOne("how quick"))...)
+	}
+	f.exec("DELETE FROM {outbox} WHERE {topic} = 'how quick'")
+	return max(300*time.Millisecond, 5*time.Since(started))
+}
+
+func leaseOf(lease time.Duration) func(*outbox.SubscriberConfig) {
+	return func(c *outbox.SubscriberConfig) { c.LeaseDuration = lease }
+}
 
 func TestTrap_ASlowHandlerKeepsItsLease(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
+		lease := f.shortLease()
 		id := f.enqueueN("orders", 1)[0]
-		s := f.subscriber(shortLease)
+		s := f.subscriber(leaseOf(lease))
 		msg := f.receive(f.subscribe(s, "orders"))
 		first := f.row(id)
-		competing := f.subscriber(shortLease)
+		competing := f.subscriber(leaseOf(lease))
 		f.Empty(f.subscribe(competing, "orders"))
-		f.Eventually(func() bool { // longer than three leases
+		f.Eventually(func() bool { // longer than two leases
 			r := f.row(id)
 			f.Equal(first.owner, r.owner)
-			return r.lockedUntil.Sub(first.lockedUntil) > 900*time.Millisecond
-		}, patience, 5*time.Millisecond)
+			return r.lockedUntil.Sub(first.lockedUntil) > 2*lease
+		}, 10*lease+patience, 5*time.Millisecond)
 		f.NoError(msg.Context().Err())
 		msg.Ack()
 		f.Zero(f.becomes(id, outbox.Done).retries)
@@ -42,8 +56,9 @@ func TestTrap_ASlowHandlerKeepsItsLease(t *testing.T) {
 
 func TestTrap_AHandlerThatLostItsLeaseChangesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
+		lease := f.shortLease()
 		ids := f.enqueueN("orders", 2)
-		s := f.subscriber(shortLease)
+		s := f.subscriber(leaseOf(lease))
 		messages := f.subscribe(s, "orders")
 		received := f.receiveN(messages, 2)
 		// Another worker has them, as after a pause of the whole process.
@@ -210,15 +225,17 @@ func TestTrap_TheHandlersOwnTransactionSettles(t *testing.T) {
 func TestTrap_ALongTransactionOfAHandlerHoldsUpNoRenewal(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(concurrentWriters)
+		lease := f.shortLease()
 		f.enqueueN("orders", 2)
-		s := f.subscriber(shortLease)
+		s := f.subscriber(leaseOf(lease))
 		received := f.receiveN(f.subscribe(s, "orders"), 2)
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
+		defer func() { _ = tx.Rollback() }()                                 // for a failure before the commit
 		f.NoError(f.delivery(received[0]).SettleTx(f.ctx(), tx, outbox.Ack)) // its row stays locked
 		other := f.delivery(received[1]).MessageID()
 		first := f.row(other).lockedUntil
-		f.Eventually(func() bool { return f.row(other).lockedUntil.Sub(first) > 900*time.Millisecond }, patience, 5*time.Millisecond)
+		f.Eventually(func() bool { return f.row(other).lockedUntil.Sub(first) > 2*lease }, 10*lease+patience, 5*time.Millisecond)
 		f.NoError(received[1].Context().Err())
 		f.NoError(tx.Commit())
 		received[0].Ack()
@@ -300,7 +317,7 @@ func TestTrap_ASubscriberWithOneConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		pool := f.db.Reopen(t)
 		pool.SetMaxOpenConns(1)
-		s := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 200 * time.Millisecond })
+		s := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = f.shortLease() })
 		a, b := f.subscribe(s, "a"), f.subscribe(s, "b")
 		f.enqueueN("a", 30)
 		f.enqueueN("b", 30)

@@ -1,10 +1,11 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Topics
+-- are tried in the order given, each up to its quota.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
 CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
-    created_ms bigint, due_ms bigint, retry_count int, given_back bigint)
+    created_ms bigint, due_ms bigint, retry_count int)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -14,7 +15,7 @@ DECLARE
     moment  timestamptz := clock_timestamp();
     lease   interval    := (arg->>'lease_ms')::bigint * interval '1 millisecond';
     taker   uuid        := (arg->>'owner')::uuid;
-    expired bigint      := 0;
+    expired int         := 0;
 BEGIN
     IF (arg->>'give_back')::int > 0 THEN
         WITH overdue AS MATERIALIZED (
@@ -28,6 +29,10 @@ BEGIN
             last_error = 'the lease expired: the worker stopped or did not renew it in time'
         FROM overdue WHERE o.seq = overdue.seq;
         GET DIAGNOSTICS expired = ROW_COUNT;
+        IF expired > 0 THEN
+            RETURN QUERY SELECT 0::bigint, '00000000-0000-0000-0000-000000000000', '', '', ''::bytea,
+                NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired;
+        END IF;
     END IF;
 
     RETURN QUERY
@@ -46,6 +51,6 @@ BEGIN
     FROM picked WHERE o.seq = picked.seq
     RETURNING o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
-              o.retry_count, expired;
+              o.retry_count;
 END
 $outbox$;

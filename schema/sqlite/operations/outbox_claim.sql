@@ -1,5 +1,6 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Topics are tried in the
+-- order given, each up to its quota.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank. The limit
 -- is a subquery of its own, so that the argument is not read again for each topic.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
@@ -18,6 +19,8 @@ WHERE seq IN (SELECT o.seq FROM "main"."outbox" AS o
               ORDER BY o.locked_until
               LIMIT (?1 ->> '$.give_back'));
 
+SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes() WHERE changes() > 0;
+
 UPDATE "main"."outbox"
 SET status = 1, owner_token = ?1 ->> '$.owner',
     locked_until = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms')
@@ -35,4 +38,4 @@ WHERE seq IN (
     WHERE ranked.place <= ranked.quota
     ORDER BY ranked.turn, ranked.place
     LIMIT (?1 ->> '$.limit'))
-RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count, changes();
+RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count;

@@ -1,5 +1,6 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt. Topics are tried in the order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with Seq 0 tells their number in RetryCount. Topics are tried in the
+-- order given, each up to its quota.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
 -- costs the same whatever waits behind it.
@@ -19,7 +20,7 @@ BEGIN
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
     DECLARE @Left INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @GiveBack INT = CAST(JSON_VALUE(@Arg, '$.give_back') AS INT);
-    DECLARE @GivenBack BIGINT = 0;
+    DECLARE @GivenBack INT = 0;
     DECLARE @Turn INT = 0;
     DECLARE @Topic NVARCHAR(255);
     DECLARE @Take INT;
@@ -67,8 +68,11 @@ BEGIN
         SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.CreatedAt),
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
-               o.RetryCount, @GivenBack
+               o.RetryCount
         FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o ON o.Seq = c.Seq
+        UNION ALL
+        SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack
+        WHERE @GivenBack > 0
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         COMMIT TRANSACTION;
