@@ -335,7 +335,7 @@ func TestOBX116_PollingSlowsDownWhileThereIsNothing(t *testing.T) {
 		s := f.subscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
 			c.PollInterval, c.MaxPollInterval, c.LeaseDuration = 2*time.Millisecond, 64*time.Millisecond, time.Hour
 		})
-		f.subscribe(s, "orders")
+		f.subscribe(s, t.Name()) // a topic that no other test wakes
 		var last time.Time
 		var gaps []time.Duration
 		for range 12 {
