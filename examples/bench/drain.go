@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	maxInFlight = 1000 // of the Subscriber
-
 	bareWorkers = 2
 	bareClaim   = 500
 )
@@ -23,6 +21,7 @@ const (
 // draining measures messages a second from the first claim until the last ack is in the database.
 type draining struct {
 	messages int
+	inFlight int           // the Subscriber's MaxInFlight
 	deletes  bool          // acked messages are deleted
 	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
 	handler  time.Duration // how long it takes
@@ -45,7 +44,7 @@ func (d draining) measure(ctx context.Context, b *bench) ([]result, error) {
 		return nil, err
 	}
 	r := perSecond(products[0], bares[0])
-	r.MaxInFlight = maxInFlight
+	r.MaxInFlight = d.inFlight
 	return []result{r}, nil
 }
 
@@ -122,7 +121,7 @@ func (d draining) product(ctx context.Context, b *bench) (took time.Duration, er
 	subscriber, err := outbox.NewSubscriber(b.DB, outbox.SubscriberConfig{
 		Dialect:     b.dialect,
 		Table:       b.tableName(),
-		MaxInFlight: maxInFlight,
+		MaxInFlight: d.inFlight,
 		DeleteOnAck: d.deletes,
 		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
 			acked := int64(e.Outcomes[outbox.Ack] - e.Refused)

@@ -19,11 +19,12 @@ var figures = []figure{
 	{"publish1", publishing{batch: 1}.measure},
 	{"publish100", publishing{batch: 100}.measure},
 
-	// Messages a second from the first claim to the last ack, of a table that was full before.
-	{"drain", draining{messages: 150_000}.measure},
-	{"drain_delete", draining{messages: 150_000, deletes: true}.measure},
-	{"drain_router", draining{messages: 100_000, router: true}.measure},
-	{"drain5ms", draining{messages: 60_000, router: true, handler: 5 * time.Millisecond}.measure},
+	// Messages a second from the first claim to the last ack, of a table that was full before. Twice the largest claim
+	// in flight lets one be handled while the next is claimed.
+	{"drain", draining{messages: 150_000, inFlight: 2000}.measure},
+	{"drain_delete", draining{messages: 150_000, inFlight: 2000, deletes: true}.measure},
+	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
+	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
 
 	// From the commit in one process to the handler in another.
 	{"latency", measureLatency},

@@ -127,7 +127,7 @@ func latencies(committed, arrived map[string]time.Time) ([]float64, error) {
 
 // receiveProduct has a handler on a router.
 func (b *bench) receiveProduct(ctx context.Context, arrived *arrivals) (stop func() error, err error) {
-	config := outbox.SubscriberConfig{Dialect: b.dialect, Table: b.tableName(), MaxInFlight: maxInFlight}
+	config := outbox.SubscriberConfig{Dialect: b.dialect, Table: b.tableName()}
 	stopListening := func() error { return nil }
 	if b.notifies() {
 		listener, err := wakepgx.NewListener(wakepgx.ListenerConfig{DSN: b.dsn, Channel: b.prefix}, nil)

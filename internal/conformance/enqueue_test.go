@@ -40,8 +40,8 @@ func TestOBX002_EnqueueAloneIsOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		taken := f.enqueue(outbox.Message{Topic: "orders"})[0]
 
-		// 2,500 messages take several statements; the last of them is refused, so none may be there.
-		messages := make([]outbox.Message, 2500)
+		// 1,500 messages take several statements; the last of them is refused, so none may be there.
+		messages := make([]outbox.Message, 1500)
 		for i := range messages {
 			messages[i].Topic = "orders"
 		}
@@ -53,8 +53,8 @@ func TestOBX002_EnqueueAloneIsOneTransaction(t *testing.T) {
 		messages[len(messages)-1].ID = outbox.MessageID{}
 		ids, err := f.outbox.Enqueue(f.ctx(), f.db.DB, messages...)
 		f.NoError(err)
-		f.Len(ids, 2500)
-		f.Equal(2501, f.count())
+		f.Len(ids, 1500)
+		f.Equal(1501, f.count())
 	})
 }
 
@@ -179,10 +179,10 @@ func TestOBX007_WithoutADueTimeOrWithAPastOneItIsDueAtOnce(t *testing.T) {
 
 func TestOBX008_EachMessageGetsItsOwnWorkItemID(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueueN("orders", 1500)
+		ids := f.enqueueN("orders", 1100)
 		ids = append(ids, f.enqueueN("orders", 3)...)
 		rows := f.rows("1 = 1")
-		f.Len(rows, 1503)
+		f.Len(rows, 1103)
 		seen := map[outbox.MessageID]bool{}
 		for i, r := range rows {
 			f.Equal(ids[i], r.id, "the numbers grow in the order of the messages")

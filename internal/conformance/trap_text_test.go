@@ -142,7 +142,7 @@ func TestTrap_WhiteSpaceAtTheEndsOfATopic(t *testing.T) {
 // More rows than a statement may touch, and more values than a statement may have parameters.
 func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		messages := make([]outbox.Message, 3333)
+		messages := make([]outbox.Message, 2200)
 		for i := range messages {
 			messages[i] = outbox.Message{
 				UUID: fmt.Sprint(i), Topic: "orders", Payload: fmt.Appendf(nil, "payload %d", i), CorrelationID: fmt.Sprintf("c %d", i),
@@ -151,7 +151,7 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 		}
 		ids := f.enqueue(messages...)
 		var claimed []outbox.Claimed
-		for range 4 {
+		for range 3 {
 			claimed = append(claimed, f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1000})...)
 		}
 		f.Len(claimed, len(messages))

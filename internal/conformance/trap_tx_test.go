@@ -125,7 +125,7 @@ func TestTrap_APoolOfOneConnection(t *testing.T) {
 		pool := f.db.Reopen(t)
 		pool.SetMaxOpenConns(1)
 		one := &fixture{Assertions: f.Assertions, t: t, db: pool, config: f.config, outbox: f.newOutbox(pool.DB)}
-		one.enqueueN("orders", 2500)
+		one.enqueueN("orders", 1100)
 		f.exec("DELETE FROM {outbox}")
 		one.works()
 		f.Zero(pool.Stats().InUse)
