@@ -2,8 +2,9 @@
 GOTESTSUM     ?= go run gotest.tools/gotestsum@v1.13.0
 GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# The race detector needs a C compiler; without one the tests run without it.
-RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+# The race detector needs a C compiler; without one the tests run without it. It also checks each pointer of SQLite's
+# translated C, which takes half the time and finds nothing of ours.
+RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race -gcflags=modernc.org/...=-d=checkptr=0)
 
 # How often Watermill's suite repeats each of its tests in make stress.
 STRESS_TEST_COUNT ?= 3
@@ -30,9 +31,10 @@ build: ## Compile and vet everything, tests included
 
 .PHONY: test
 test: ## Run all tests on every database that can be had, with the race detector
-	@mkdir -p build
-	$(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/test.json -- \
-		$(RACE) -count=1 -timeout 12m ./...
+	@mkdir -p build && : > build/skipped.txt
+	OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/test.json -- \
+		$(RACE) -count=1 -timeout 12m ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
+	@cat build/skipped.txt
 
 .PHONY: test-short
 test-short: ## Run the quick tests on SQLite and on what a DSN names; starts nothing
