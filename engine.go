@@ -38,9 +38,10 @@ const (
 	opGet     operation = "outbox_get"
 )
 
-// An operation of ours that lost a conflict with another is run again this often before its error is returned.
+// An operation of ours that lost a conflict with another is run again this often before its error is returned: some
+// seconds long. Where a database is serializable by default, many workers lose many.
 const (
-	conflictRetries  = 8
+	conflictRetries  = 60
 	conflictPauseMax = 100 * time.Millisecond
 )
 
@@ -132,7 +133,7 @@ func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
 		again := own && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
-		if !again || pause(ctx, rand.N(min(time.Millisecond<<try, conflictPauseMax))) != nil {
+		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
 	}
