@@ -32,7 +32,8 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 			pool := f.db.Reopen(t)
 			pool.SetMaxOpenConns(1)
 			if f.db.Name == testdb.Postgres {
-				_, err := pool.ExecContext(f.ctx(), "SET deadlock_timeout = '50ms'")
+				// A waiting statement looks for a deadlock once, after this long: by then the circle has to be closed.
+				_, err := pool.ExecContext(f.ctx(), "SET deadlock_timeout = '2s'")
 				f.NoError(err)
 			}
 			o := f.newOutbox(pool.DB)
