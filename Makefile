@@ -33,7 +33,7 @@ build: ## Compile and vet everything, tests included
 test: ## Run all tests on every database that can be had, with the race detector
 	@mkdir -p build && : > build/skipped.txt
 	OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/test.json -- \
-		$(RACE) -count=1 -timeout 12m ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
+		$(RACE) -count=1 -timeout 25m ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
 	@cat build/skipped.txt
 
 .PHONY: test-short
