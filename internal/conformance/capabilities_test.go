@@ -34,6 +34,15 @@ func (f *fixture) needs(capabilities ...*capability) {
 	}
 }
 
+// lacks answers what the server lacks, for a test that does without a part of it. The list at the end has that too.
+func (f *fixture) lacks(c *capability) (why string) {
+	f.t.Helper()
+	if why = probes.ask(c, f.db); why != "" {
+		skipped.add(f.t.Name()+" (a part)", c.name, why)
+	}
+	return why
+}
+
 // skip leaves a test out, with the reason in the list at the end of the run.
 func (f *fixture) skip(needed, why string) {
 	f.t.Helper()

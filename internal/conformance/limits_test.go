@@ -193,7 +193,11 @@ func TestAnErrorOfAnyTextIsStored(t *testing.T) {
 
 func TestAnErrorThatCannotBeStoredAsItIsIsMadeStorable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for _, text := range []string{"a NUL \x00 in it", "not \xff UTF-8", strings.Repeat("long ", 100_000), strings.Repeat("🙂", 10_000)} {
+		texts := []string{"a NUL \x00 in it", "not \xff UTF-8"}
+		if f.lacks(longJSONTexts) == "" {
+			texts = append(texts, strings.Repeat("long ", 100_000), strings.Repeat("🙂", 10_000))
+		}
+		for _, text := range texts {
 			c := f.claimOne("orders")
 			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
 			got := f.row(c.ID).lastError

@@ -95,6 +95,42 @@ var (
 		}, `x"y`)
 	}}
 
+	// longJSONTexts: a text of 4,000 characters comes out of JSON, the most that SQL Server's JSON_VALUE promises.
+	longJSONTexts = &capability{"JSON strings of 4,000 characters", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		var n sql.NullInt64
+		err := db.QueryRowContext(ctx, `DECLARE @Json NVARCHAR(MAX) = N'{"a":"' + REPLICATE(CAST(N'x' AS NVARCHAR(MAX)), 4000) + N'"}';
+			SELECT LEN(JSON_VALUE(@Json, '$.a'))`).Scan(&n)
+		if err == nil && n.Int64 != 4000 {
+			return "JSON_VALUE of 4,000 characters answers NULL", nil
+		}
+		return "", err
+	}}
+
+	// longerJSONTexts: and of more, by OPENJSON.
+	longerJSONTexts = &capability{"JSON strings of any length", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		var n sql.NullInt64
+		err := db.QueryRowContext(ctx, `DECLARE @Json NVARCHAR(MAX) = N'{"a":"' + REPLICATE(CAST(N'x' AS NVARCHAR(MAX)), 9000) + N'"}';
+			SELECT LEN(a) FROM OPENJSON(@Json) WITH (a NVARCHAR(MAX) '$.a')`).Scan(&n)
+		if err == nil && n.Int64 != 9000 {
+			return fmt.Sprintf("OPENJSON makes %d characters of 9,000", n.Int64), nil
+		}
+		return lacking(err, "OPENJSON refuses 9,000 characters"), nil
+	}}
+
+	// survivesThrow: a transaction goes on after a procedure has rolled back to its savepoint and thrown.
+	survivesThrow = &capability{"a transaction that outlives an error thrown by a procedure", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return usableAfterError.probe(ctx, db)
+		}
+		return withProbe(ctx, db, probeThrow)
+	}}
+
 	// errorNumbers: errors carry the numbers that the documentation of the database gives them.
 	errorNumbers = &capability{"the documented number of a missing table", func(ctx context.Context, db *testdb.DB) (string, error) {
 		_, err := db.ExecContext(ctx, "SELECT 1 FROM no_such_table_anywhere")

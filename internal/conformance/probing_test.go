@@ -166,3 +166,46 @@ func probeUser(ctx context.Context, db *testdb.DB) (string, error) {
 	}
 	return "", nil
 }
+
+// probeThrow has a procedure of its own violate a constraint in a caller's transaction, clean up and throw.
+func probeThrow(probe string, conn, _ *sql.Conn) (lacks string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	for _, statement := range []string{
+		"ALTER TABLE " + probe + " ADD CONSTRAINT " + probeName + "_c CHECK (n >= 0)",
+		"CREATE PROCEDURE " + probe + `_p AS
+		BEGIN
+			SET XACT_ABORT OFF;
+			BEGIN TRY
+				SAVE TRANSACTION here;
+				INSERT INTO ` + probe + ` (id, n) VALUES (3, 0);
+				INSERT INTO ` + probe + ` (id, n) VALUES (4, -1);
+			END TRY
+			BEGIN CATCH
+				IF XACT_STATE() = 1 ROLLBACK TRANSACTION here;
+				THROW;
+			END CATCH
+		END`,
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return "", err
+		}
+	}
+	defer func() {
+		_, dropErr := conn.ExecContext(ctx, "DROP PROCEDURE "+probe+"_p")
+		err = errors.Join(err, dropErr)
+	}()
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = tx.Rollback() }() // whatever is left of it
+	if _, err := tx.ExecContext(ctx, "EXEC "+probe+"_p"); err == nil {
+		return "", errors.New("what a constraint forbids was not refused")
+	}
+	var state int
+	if err := tx.QueryRowContext(ctx, "SELECT XACT_STATE()").Scan(&state); err != nil || state != 1 {
+		return "the server ends the transaction", nil
+	}
+	return "", nil
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,12 +101,13 @@ func (f *fixture) call(name string, args ...any) (first []string) {
 func TestOBX106_AnErrorWithAnyTextReachesTheRow(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(procedures, unescapesJSON)
-		for _, text := range []string{"a \"quoted\"\nand \\ back-slashed\ttext", "🙂 é \u2028", "]} '", ""} {
+		for _, text := range []string{"a \"quoted\"\nand \\ back-slashed\ttext", "🙂 é \u2028", "]} '", "", strings.Repeat("long ", 1000)} {
 			c := f.claimOne("orders")
 			seq, err := json.Marshal([]outbox.WorkItemID{c.Receipt.Seq})
 			f.NoError(err)
 			f.Empty(f.call("fail", c.Receipt.Owner.String(), string(seq), text))
-			f.Equal(text, f.row(c.ID).lastError)
+			got := f.row(c.ID).lastError
+			f.True(strings.HasPrefix(text, got) && len(got) >= min(len(text), 3900), "%q became %q", text, got)
 		}
 	})
 }

@@ -128,6 +128,21 @@ func TestPublishRefusesTwoTransactions(t *testing.T) {
 	})
 }
 
+func TestAPublisherOnATransactionRefusesAnother(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(concurrentWriters)
+		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(_ context.Context, mine *sql.Tx) error {
+			return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, _ *sql.Tx) error {
+				msg := message.NewMessage("1", nil)
+				msg.SetContext(ctx)
+				f.ErrorIs(f.publisher(mine).Publish("orders", msg), outbox.ErrMixedTx)
+				return nil
+			})
+		}))
+		f.Equal(0, f.count())
+	})
+}
+
 func TestAPublisherOnATransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(_ context.Context, tx *sql.Tx) error {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -91,6 +92,31 @@ func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 		refused, err = f.outbox.Renew(f.ctx(), time.Hour)
 		f.NoError(err)
 		f.Empty(refused)
+	})
+}
+
+// A handler that settles in its own transaction has its row locked. That holds up the renewal of no other, and does not
+// count as lost.
+func TestRenewPassesOverLockedRows(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(skipLocked)
+		locked, other, lost := f.claimOne("a"), f.claimOne("b"), f.claimOne("c")
+		f.exec("UPDATE {outbox} SET {owner_token} = '%s' WHERE {topic} = 'c'", outbox.NewOwnerToken())
+		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }() // for a failure before the end
+		_, err = f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, locked))
+		f.NoError(err)
+		ctx, cancel := context.WithTimeout(f.ctx(), patience)
+		defer cancel()
+		refused, err := f.outbox.Renew(ctx, 2*time.Hour, locked.Receipt, other.Receipt, lost.Receipt)
+		f.NoError(err)
+		f.Equal([]outbox.WorkItemID{lost.Receipt.Seq}, refused)
+		f.Greater(f.row(other.ID).lockedUntil.Sub(f.now()), time.Hour)
+		f.NoError(tx.Commit())
+		refused, err = f.outbox.Renew(f.ctx(), 2*time.Hour, locked.Receipt)
+		f.NoError(err)
+		f.Len(refused, 1, "now it has ended")
 	})
 }
 

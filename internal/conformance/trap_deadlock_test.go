@@ -15,7 +15,7 @@ import (
 // settle is the victim, is run again when the other has ended, and succeeds.
 func TestTrap_ADeadlockIsRetried(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
+		f.needs(concurrentWriters, skipLocked)
 		f.enqueueN("orders", 2)
 		held := f.claim("orders")
 		for range 3 {

@@ -19,15 +19,21 @@ import (
 
 // The traps of workers: leases, closing, starvation, outages.
 
-// shortLease is as short as the server lets a lease be renewed in time: many times what a claim and a settle take.
+// shortLease is as short as the server lets a lease be renewed in time, on connections that are new to it.
 func (f *fixture) shortLease() time.Duration {
 	f.t.Helper()
+	pool := f.db.Reopen(f.t)
+	defer func() { f.NoError(pool.Close()) }()
+	o := f.newOutbox(pool.DB)
+	claimed := f.claimOne("how quick")
 	started := time.Now()
-	for range 3 {
-		f.settle(settled(outbox.Ack, f.claimOne("how quick"))...)
-	}
+	_, err := o.Renew(f.ctx(), time.Minute, claimed.Receipt)
+	f.NoError(err)
+	_, err = o.ReapExpired(f.ctx())
+	f.NoError(err)
+	took := time.Since(started)
 	f.exec("DELETE FROM {outbox} WHERE {topic} = 'how quick'")
-	return max(300*time.Millisecond, 5*time.Since(started))
+	return max(300*time.Millisecond, 6*took)
 }
 
 func leaseOf(lease time.Duration) func(*outbox.SubscriberConfig) {
@@ -317,7 +323,7 @@ func TestTrap_ASubscriberWithOneConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		pool := f.db.Reopen(t)
 		pool.SetMaxOpenConns(1)
-		s := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = f.shortLease() })
+		s := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 10 * time.Second })
 		a, b := f.subscribe(s, "a"), f.subscribe(s, "b")
 		f.enqueueN("a", 30)
 		f.enqueueN("b", 30)

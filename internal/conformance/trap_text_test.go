@@ -22,8 +22,11 @@ func TestTrap_MetadataOfAnyText(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var messages []outbox.Message
 		all := map[string]string{}
+		longer := f.lacks(longerJSONTexts) == ""
 		for i, text := range nastyTexts {
-			all[fmt.Sprint(i)] = text
+			if longer || len(text) < 100 {
+				all[fmt.Sprint(i)] = text
+			}
 			if len(text) < 100 {
 				all["key "+text] = fmt.Sprint(i)
 			}

@@ -50,7 +50,7 @@ func (f *fixture) refuseFailed() {
 
 func TestTrap_AFailedSettleDoesNotEndTheCallersTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(usableAfterError)
+		f.needs(survivesThrow)
 		f.refuseFailed()
 		good, bad := f.claimOne("orders"), f.claimOne("orders")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
@@ -76,6 +76,7 @@ func TestTrap_AFailedSettleInASavepointOfTheCallers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		save, back := "SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine"
 		if f.db.Name == testdb.SQLServer {
+			f.needs(survivesThrow)
 			save, back = "SAVE TRANSACTION mine", "ROLLBACK TRANSACTION mine"
 		}
 		f.refuseFailed()
