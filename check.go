@@ -20,16 +20,18 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 		return err
 	}
 	var problems []error
-	err = query(ctx, db, s.check, nil, func(rows *sql.Rows) error {
-		var problem string
-		if err := rows.Scan(&problem); err != nil {
-			return err
+	for _, check := range s.checks {
+		err = query(ctx, db, check, nil, func(rows *sql.Rows) error {
+			var problem string
+			if err := rows.Scan(&problem); err != nil {
+				return err
+			}
+			problems = append(problems, errors.New(problem))
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("check the schema: %w", err)
 		}
-		problems = append(problems, errors.New(problem))
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("check the schema: %w", err)
 	}
 	problems = append(problems, s.unapplied(ctx, db)...)
 	if len(problems) == 0 {

@@ -67,8 +67,21 @@ func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) er
 	if outcome != Ack && outcome != Fail {
 		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
 	}
+	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.Err()})
+}
+
+// ReleaseTx gives the message back in the handler's own transaction, to be delivered again after a delay: it was not its
+// time yet, and no attempt is spent. Then ack, as after SettleTx.
+func (d *Delivery) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
+	if tx == nil {
+		return ErrNilDB
+	}
+	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: Release, Delay: delay})
+}
+
+func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
 	d.settledInTx.Store(true) // from now on the row may be locked until tx ends, and renewing stays away from it
-	refused, err := d.outbox.Settle(ctx, tx, []Settlement{{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.Err()}})
+	refused, err := d.outbox.Settle(ctx, tx, []Settlement{settlement})
 	if err == nil && len(refused) > 0 {
 		err = ErrLeaseLost
 	}

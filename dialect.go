@@ -24,14 +24,16 @@ type Dialect interface {
 	Classify(err error) ErrorClass
 }
 
-// A Call is how an operation is run.
-type Call struct {
-	// Guard, where there is one, is read before anything else: it answers whether there is anything to do, without
-	// taking the locks of Statements.
-	Guard string
+// A Call is how an operation is run: statements in order in one transaction, whose rows together are the result.
+type Call []Statement
 
-	// Statements run in order in one transaction; the rows of the one that answers are the result.
-	Statements []string
+// A Statement is one step of an operation.
+type Statement struct {
+	Text string
+
+	// Gate marks a question: the statements after it run only if it answers true. One that comes first is asked before
+	// the transaction begins, and so keeps an idle worker from taking locks.
+	Gate bool
 }
 
 // ErrorClass is what a database error means to the engine.

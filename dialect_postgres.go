@@ -42,9 +42,9 @@ var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
 func (Postgres) Call(text string) Call {
 	function := createFunction.FindStringSubmatch(text)
 	if strings.Contains(text, "(arg json, payloads bytea)") {
-		return Call{Statements: []string{"SELECT FROM " + function[1] + "($1, $2)"}}
+		return Call{{Text: "SELECT FROM " + function[1] + "($1, $2)"}}
 	}
-	return Call{Statements: []string{"SELECT * FROM " + function[1] + "($1)"}}
+	return Call{{Text: "SELECT * FROM " + function[1] + "($1)"}}
 }
 
 // Classify implements Dialect.

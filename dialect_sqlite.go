@@ -38,17 +38,12 @@ func (SQLite) Quote(name string) string { return `"` + strings.ReplaceAll(name, 
 // Files implements Dialect.
 func (SQLite) Files() fs.FS { return schema.SQLite() }
 
-// Call implements Dialect: an operation is its statements. One that begins with SELECT EXISTS is a guard: it keeps an
-// idle worker from taking the one write lock.
+// Call implements Dialect: an operation is its statements. One that begins with SELECT EXISTS is a gate.
 func (SQLite) Call(text string) Call {
 	var call Call
 	for _, statement := range strings.Split(text, ";\n") {
-		switch code := withoutComments(statement); {
-		case code == "":
-		case strings.HasPrefix(code, "SELECT EXISTS"):
-			call.Guard = statement
-		default:
-			call.Statements = append(call.Statements, statement)
+		if code := withoutComments(statement); code != "" {
+			call = append(call, Statement{Text: statement, Gate: strings.HasPrefix(code, "SELECT EXISTS")})
 		}
 	}
 	return call

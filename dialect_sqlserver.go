@@ -44,7 +44,7 @@ var alterProcedure = regexp.MustCompile(`(?m)^ALTER PROCEDURE (\S+)`)
 // Call implements Dialect: an operation is the procedure that its file alters. The statement is its bare name, which
 // go-mssqldb calls as a procedure; an EXEC would leave a plan in the server's cache for each length of the argument.
 func (SQLServer) Call(text string) Call {
-	return Call{Statements: []string{alterProcedure.FindStringSubmatch(text)[1]}}
+	return Call{{Text: alterProcedure.FindStringSubmatch(text)[1]}}
 }
 
 // Classify implements Dialect.

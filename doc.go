@@ -47,12 +47,14 @@
 //
 //	examples/…, internal/…      programs and tests; they alone import drivers
 //	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
+//	join                        fan-in: groups of messages whose end is waited for
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: claimer, settler, keeper, pacer, window, holdings, delivery
-//	         queue.go       enqueue, maintenance, rows, engine, names, migrate, check
+//	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
+//	internal/limits             what text every database can store
 //	Watermill, google/uuid, the standard library
 package outbox

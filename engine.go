@@ -67,23 +67,18 @@ func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 }
 
 // A preparedCall is a Call with the outbox's names in it.
-type preparedCall struct {
-	guard      *statement
-	statements []statement
-}
+type preparedCall []statement
 
 type statement struct {
 	text       string
 	parameters int
+	gate       bool
 }
 
 func (n names) prepare(c Call) preparedCall {
 	var prepared preparedCall
-	if c.Guard != "" {
-		prepared.guard = &statement{n.apply(c.Guard), n.parameters(c.Guard)}
-	}
-	for _, text := range c.Statements {
-		prepared.statements = append(prepared.statements, statement{n.apply(text), n.parameters(text)})
+	for _, s := range c {
+		prepared = append(prepared, statement{n.apply(s.Text), n.parameters(s.Text), s.Gate})
 	}
 	return prepared
 }
@@ -115,6 +110,9 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	var result []Row
 	err = e.retry(ctx, x, func() error {
 		result = nil
+		if scan == nil {
+			return e.run(ctx, x, e.operations[op], args, nil)
+		}
 		return e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
 			var row Row
 			result = append(result, row)
@@ -155,15 +153,13 @@ func encodeArgument(arg any) (string, error) {
 	return b.String(), err
 }
 
-func (e *engine) run(ctx context.Context, x Executor, c preparedCall, args []any, scan func(*sql.Rows) error) error {
-	if c.guard != nil {
-		needed := false
-		err := c.guard.run(ctx, x, args, func(rows *sql.Rows) error { return rows.Scan(&needed) })
-		if err != nil || !needed {
+func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
+	if len(statements) > 0 && statements[0].gate {
+		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
 			return err
 		}
+		statements = statements[1:]
 	}
-	statements := c.statements
 	if len(statements) == 1 {
 		return statements[0].run(ctx, x, args, scan)
 	}
@@ -195,15 +191,13 @@ var savepoint = transaction{
 
 var errRollback = errors.New("roll back")
 
-func runAll(ctx context.Context, x Executor, t transaction, statements []statement, args []any, scan func(*sql.Rows) error) error {
+func runAll(ctx context.Context, x Executor, t transaction, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
 		return err
 	}
 	err := func() error {
-		for _, statement := range statements {
-			if err := statement.run(ctx, x, args, scan); err != nil {
-				return err
-			}
+		if err := runThrough(ctx, x, statements, args, scan); err != nil {
+			return err
 		}
 		_, err := x.ExecContext(ctx, t.commit)
 		return err
@@ -217,24 +211,49 @@ func runAll(ctx context.Context, x Executor, t transaction, statements []stateme
 	return err
 }
 
+// runThrough runs the statements up to a gate that is closed.
+func runThrough(ctx context.Context, x Executor, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
+	for _, s := range statements {
+		if s.gate {
+			if open, err := s.ask(ctx, x, args); err != nil || !open {
+				return err
+			}
+			continue
+		}
+		if err := s.run(ctx, x, args, scan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s statement) ask(ctx context.Context, x Executor, args []any) (open bool, err error) {
+	err = s.run(ctx, x, args, func(rows *sql.Rows) error { return rows.Scan(&open) })
+	return open, err
+}
+
 func (s statement) run(ctx context.Context, x Executor, args []any, scan func(*sql.Rows) error) error {
 	return query(ctx, x, s.text, args[:min(s.parameters, len(args))], scan)
 }
 
-// query runs one statement to its end. Errors that come after the rows, or with a later result, are not lost.
+// query runs one statement to its end, through all its results; without scan it has no rows to answer. Errors that come after the rows, or with a
+// later result, are not lost.
 func query(ctx context.Context, x Executor, statement string, args []any, scan func(*sql.Rows) error) (err error) {
+	if scan == nil {
+		_, err := x.ExecContext(ctx, statement, args...)
+		return err
+	}
 	rows, err := x.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return fmt.Errorf("read a row: %w", err)
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return fmt.Errorf("read a row: %w", err)
+			}
 		}
-	}
-	for rows.NextResultSet() {
-		continue
 	}
 	return rows.Err()
 }

@@ -104,8 +104,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 // insert sends the rows in batches; where that takes more than one and the caller has no transaction, in one of ours.
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
-	db, own := x.(*sql.DB)
-	if !own || first == len(messages) {
+	if _, own := x.(*sql.DB); !own || first == len(messages) {
 		for from, to := 0, first; from < len(rows); from, to = to, batchEnd(messages, to) {
 			if err := o.insertBatch(ctx, x, messages[from:to], rows[from:to]); err != nil {
 				return err
@@ -113,10 +112,7 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 		}
 		return nil
 	}
-	ownCtx := withoutTx(ctx) // on a *sql.DB the transaction is ours, whatever the context carries
-	return o.engine.retry(ctx, db, func() error {
-		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return o.insert(ctx, tx, messages, rows) })
-	})
+	return o.InTx(ctx, x, func(ctx context.Context, tx Executor) error { return o.insert(ctx, tx, messages, rows) })
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
@@ -129,7 +125,7 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	_, err := call(ctx, o.engine, x, opEnqueue, rows, payloads, func(*sql.Rows, *struct{}) error { return nil })
+	_, err := call[struct{}](ctx, o.engine, x, opEnqueue, rows, payloads, nil)
 	return err
 }
 

@@ -17,6 +17,9 @@ type Hooks struct {
 	// OnReap is called when messages were given back because their lease had expired.
 	OnReap func(messages int)
 
+	// OnJoinEnd is called when a join has ended, also inside a transaction that may yet be rolled back.
+	OnJoinEnd func(JoinEvent)
+
 	// OnBacklog is called with the topics that have due messages, each time a Subscriber looks at all of them.
 	OnBacklog func([]TopicBacklog)
 }
@@ -79,6 +82,12 @@ func (h Hooks) settled(settlements []Settlement, refused int, took time.Duration
 func (h Hooks) reaped(messages int) {
 	if h.OnReap != nil && messages > 0 {
 		h.OnReap(messages)
+	}
+}
+
+func (h Hooks) joinEnded(e JoinEvent) {
+	if h.OnJoinEnd != nil {
+		h.OnJoinEnd(e)
 	}
 }
 

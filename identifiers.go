@@ -13,6 +13,9 @@ type MessageID [16]byte
 // OwnerToken names one claim. Whoever presents it together with a WorkItemID holds that message.
 type OwnerToken [16]byte
 
+// JoinID names a join for its whole life (the specification's JoinIdentifier).
+type JoinID [16]byte
+
 // WorkItemID is the row's key, given by the database (the specification's OutboxWorkItemIdentifier): it grows with
 // every insert and is never used again.
 type WorkItemID int64
@@ -29,11 +32,29 @@ func ParseMessageID(text string) (MessageID, error) {
 	return MessageID(id), nil
 }
 
+// ParseJoinID reads the usual text form of a UUID.
+func ParseJoinID(text string) (JoinID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return JoinID{}, fmt.Errorf("parse the join id: %w", err)
+	}
+	return JoinID(id), nil
+}
+
 // String returns the usual text form of a UUID.
 func (id MessageID) String() string { return uuid.UUID(id).String() }
 
 // String returns the usual text form of a UUID.
 func (o OwnerToken) String() string { return uuid.UUID(o).String() }
+
+// String returns the usual text form of a UUID.
+func (id JoinID) String() string { return uuid.UUID(id).String() }
+
+// MarshalText returns the usual text form of a UUID.
+func (id JoinID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
+
+// UnmarshalText reads the usual text form of a UUID.
+func (id *JoinID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
 
 // MarshalText returns the usual text form of a UUID.
 func (id MessageID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }

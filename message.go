@@ -13,6 +13,9 @@ import (
 // correlationHeader is where Watermill's correlation middleware keeps the id.
 const correlationHeader = "correlation_id"
 
+// HeaderMessageID is the header in which a message's MessageID travels outside of its database.
+const HeaderMessageID = "outbox_message_id"
+
 // A Message is what is enqueued: OutboxMessage of the specification as its writer sees it.
 type Message struct {
 	// ID names the message for its whole life. Defaults to a new one, made when the message is enqueued.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,6 +20,9 @@ type MigrateConfig struct {
 
 	// Schema and Table name the outbox. Default to those of Config. The schema is created if it is missing.
 	Schema, Table string
+
+	// WithoutJoins leaves out the tables of package join (JOIN-090, JOIN-092). Defaults to false.
+	WithoutJoins bool
 }
 
 // Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
@@ -78,7 +82,8 @@ type script struct {
 	migrations []sqlFile // run once
 	procedures []sqlFile // run when their text has changed
 
-	check, listHistory, addHistory string
+	checks                  []string // queries that name what is missing
+	listHistory, addHistory string
 }
 
 type sqlFile struct {
@@ -100,6 +105,9 @@ func newScript(config MigrateConfig) (*script, error) {
 	}
 	if s.migrations, err = s.read("migrations/*.sql"); err != nil {
 		return nil, err
+	}
+	if config.WithoutJoins {
+		s.migrations = slices.DeleteFunc(s.migrations, func(f sqlFile) bool { return strings.HasSuffix(f.name, "_joins") })
 	}
 	for i := range s.migrations {
 		number, _, _ := strings.Cut(s.migrations[i].name, "_")
@@ -124,7 +132,11 @@ func newScript(config MigrateConfig) (*script, error) {
 	for _, file := range queries {
 		switch file.name {
 		case "check":
-			s.check = file.text
+			s.checks = append(s.checks, file.text)
+		case "check_joins":
+			if !config.WithoutJoins {
+				s.checks = append(s.checks, file.text)
+			}
 		case "history_add":
 			s.addHistory = file.text
 		case "history_list":

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"database/sql"
 	"sync/atomic"
 
@@ -19,6 +20,11 @@ type PublisherConfig struct {
 	// RequireTx refuses to publish outside a transaction, with ErrTxRequired: it catches the handler that forgot to
 	// pass one on. A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
 	RequireTx bool
+
+	// Beside is called in the transaction of each Publish, after the rows of its messages were inserted and before
+	// anything is committed, with their ids in the same order. An error fails the call. It is for what has to be written
+	// together with messages, such as steps of a join. Defaults to nothing.
+	Beside func(ctx context.Context, x Executor, messages []*message.Message, ids []MessageID) error
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
@@ -84,8 +90,18 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	// Watermill has no context for the call; the first message's stands for all.
-	_, err = p.outbox.Enqueue(messages[0].Context(), x, rows...)
-	return err
+	ctx := messages[0].Context()
+	if p.config.Beside == nil {
+		_, err = p.outbox.Enqueue(ctx, x, rows...)
+		return err
+	}
+	return p.outbox.InTx(ctx, x, func(ctx context.Context, x Executor) error {
+		ids, err := p.outbox.Enqueue(ctx, x, rows...)
+		if err != nil {
+			return err
+		}
+		return p.config.Beside(ctx, x, messages, ids)
+	})
 }
 
 // Close makes later calls fail with ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.

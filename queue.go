@@ -162,6 +162,40 @@ func validateLease(field string, lease time.Duration) error {
 	return nil
 }
 
+// Run runs an operation of the schema files, which has one JSON argument, and gives each row that it answers with to scan;
+// nil means that it answers with none. On a *sql.DB it is a transaction of its own, which is run again if it lost a
+// conflict. It is the seam on which the other packages are built.
+func (o *Outbox) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
+	if isNil(x) {
+		return ErrNilDB
+	}
+	if scan == nil {
+		_, err := call[struct{}](ctx, o.engine, x, operation(op), arg, nil, nil)
+		return err
+	}
+	_, err := call(ctx, o.engine, x, operation(op), arg, nil, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
+	return err
+}
+
+// InTx runs f in the transaction of x: in a caller's as it is; on a *sql.DB in one of its own, as InTx, run again if it
+// lost a conflict.
+func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
+	if isNil(x) {
+		return ErrNilDB
+	}
+	db, own := x.(*sql.DB)
+	if !own {
+		return f(ctx, x)
+	}
+	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
+	return o.engine.retry(ctx, db, func() error {
+		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
+	})
+}
+
+// NewID makes an id that grows with time in the byte order of the database.
+func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().NewMessageID() }
+
 // Claim takes due messages under a lease, in one round trip and one transaction (OBX-011 to OBX-020). No message is
 // ever held by two claims. None due is an empty list, not an error. Fewer than asked for means "ask again".
 func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, error) {
@@ -226,18 +260,36 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
 		var batch []Receipt
-		batch, err = call(ctx, o.engine, x, opSettle, settleArg{
-			Worker:       o.config.WorkerName,
-			BackoffMS:    defaultBackoffBase.Milliseconds(),
-			BackoffMaxMS: defaultBackoffMax.Milliseconds(),
-			DeleteAcked:  o.config.DeleteOnAck,
-			Groups:       groupSettlements(settlements[:n]),
-		}, nil, scanReceipt)
+		batch, err = o.settleBatch(ctx, x, settlements[:n])
 		refused = append(refused, batch...)
 		settlements = settlements[n:]
 	}
 	o.config.Hooks.settled(all, len(refused), time.Since(started), err)
 	return refused, err
+}
+
+func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
+	rows, err := call(ctx, o.engine, x, opSettle, settleArg{
+		Worker:       o.config.WorkerName,
+		BackoffMS:    defaultBackoffBase.Milliseconds(),
+		BackoffMaxMS: defaultBackoffMax.Milliseconds(),
+		DeleteAcked:  o.config.DeleteOnAck,
+		Groups:       groupSettlements(settlements),
+	}, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	for _, r := range rows {
+		if r.seq == 0 {
+			continue
+		}
+		receipt := Receipt{Seq: WorkItemID(r.seq)}
+		if err := receipt.Owner.UnmarshalText([]byte(r.id)); err != nil {
+			return nil, err
+		}
+		refused = append(refused, receipt)
+	}
+	return refused, o.joinsEnded(ctx, x, rows)
 }
 
 // Ack marks held messages as processed (OBX-021 to OBX-026). Ids not held with this token are ignored.

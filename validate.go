@@ -3,13 +3,11 @@ package outbox
 import (
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
-)
 
-// maxText is the longest topic, uuid, correlation id or stream key, in UTF-16 units, as SQL Server counts (OBX-107, OBX-109).
-const maxText = 255
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
 
 // lastYear is the last year that every database can store.
 const lastYear = 9999
@@ -48,33 +46,20 @@ func (m *Message) validate() error {
 	return nil
 }
 
-// validateKey is for text that is compared: SQL Server ignores white space at its end, and so it is refused everywhere.
-func validateKey(field, text string) error {
-	if strings.TrimFunc(text, unicode.IsSpace) != text {
-		return badField(field, "has white space at an end, which databases compare differently; trim it")
+// validateKey is for text that is compared.
+func validateKey(field, text string) error { return bad(field, limits.Key(text)) }
+
+func validateText(field, text string) error { return bad(field, limits.Text(text)) }
+
+// bad is the error of a problem, where there is one.
+func bad(field, problem string) error {
+	if problem == "" {
+		return nil
 	}
-	return validateText(field, text)
+	return &FieldError{Field: field, Reason: problem}
 }
 
-func validateText(field, text string) error {
-	switch {
-	case !utf8.ValidString(text):
-		return badField(field, "is not valid UTF-8")
-	case strings.IndexByte(text, 0) >= 0:
-		return badField(field, "contains a NUL byte, which not every database can store")
-	case len(text) > maxText && utf16Length(text) > maxText:
-		return badField(field, "is %d UTF-16 units long; the limit is %d", utf16Length(text), maxText)
-	}
-	return nil
-}
-
-func utf16Length(text string) int {
-	n := 0
-	for _, r := range text {
-		n += utf16.RuneLen(r)
-	}
-	return n
-}
+func utf16Length(text string) int { return limits.UTF16(text) }
 
 // maxError is the longest LastError, in UTF-16 units.
 const maxError = 4000

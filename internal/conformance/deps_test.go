@@ -32,7 +32,8 @@ func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
 		"github.com/rabbitmq/", "github.com/streadway/amqp", "github.com/IBM/sarama", "github.com/Shopify/sarama", "github.com/twmb/franz-go",
 		"github.com/segmentio/kafka-go", "github.com/nats-io/", "cloud.google.com/", "github.com/aws/", "github.com/ThreeDotsLabs/watermill-amqp",
 		"github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-nats",
-		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql", module + "/internal/",
+		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql",
+		module + "/internal/conformance", module + "/internal/testdb", module + "/internal/faults",
 	}
 	for _, p := range library {
 		for _, dependency := range goList(t, "-deps", p) {

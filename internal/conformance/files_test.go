@@ -50,16 +50,16 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 	for _, d := range dialects[1:] {
 		require.ElementsMatch(t, want, listing(d), d.Name())
 	}
-	for _, d := range dialects {
-		if !d.Traits().Procedures {
-			require.Empty(t, sqlFiles(t, d, "procedures/*"), d.Name())
-			continue
-		}
+	for d, want := range map[outbox.Dialect][]string{
+		outbox.SQLServer{}: {"ack", "abandon", "fail", "join_advance"},
+		outbox.Postgres{}:  {"ack", "abandon", "fail", "join_advance", "join_count"},
+		outbox.SQLite{}:    nil,
+	} {
 		var names []string
 		for name := range sqlFiles(t, d, "procedures/*") {
-			names = append(names, name)
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(name, "procedures/outbox_"), ".sql"))
 		}
-		require.ElementsMatch(t, []string{"procedures/outbox_ack.sql", "procedures/outbox_abandon.sql", "procedures/outbox_fail.sql"}, names, d.Name())
+		require.ElementsMatch(t, want, names, d.Name())
 	}
 }
 
@@ -104,7 +104,7 @@ func TestTheTSQLIsPortable(t *testing.T) {
 		"WAITFOR":             regexp.MustCompile(`(?i)\bWAITFOR\b`),
 		"OUTPUT deleted":      regexp.MustCompile(`(?i)\bOUTPUT\s+deleted\.`),
 		"an inline INDEX":     regexp.MustCompile(`(?im)^\s+INDEX\s`),
-		"a column's own FK":   regexp.MustCompile(`(?im)^\s+\w+\s.*\bREFERENCES\b`),
+		"a column's own FK":   regexp.MustCompile(`(?im)^\s+\w+\s+[A-Z0-9()]+\s.*\bNULL\b.*\bREFERENCES\b`),
 		"an updatable CTE":    regexp.MustCompile(`(?is)\bWITH\s+\w+\s+AS\s*\([^;]*\)\s*(UPDATE|DELETE)\b`),
 		"a local time":        regexp.MustCompile(`(?i)\b(GETDATE|SYSDATETIME|CURRENT_TIMESTAMP|GETUTCDATE)\b`),
 		"a filter's variable": regexp.MustCompile(`(?i)CREATE\s+INDEX[^;]*WHERE[^;]*@`),
@@ -219,9 +219,14 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 		for name, text := range sqlFiles(t, outbox.SQLite{}, "operations/*") {
 			shapes := map[int]bool{}
 			call := outbox.SQLite{}.Call(text)
-			f.NotEmpty(call.Statements, name)
-			for _, statement := range call.Statements {
-				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1}`, []byte{}}
+			f.NotEmpty(call, name)
+			for _, s := range call {
+				if s.Gate {
+					continue // its answer is not the operation's
+				}
+				statement := s.Text
+				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1,
+					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1}`, []byte{}}
 				if strings.Contains(statement, "?2") {
 					args[0] = "[]" // the messages
 				} else {

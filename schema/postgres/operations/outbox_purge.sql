@@ -1,5 +1,5 @@
 -- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
--- Small batches that skip locked rows: claims and settles never wait for it.
+-- Those that are still needed (outbox_kept) are spared. Small batches that skip locked rows: nothing waits for it.
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
 CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
@@ -12,9 +12,10 @@ BEGIN
     WITH old AS MATERIALIZED (
         SELECT o.seq FROM "public"."outbox" AS o
         WHERE o.status >= 2 AND o.status = (arg->>'status')::int AND o.processed_at < before
+          AND NOT EXISTS (SELECT FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id)
         ORDER BY o.processed_at
         LIMIT (arg->>'limit')::int
-        FOR UPDATE SKIP LOCKED),
+        FOR UPDATE OF o SKIP LOCKED),
     gone AS (
         DELETE FROM "public"."outbox" AS o USING old WHERE o.seq = old.seq RETURNING 1)
     SELECT count(*) FROM gone;

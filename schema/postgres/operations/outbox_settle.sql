@@ -1,9 +1,11 @@
--- Ends or returns held messages of any number of claims in one transaction, and answers with the receipts it refused.
+-- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
+-- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
 DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
-CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (seq bigint, owner_token text)
+CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
+    seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -15,8 +17,11 @@ DECLARE
     drop_acked  boolean     := (arg->>'delete_acked')::boolean;
     backoff     bigint      := (arg->>'backoff_ms')::bigint;
     backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
+    done        uuid[];
+    dead        uuid[];
+    lost        bigint[];
+    lost_by     text[];
 BEGIN
-    RETURN QUERY
     WITH wanted AS MATERIALIZED (
         SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
         FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
@@ -36,16 +41,37 @@ BEGIN
             processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
             processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
         FROM wanted AS w
-        WHERE o.seq = w.seq AND o.owner_token = w.owner AND NOT (drop_acked AND w.outcome = 0)
-        RETURNING o.seq, w.owner),
+        WHERE o.seq = w.seq AND o.owner_token = w.owner
+          AND NOT (drop_acked AND w.outcome = 0
+                   AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL)
+        RETURNING o.seq, w.owner, w.outcome, o.message_id),
     dropped AS (
         DELETE FROM "public"."outbox" AS o
         USING wanted AS w
         WHERE o.seq = w.seq AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
-        RETURNING o.seq, w.owner)
-    SELECT r.seq, r.owner::text
-    FROM (SELECT w.seq, w.owner FROM wanted AS w
-          EXCEPT (SELECT k.seq, k.owner FROM kept AS k UNION ALL SELECT d.seq, d.owner FROM dropped AS d)) AS r
-    WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM kept) + (SELECT count(*) FROM dropped); -- else none was refused
+          AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
+        RETURNING o.seq, w.owner, w.outcome, o.message_id),
+    settled AS (
+        SELECT k.seq, k.owner, k.outcome, k.message_id FROM kept AS k
+        UNION ALL
+        SELECT d.seq, d.owner, d.outcome, d.message_id FROM dropped AS d),
+    refused AS (
+        SELECT w.seq, w.owner FROM wanted AS w
+        WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
+        EXCEPT SELECT s.seq, s.owner FROM settled AS s)
+    SELECT (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 0),
+           (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 3), r.seqs, r.owners
+    INTO done, dead, lost, lost_by
+    FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners FROM refused AS r) AS r;
+
+    IF lost IS NOT NULL THEN
+        RETURN QUERY SELECT unnest(lost), unnest(lost_by), NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;
+    END IF;
+    IF done IS NULL AND dead IS NULL OR to_regclass('"public"."outbox_join"') IS NULL THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM "public"."outbox_join") THEN
+        RETURN QUERY SELECT * FROM "public"."outbox_join_count"(done, dead);
+    END IF;
 END
 $outbox$;

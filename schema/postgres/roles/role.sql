@@ -9,7 +9,15 @@ END
 $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox" TO "outbox_role";
-GRANT SELECT ON "public"."outbox_view", "public"."outbox_migrations" TO "outbox_role";
+GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "outbox_role";
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_join"') IS NOT NULL THEN
+        GRANT SELECT, INSERT, UPDATE, DELETE
+        ON "public"."outbox_join", "public"."outbox_join_member", "public"."outbox_join_size", "public"."outbox_join_wait" TO "outbox_role";
+    END IF;
+END
+$outbox$;
 REVOKE ALL ON FUNCTION "public"."outbox_enqueue"(json, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_enqueue"(json, bytea) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
@@ -30,6 +38,28 @@ REVOKE ALL ON FUNCTION "public"."outbox_failed"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_start"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_attach"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_attach"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_report"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_report"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_seal"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_seal"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_cancel"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_cancel"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_wait"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_wait"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_list"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_list"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_members"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_members"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_purge"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;

@@ -4,7 +4,8 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'index', '"outbox_ready"'
       UNION ALL SELECT 'index', '"outbox_leased"'
       UNION ALL SELECT 'index', '"outbox_ended"'
-      UNION ALL SELECT 'view', '"outbox_view"') AS w
+      UNION ALL SELECT 'view', '"outbox_view"'
+      UNION ALL SELECT 'view', '"outbox_kept"') AS w
 WHERE NOT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = w.kind AND '"' || replace(m.name, '"', '""') || '"' = w.name)
 UNION ALL
 SELECT 'column ' || c.value || ' of the table is missing'

@@ -1,5 +1,5 @@
 -- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
--- Small batches that skip locked rows: claims and settles never wait for it.
+-- Those that are still needed (Outbox_Kept) are spared. Small batches that skip locked rows: nothing waits for it.
 IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
 GO
@@ -18,8 +18,10 @@ BEGIN
 
     DELETE FROM [dbo].[Outbox] WITH (ROWLOCK, READPAST)
     WHERE Status >= 2 AND Seq IN (
-        SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE Status >= 2 AND Status = @Status AND ProcessedAt < @Before ORDER BY ProcessedAt)
+        SELECT TOP (@Limit) o.Seq FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE o.Status >= 2 AND o.Status = @Status AND o.ProcessedAt < @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
+        ORDER BY o.ProcessedAt)
     OPTION (LOOP JOIN, MAXDOP 1);
 
     SELECT CAST(@@ROWCOUNT AS BIGINT);

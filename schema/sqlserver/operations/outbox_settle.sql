@@ -1,4 +1,5 @@
--- Ends or returns held messages of any number of claims in one transaction, and answers with the receipts it refused.
+-- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
+-- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of Seq.
 -- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides.
@@ -25,7 +26,10 @@ BEGIN
     DECLARE @DeleteAcked BIT = CASE JSON_VALUE(@Arg, '$.delete_acked') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Wanted TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
-        Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+        Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, MessageId UNIQUEIDENTIFIER NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Counted TABLE (
+        JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Status TINYINT NOT NULL, PRIMARY KEY (JoinId, MessageId));
+    DECLARE @Advance NVARCHAR(MAX);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -42,7 +46,7 @@ BEGIN
         CROSS APPLY OPENJSON(g.value, '$.seqs') AS s;
 
         UPDATE w
-        SET Held = 1
+        SET Held = 1, MessageId = o.MessageId
         FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
         WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -51,6 +55,7 @@ BEGIN
             DELETE o
             FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
             WHERE w.Held = 1 AND w.Outcome = 0 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
             OPTION (LOOP JOIN, MAXDOP 1);
 
         UPDATE o
@@ -72,7 +77,31 @@ BEGIN
         WHERE w.Held = 1 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
         OPTION (LOOP JOIN, MAXDOP 1);
 
-        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)) FROM @Wanted AS w WHERE w.Held = 0;
+        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
+
+        IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
+        BEGIN
+            IF EXISTS (SELECT 1 FROM [dbo].[OutboxJoin])
+            BEGIN
+                INSERT INTO @Counted (JoinId, MessageId, Status)
+                SELECT m.JoinId, m.OutboxMessageId, CASE w.Outcome WHEN 0 THEN 1 ELSE 2 END
+                FROM @Wanted AS w
+                INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON m.OutboxMessageId = w.MessageId
+                WHERE w.Held = 1 AND w.Outcome IN (0, 3) AND m.Status = 0 AND m.EndsBy = 0
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+                UPDATE m
+                SET Status = c.Status
+                FROM [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK) INNER JOIN @Counted AS c ON m.JoinId = c.JoinId AND m.OutboxMessageId = c.MessageId
+                OPTION (LOOP JOIN, MAXDOP 1);
+
+                SELECT @Advance = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(c.JoinId AS NVARCHAR(36)) + N'","done":' + CAST(c.Done AS NVARCHAR(10))
+                    + N',"dead":' + CAST(c.Dead AS NVARCHAR(10)) + N'}' AS NVARCHAR(MAX)), N',') + N']'
+                FROM (SELECT JoinId, COUNT(CASE Status WHEN 1 THEN 1 END) AS Done, COUNT(CASE Status WHEN 2 THEN 1 END) AS Dead
+                      FROM @Counted GROUP BY JoinId) AS c;
+                IF @Advance IS NOT NULL EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+            END
+        END
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY

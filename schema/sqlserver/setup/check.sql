@@ -4,6 +4,7 @@ SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES
     (N'table', N'[dbo].[Outbox]'),
     (N'view', N'[dbo].[Outbox_View]'),
+    (N'view', N'[dbo].[Outbox_Kept]'),
     (N'procedure', N'[dbo].[Outbox_Enqueue]'),
     (N'procedure', N'[dbo].[Outbox_Claim]'),
     (N'procedure', N'[dbo].[Outbox_Settle]'),
@@ -14,6 +15,16 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Topics]'),
     (N'procedure', N'[dbo].[Outbox_Failed]'),
     (N'procedure', N'[dbo].[Outbox_Get]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Start]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Attach]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Report]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Seal]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Cancel]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Wait]'),
+    (N'procedure', N'[dbo].[Outbox_Join_List]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Members]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Purge]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
     (N'procedure', N'[dbo].[Outbox_Ack]'),
     (N'procedure', N'[dbo].[Outbox_Abandon]'),
     (N'procedure', N'[dbo].[Outbox_Fail]')) AS w (Kind, Name)
@@ -36,7 +47,11 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
   AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
                       OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
                       OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'))
+                      OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Report]'), OBJECT_ID(N'[dbo].[Outbox_Join_Seal]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wait]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'
 FROM sys.databases AS d WHERE d.database_id = DB_ID() AND d.compatibility_level < 130;

@@ -9,3 +9,6 @@ SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
        datetime(o.locked_until / 1000.0, 'unixepoch', 'subsec') AS locked_until, o.owner_token,
        datetime(o.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed_at, o.processed_by
 FROM "outbox" AS o;
+
+-- The ids of messages that are not deleted when they have ended: the parts that need them put theirs in here.
+CREATE VIEW IF NOT EXISTS "main"."outbox_kept" AS SELECT NULL AS message_id WHERE 0;

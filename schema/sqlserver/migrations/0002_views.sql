@@ -9,3 +9,7 @@ SELECT o.Seq, o.MessageId, o.Uuid, o.Topic, o.CorrelationId, o.StreamKey,
        o.CreatedAt, o.DueTimeUtc, o.NextAttemptAt, o.LockedUntil, o.OwnerToken, o.ProcessedAt, o.ProcessedBy
 FROM [dbo].[Outbox] AS o');
 GO
+-- The ids of messages that are not deleted when they have ended: the parts that need them put theirs in here.
+IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
+    EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS SELECT CAST(NULL AS UNIQUEIDENTIFIER) AS MessageId WHERE 1 = 0');
+GO

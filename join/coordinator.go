@@ -1,0 +1,308 @@
+package join
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// Config configures a Coordinator.
+type Config struct {
+	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
+	Dialect outbox.Dialect
+
+	// Schema and Table name the outbox; the tables of its joins are named after it. Default to those of outbox.Config.
+	Schema, Table string
+
+	// WaitTopic is the topic of join wait messages (JOIN-050). Defaults to join.wait.
+	WaitTopic string
+
+	// RecheckInterval is how often a waiting message looks at its join although nothing woke it: a safety net.
+	// Defaults to 5 minutes.
+	RecheckInterval time.Duration
+
+	// Hooks are called as things happen. Defaults to none.
+	Hooks outbox.Hooks
+}
+
+// DefaultWaitTopic is the topic of join wait messages.
+const DefaultWaitTopic = "join.wait"
+
+func (c *Config) setDefaults() {
+	if c.WaitTopic == "" {
+		c.WaitTopic = DefaultWaitTopic
+	}
+	if c.RecheckInterval == 0 {
+		c.RecheckInterval = 5 * time.Minute
+	}
+}
+
+func (c *Config) validate() error {
+	if c.RecheckInterval < time.Millisecond {
+		return badField("Config.RecheckInterval", "%v is less than 1 ms", c.RecheckInterval)
+	}
+	return validateTopic("Config.WaitTopic", c.WaitTopic)
+}
+
+// A Coordinator starts joins, adds steps to them and has messages wait for their end. It is safe for concurrent use; it
+// holds no connection and need not be closed.
+//
+// Each call takes what it runs on: the *sql.DB, which makes it a transaction of its own, or the caller's *sql.Tx or
+// *sql.Conn, whose transaction it joins and never ends. A nil one stands for the Coordinator's own *sql.DB.
+type Coordinator struct {
+	db     *sql.DB
+	outbox *outbox.Outbox
+	config Config
+	logger watermill.LoggerAdapter
+}
+
+// NewCoordinator returns the coordinator of the joins of one outbox. It does not touch the database. A nil logger logs
+// nothing.
+func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Coordinator, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	o, err := outbox.New(db, outbox.Config{
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Hooks: config.Hooks}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Coordinator{db: db, outbox: o, config: config, logger: logger}, nil
+}
+
+// on is what a call runs on.
+func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
+	if x == nil {
+		return c.db
+	}
+	return x
+}
+
+// StartParams say what a join waits for.
+type StartParams struct {
+	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units.
+	// Defaults to none (JOIN-003).
+	GroupingKey string
+
+	// ExpectedSteps is the number of steps that have to end, at least 1 (JOIN-002), unless the join is Open.
+	ExpectedSteps int
+
+	// Open lets steps be added until Seal, which sets the number of expected steps to what there are. Defaults to false.
+	Open bool
+
+	// Quorum ends the join as completed as soon as so many steps have completed, and as failed as soon as they no longer
+	// can. Defaults to all steps, and then the join ends when all have ended.
+	Quorum int
+
+	// FailFast ends the join as failed at the first step that fails. Not together with Quorum. Defaults to false.
+	FailFast bool
+
+	// Metadata is any text, typically JSON, for whoever looks at the join. Defaults to none.
+	Metadata string
+}
+
+func (p *StartParams) validate() error {
+	switch {
+	case p.Open && p.ExpectedSteps != 0:
+		return badField("StartParams.ExpectedSteps", "is set for an open join; Seal sets it")
+	case !p.Open && p.ExpectedSteps <= 0:
+		return badField("StartParams.ExpectedSteps", "%d is not above 0; set Open if the number is not known yet", p.ExpectedSteps)
+	case p.ExpectedSteps > maxSteps:
+		return badField("StartParams.ExpectedSteps", "%d is more than %d", p.ExpectedSteps, maxSteps)
+	case p.Quorum < 0 || p.Quorum > maxSteps:
+		return badField("StartParams.Quorum", "%d is not between 0, for none, and %d", p.Quorum, maxSteps)
+	case !p.Open && p.Quorum > p.ExpectedSteps:
+		return badField("StartParams.Quorum", "%d is more than the %d expected steps", p.Quorum, p.ExpectedSteps)
+	case p.FailFast && p.Quorum > 0:
+		return badField("StartParams.FailFast", "contradicts Quorum, which allows failures; set one of them")
+	}
+	if problem := limits.Key(p.GroupingKey); problem != "" {
+		return badField("StartParams.GroupingKey", "%s", problem)
+	}
+	if problem := limits.AnyLength(p.Metadata); problem != "" {
+		return badField("StartParams.Metadata", "%s", problem)
+	}
+	return nil
+}
+
+// maxSteps is what an INT can count.
+const maxSteps = 1<<31 - 1
+
+// Start begins a join (JOIN-001 to JOIN-006) and returns its id.
+func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
+	if err := params.validate(); err != nil {
+		return outbox.JoinID{}, err
+	}
+	unique, err := c.outbox.NewID()
+	if err != nil {
+		return outbox.JoinID{}, err
+	}
+	id := outbox.JoinID(unique)
+	err = c.outbox.Run(ctx, c.on(x), "outbox_join_start", struct {
+		ID          outbox.JoinID `json:"id"`
+		GroupingKey string        `json:"grouping_key,omitempty"`
+		Expected    int           `json:"expected,omitempty"`
+		Quorum      int           `json:"quorum,omitempty"`
+		FailFast    bool          `json:"fail_fast"`
+		Metadata    string        `json:"metadata,omitempty"`
+	}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
+	if err != nil {
+		return outbox.JoinID{}, fmt.Errorf("start a join: %w", err)
+	}
+	c.logger.Info("Started a join", watermill.LogFields{
+		"join_id": id.String(), "grouping_key": params.GroupingKey, "expected_steps": params.ExpectedSteps})
+	return id, nil
+}
+
+// Attach makes messages steps of a join (JOIN-010): each ends when the message is acknowledged or has failed for good.
+// Messages that are steps already stay as they are (JOIN-011). One that has ended counts at once. All are attached, or
+// none.
+//
+// It returns ErrNotFound, ErrEnded, ErrFull, and ErrMessageNotFound if a message is not in the outbox. To have new
+// messages counted from the first moment on, publish them with Enqueue, or with a Publisher of this package.
+func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+	return c.attach(ctx, c.on(x), id, messages, attachArg{})
+}
+
+// AttachByReport makes messages steps that end only when they are reported, by ReportStepCompleted, ReportStepFailed or
+// Middleware: for messages that are handled elsewhere, after a relay. They need not be in the outbox.
+func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
+}
+
+// Enqueue inserts messages and makes them steps of a join, in one transaction: none can end before it is a step.
+func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
+	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
+			return err
+		}
+		return c.attach(ctx, tx, id, ids, attachArg{Fresh: true})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+type attachArg struct {
+	ID       outbox.JoinID      `json:"id"`
+	Messages []outbox.MessageID `json:"messages"`
+	ByReport bool               `json:"by_report"`
+	Fresh    bool               `json:"fresh"` // inserted by this very transaction
+}
+
+// attach does it in batches, all or none.
+func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages []outbox.MessageID, arg attachArg) error {
+	if err := validateID(id); err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if m == (outbox.MessageID{}) {
+			return badField("message id", "is empty")
+		}
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	arg.ID = id
+	if len(messages) <= maxBatch {
+		return c.attachBatch(ctx, x, messages, arg)
+	}
+	return c.outbox.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
+		for from := 0; from < len(messages); from += maxBatch {
+			if err := c.attachBatch(ctx, tx, messages[from:min(from+maxBatch, len(messages))], arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Coordinator) attachBatch(ctx context.Context, x outbox.Executor, messages []outbox.MessageID, arg attachArg) error {
+	arg.Messages = messages
+	if err := c.change(ctx, x, "outbox_join_attach", arg); err != nil {
+		return fmt.Errorf("attach to the join %v: %w", arg.ID, err)
+	}
+	for _, m := range messages {
+		c.logger.Debug("Attached a message to a join", watermill.LogFields{"join_id": arg.ID.String(), "message_id": m.String()})
+	}
+	return nil
+}
+
+// maxBatch is the most rows that a statement touches.
+const maxBatch = 1000
+
+// ReportStepCompleted ends a step as completed by hand (JOIN-020); a step that has ended stays as it is (JOIN-022). Steps
+// that Attach added end by themselves: this is for steps of AttachByReport. It returns ErrNotFound and ErrNotAStep.
+func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+	return c.report(ctx, x, id, message, false)
+}
+
+// ReportStepFailed ends a step as failed by hand (JOIN-021), as ReportStepCompleted does.
+func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+	return c.report(ctx, x, id, message, true)
+}
+
+func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID, failed bool) error {
+	if err := validateID(id); err != nil {
+		return err
+	}
+	err := c.change(ctx, c.on(x), "outbox_join_report", reportArg{&id, message, failed})
+	if err != nil {
+		return fmt.Errorf("report a step of the join %v: %w", id, err)
+	}
+	return nil
+}
+
+type reportArg struct {
+	ID      *outbox.JoinID   `json:"id,omitempty"` // nil: all joins that have the message as a step
+	Message outbox.MessageID `json:"message"`
+	Failed  bool             `json:"failed"`
+}
+
+// Seal closes an open join: it expects the steps that it has, and ends if all of them have ended, which may be at once.
+// A join that is not open stays as it is. It returns ErrNotFound and ErrEnded.
+func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+	return c.end(ctx, x, "outbox_join_seal", "seal", id)
+}
+
+// Cancel ends a join as cancelled: what waits for it takes the path of failure. Steps that are under way go on, and count
+// no more. It returns ErrNotFound and ErrEnded.
+func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+	return c.end(ctx, x, "outbox_join_cancel", "cancel", id)
+}
+
+func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb string, id outbox.JoinID) error {
+	if err := validateID(id); err != nil {
+		return err
+	}
+	err := c.change(ctx, c.on(x), op, struct {
+		ID outbox.JoinID `json:"id"`
+	}{id})
+	if err != nil {
+		return fmt.Errorf("%s the join %v: %w", verb, id, err)
+	}
+	return nil
+}
+
+// change runs an operation and says in this package's errors what it refused.
+func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, arg any) error {
+	return refused(c.outbox.ChangeJoin(ctx, x, op, arg))
+}
+
+func validateID(id outbox.JoinID) error {
+	if id == (outbox.JoinID{}) {
+		return badField("join id", "is empty; Start returns one")
+	}
+	return nil
+}

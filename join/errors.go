@@ -1,0 +1,62 @@
+package join
+
+import (
+	"errors"
+	"fmt"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// Errors that callers can test for with errors.Is. Nothing was changed when they are returned.
+var (
+	// ErrNotFound is returned when there is no join with the id (JOIN-012).
+	ErrNotFound = errors.New("join: there is no such join in this database; start it in the same database, and commit it first")
+
+	// ErrEnded is returned when steps are attached to a join that has ended, or it is to be sealed or cancelled.
+	ErrEnded = errors.New("join: the join has ended; start another one")
+
+	// ErrFull is returned when more steps are attached than the join expects (JOIN-023).
+	ErrFull = errors.New("join: the join has all the steps that it expects; start it with more, or open")
+
+	// ErrMessageNotFound is returned when a message to attach is not in the outbox. If it is handled elsewhere, use
+	// AttachByReport; if it was published in a transaction of its own, attach after that has committed.
+	ErrMessageNotFound = errors.New("join: there is no such message in the outbox")
+
+	// ErrNotAStep is returned when a step is reported that the join does not have.
+	ErrNotAStep = errors.New("join: the message is no step of the join; attach it first")
+)
+
+var reasons = map[outbox.JoinReason]error{
+	outbox.NoSuchJoin:    ErrNotFound,
+	outbox.JoinHasEnded:  ErrEnded,
+	outbox.JoinIsFull:    ErrFull,
+	outbox.NoSuchMessage: ErrMessageNotFound,
+	outbox.NotAStep:      ErrNotAStep,
+}
+
+// refused turns the database's refusal into an error of this package.
+func refused(err error) error {
+	var refusal *outbox.JoinRefusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	if refusal.Reason == outbox.NoSuchMessage {
+		return fmt.Errorf("%w: %s", ErrMessageNotFound, refusal.ID)
+	}
+	return reasons[refusal.Reason]
+}
+
+func badField(field, format string, args ...any) error {
+	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func validateTopic(field, topic string) error {
+	if topic == "" {
+		return badField(field, "is empty; every message needs a topic")
+	}
+	if problem := limits.Key(topic); problem != "" {
+		return badField(field, "%s", problem)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package join
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The headers that tell a continuation of its join.
+const (
+	HeaderJoinID         = "join_id"
+	HeaderStatus         = "join_status" // completed, failed or cancelled
+	HeaderExpectedSteps  = "join_expected_steps"
+	HeaderCompletedSteps = "join_completed_steps"
+	HeaderFailedSteps    = "join_failed_steps"
+)
+
+// AddWaitHandler adds the handler of join wait messages to a router. The subscriber is an outbox.Subscriber on the same
+// database and the same outbox. Messages that were sent with EnqueueWait continue only while it runs somewhere.
+func (c *Coordinator) AddWaitHandler(router *message.Router, subscriber message.Subscriber) *message.Handler {
+	return router.AddConsumerHandler("outbox: "+c.config.WaitTopic, c.config.WaitTopic, subscriber, c.HandleWait)
+}
+
+// HandleWait handles one join wait message. If its join is pending, the message is put off until it has ended and no
+// attempt is spent; if it has ended, the continuation is inserted and the message acknowledged in one transaction, so
+// that there is one continuation a wait (JOIN-053 to JOIN-056). A payload that is not ours, or a join that does not exist,
+// fails the message for good (JOIN-052).
+func (c *Coordinator) HandleWait(msg *message.Message) error {
+	delivery, ok := outbox.DeliveryFrom(msg.Context())
+	if !ok {
+		return outbox.Permanent(errors.New("join: the message does not come from an outbox subscriber"))
+	}
+	err := c.handleWait(msg.Context(), delivery, msg.Payload)
+	if err != nil {
+		delivery.SetErr(err)
+	}
+	return err
+}
+
+func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery, payload []byte) error {
+	t, err := readTicket(payload)
+	if err != nil {
+		return outbox.Permanent(err)
+	}
+	err = c.outbox.InTx(ctx, c.db, func(ctx context.Context, x outbox.Executor) error {
+		tx, _ := outbox.TxFrom(ctx)
+		s, err := c.lookAt(ctx, x, t, delivery.MessageID(), true)
+		if err != nil {
+			return err
+		}
+		if s.status == outbox.JoinPending && s.overdue {
+			if err := c.Cancel(ctx, x, t.Join); err != nil {
+				return err
+			}
+			s.status = outbox.JoinCancelled
+		}
+		if s.status == outbox.JoinPending {
+			c.decided(t, s, "waits on")
+			return delivery.ReleaseTx(ctx, tx, s.again)
+		}
+		if err := c.proceed(ctx, x, t, s); err != nil {
+			return err
+		}
+		return delivery.SettleTx(ctx, tx, outbox.Ack)
+	})
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotAStep) {
+		return outbox.Permanent(err)
+	}
+	return err
+}
+
+// proceed does what follows a join that has ended.
+func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, s state) error {
+	failed := s.failed(t.FailIfAnyStepFailed)
+	if t.Parent != nil {
+		c.decided(t, s, "ends a step of its parent")
+		return c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
+	}
+	next := t.OnComplete
+	if failed {
+		next = t.OnFail
+	}
+	if next == nil {
+		c.decided(t, s, "has failed, and nothing follows")
+		return nil
+	}
+	headers := map[string]string{}
+	maps.Copy(headers, next.Headers)
+	headers[HeaderJoinID] = t.Join.String()
+	headers[HeaderStatus] = s.status.String()
+	headers[HeaderExpectedSteps] = strconv.Itoa(s.expected)
+	headers[HeaderCompletedSteps] = strconv.Itoa(s.completedSteps)
+	headers[HeaderFailedSteps] = strconv.Itoa(s.failedSteps)
+	c.decided(t, s, "continues with "+next.Topic)
+	_, err := c.outbox.Enqueue(ctx, x, outbox.Message{
+		UUID: watermill.NewUUID(), Topic: next.Topic, Payload: next.Payload, Headers: headers})
+	return err
+}
+
+// decided logs what became of a wait (JOIN-073).
+func (c *Coordinator) decided(t ticket, s state, what string) {
+	c.logger.Debug("A wait for a join "+what, watermill.LogFields{
+		"join_id": t.Join.String(), "status": s.status.String(), "completed": s.completedSteps, "failed": s.failedSteps})
+}
+
+// state is how a join stands for one of those that wait for it.
+type state struct {
+	status                      outbox.JoinStatus
+	expected                    int
+	completedSteps, failedSteps int
+	strict                      bool          // it says itself when it has failed: by quorum, or by the first failure
+	overdue                     bool          // the deadline of this wait has passed
+	again                       time.Duration // when to look again
+}
+
+// failed decides between the paths (JOIN-054, JOIN-055).
+func (s state) failed(ifAnyStepFailed bool) bool {
+	switch s.status {
+	case outbox.JoinCancelled:
+		return true
+	case outbox.JoinFailed:
+		return ifAnyStepFailed || s.strict
+	default:
+		return false
+	}
+}
+
+// lookAt notes that a message waits for a join and reads how the join stands, under its lock. A message that nobody has
+// claimed is put off while the join is pending.
+func (c *Coordinator) lookAt(ctx context.Context, x outbox.Executor, t ticket, waiter outbox.MessageID, claimed bool) (s state, err error) {
+	arg := struct {
+		ID        outbox.JoinID    `json:"id"`
+		Message   outbox.MessageID `json:"message"`
+		TimeoutMS int64            `json:"timeout_ms,omitempty"`
+		RecheckMS int64            `json:"recheck_ms"`
+		Claimed   bool             `json:"claimed"`
+	}{t.Join, waiter, t.TimeoutMS, c.config.RecheckInterval.Milliseconds(), claimed}
+	found := false
+	err = c.outbox.Run(ctx, x, "outbox_join_wait", arg, func(rows *sql.Rows) error {
+		found = true
+		var expected sql.NullInt64
+		var again int64
+		err := rows.Scan(&s.status, &expected, &s.completedSteps, &s.failedSteps, &s.strict, &s.overdue, &again)
+		s.expected, s.again = int(expected.Int64), time.Duration(again)*time.Millisecond
+		return err
+	})
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return s, err
+}

@@ -1,0 +1,58 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Middleware ends the steps of AttachByReport where their messages are handled: behind a relay, on a broker's subscriber.
+// When the handler succeeds, the step is completed in every join that has it; when it fails for good, which
+// outbox.Permanent says, the step has failed; any other error changes nothing, as the message is delivered again. A
+// message is known by its header outbox.HeaderMessageID, or as a delivery of the outbox itself; others pass through.
+//
+// Put it nearer to the handler than a poison queue, which takes the error away. A step is reported after its handler, and
+// so a crash between the two has the message handled again: guard the handler as any other.
+func Middleware(c *Coordinator) message.HandlerMiddleware {
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			id, known, err := stepOf(msg)
+			if err != nil {
+				return nil, outbox.Permanent(err)
+			}
+			produced, err := next(msg)
+			if !known || err != nil && !outbox.IsPermanent(err) {
+				return produced, err
+			}
+			// The handler's work is done: its context may be over, the report is still due.
+			reportErr := c.reportAll(context.WithoutCancel(msg.Context()), id, err != nil)
+			return produced, errors.Join(err, reportErr)
+		}
+	}
+}
+
+// stepOf is the message id under which a message may be a step.
+func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
+	if text := msg.Metadata[outbox.HeaderMessageID]; text != "" {
+		if id, err = outbox.ParseMessageID(text); err != nil {
+			return id, false, fmt.Errorf("join: the header %s: %w", outbox.HeaderMessageID, err)
+		}
+		return id, true, nil
+	}
+	if delivery, ok := outbox.DeliveryFrom(msg.Context()); ok {
+		return delivery.MessageID(), true, nil
+	}
+	return id, false, nil
+}
+
+// reportAll ends a step in all joins that have it.
+func (c *Coordinator) reportAll(ctx context.Context, message outbox.MessageID, failed bool) error {
+	if err := c.change(ctx, c.db, "outbox_join_report", reportArg{nil, message, failed}); err != nil {
+		return fmt.Errorf("report the step %v: %w", message, err)
+	}
+	return nil
+}

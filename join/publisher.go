@@ -1,0 +1,54 @@
+package join
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+type joinKey struct{}
+
+// With returns a context that makes the messages which carry it steps of a join when a Publisher of NewPublisher publishes
+// them.
+func With(ctx context.Context, id outbox.JoinID) context.Context {
+	return context.WithValue(ctx, joinKey{}, id)
+}
+
+// NewPublisher returns an outbox.Publisher, as outbox.NewPublisher does, which also makes the messages whose context comes
+// from With steps of their join, in the transaction that inserts them: none can end before it is a step. Messages without
+// a join are just published.
+func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinator, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
+	if c == nil {
+		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
+	}
+	if config.Beside != nil {
+		return nil, badField("PublisherConfig.Beside", "is set, which is what this publisher is made of")
+	}
+	config.Beside = c.attachPublished
+	return outbox.NewPublisher(x, config, logger)
+}
+
+// attachPublished attaches what was just inserted, in one call a join.
+func (c *Coordinator) attachPublished(ctx context.Context, x outbox.Executor, messages []*message.Message, ids []outbox.MessageID) error {
+	var order []outbox.JoinID
+	steps := map[outbox.JoinID][]outbox.MessageID{}
+	for i, msg := range messages {
+		id, ok := msg.Context().Value(joinKey{}).(outbox.JoinID)
+		if !ok {
+			continue
+		}
+		if _, known := steps[id]; !known {
+			order = append(order, id)
+		}
+		steps[id] = append(steps[id], ids[i])
+	}
+	for _, id := range order {
+		if err := c.attach(ctx, x, id, steps[id], attachArg{Fresh: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A Continuation is the message that follows a join.
+type Continuation struct {
+	// Topic is where it goes, as in outbox.Message.
+	Topic string `json:"topic"`
+
+	// Payload may be empty.
+	Payload []byte `json:"payload,omitempty"`
+
+	// Headers are sent with it, besides those that tell of the join: join_id, join_status, join_expected_steps,
+	// join_completed_steps and join_failed_steps.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// A Wait says what follows the end of a join.
+type Wait struct {
+	// Join is what is waited for. Required.
+	Join outbox.JoinID
+
+	// OnComplete is sent when the join has completed. Required.
+	OnComplete Continuation
+
+	// OnFail is sent when it has failed or was cancelled. Nil means that nothing is sent then (JOIN-054).
+	OnFail *Continuation
+
+	// FailIfAnyStepFailed makes a join that waits for all its steps take the path of failure if one of them has failed.
+	// Without it, such a join takes the path of success when all have ended. Joins with a Quorum or FailFast go by
+	// their status. Defaults to false.
+	FailIfAnyStepFailed bool
+
+	// Timeout is how long to wait, by the database's clock: when it has passed, the join is cancelled, which wakes all
+	// that wait for it. Defaults to no limit.
+	Timeout time.Duration
+}
+
+// ticket is a Wait as the payload of a message.
+type ticket struct {
+	Join                outbox.JoinID  `json:"join_id"`
+	FailIfAnyStepFailed bool           `json:"fail_if_any_step_failed"`
+	OnComplete          *Continuation  `json:"on_complete,omitempty"`
+	OnFail              *Continuation  `json:"on_fail,omitempty"`
+	TimeoutMS           int64          `json:"timeout_ms,omitempty"`
+	Parent              *outbox.JoinID `json:"parent_join_id,omitempty"` // whose step the join is
+}
+
+// maxTimeout keeps deadlines in the years that every database can store.
+const maxTimeout = 10 * 365 * 24 * time.Hour
+
+func (t *ticket) validate() error {
+	if err := validateID(t.Join); err != nil {
+		return err
+	}
+	if t.TimeoutMS < 0 || t.TimeoutMS > maxTimeout.Milliseconds() {
+		return badField("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
+	}
+	if t.Parent != nil {
+		return validateID(*t.Parent)
+	}
+	if t.OnComplete == nil {
+		return badField("Wait.OnComplete", "is missing")
+	}
+	if err := validateTopic("Wait.OnComplete.Topic", t.OnComplete.Topic); err != nil {
+		return err
+	}
+	if t.OnFail != nil {
+		return validateTopic("Wait.OnFail.Topic", t.OnFail.Topic)
+	}
+	return nil
+}
+
+// EnqueueWait inserts a message on the wait topic that sends the continuation when the join has ended; WaitHandler must
+// run on that topic. The message is put off at once, and whoever ends the join makes it due: waiting spends no attempt,
+// however long it takes. A join that has ended continues at once. Any number of messages may wait for a join.
+//
+// It holds the join's row until x is committed: where the join was not started in the same transaction, keep the rest of
+// it short. It returns ErrNotFound.
+func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait Wait) (outbox.MessageID, error) {
+	return c.enqueueWait(ctx, x, ticket{
+		Join: wait.Join, FailIfAnyStepFailed: wait.FailIfAnyStepFailed, OnComplete: &wait.OnComplete, OnFail: wait.OnFail,
+		TimeoutMS: wait.Timeout.Milliseconds()})
+}
+
+// AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler
+// carries the end over. It returns what Attach does; ErrNotFound may mean either.
+func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child outbox.JoinID) error {
+	if parent == child {
+		return badField("child", "is the parent itself, which would never end")
+	}
+	return c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+		if err := c.attach(ctx, tx, parent, []outbox.MessageID{outbox.MessageID(child)}, attachArg{ByReport: true}); err != nil {
+			return err
+		}
+		_, err := c.enqueueWait(ctx, tx, ticket{Join: child, Parent: &parent})
+		return err
+	})
+}
+
+func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, t ticket) (id outbox.MessageID, err error) {
+	if err := t.validate(); err != nil {
+		return outbox.MessageID{}, err
+	}
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return outbox.MessageID{}, fmt.Errorf("encode the wait: %w", err)
+	}
+	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+		ids, err := c.outbox.Enqueue(ctx, tx, outbox.Message{UUID: watermill.NewUUID(), Topic: c.config.WaitTopic, Payload: payload})
+		if err != nil {
+			return err
+		}
+		id = ids[0]
+		_, err = c.lookAt(ctx, tx, t, id, false)
+		return err
+	})
+	if err != nil {
+		return outbox.MessageID{}, fmt.Errorf("wait for the join %v: %w", t.Join, err)
+	}
+	return id, nil
+}
+
+// readTicket reads the payload of a wait message, which must be ours.
+func readTicket(payload []byte) (t ticket, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	if err := decoder.Decode(&t); err != nil {
+		return ticket{}, fmt.Errorf("the payload is no wait for a join: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return ticket{}, errors.New("the payload is no wait for a join: there is more after it")
+	}
+	if err := t.validate(); err != nil {
+		return ticket{}, fmt.Errorf("the payload is no wait for a join: %w", err)
+	}
+	return t, nil
+}

@@ -1,0 +1,65 @@
+-- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
+-- status: 0 pending, 1 completed, 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one
+-- place that says when a join ends: expected_steps is NULL until an open join is sealed, quorum where not all must complete.
+CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
+    join_id         uuid        NOT NULL,
+    grouping_key    text        COLLATE "C" NULL,
+    expected_steps  integer     NULL,
+    completed_steps integer     NOT NULL DEFAULT 0,
+    failed_steps    integer     NOT NULL DEFAULT 0,
+    quorum          integer     NULL,
+    fail_fast       boolean     NOT NULL DEFAULT false,
+    cancelled       boolean     NOT NULL DEFAULT false,
+    verdict         smallint    GENERATED ALWAYS AS (CASE
+        WHEN cancelled THEN 3
+        WHEN completed_steps >= coalesce(quorum, expected_steps) THEN 1
+        WHEN completed_steps + failed_steps >= expected_steps THEN 2
+        WHEN failed_steps > expected_steps - quorum THEN 2
+        WHEN fail_fast AND failed_steps > 0 THEN 2
+        ELSE 0 END) STORED,
+    status          smallint    NOT NULL DEFAULT 0,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    metadata        text        NULL,
+    CONSTRAINT "outbox_join_pk" PRIMARY KEY (join_id)
+) WITH (fillfactor = 80);
+
+CREATE INDEX IF NOT EXISTS "outbox_join_group" ON "public"."outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
+
+-- Ended joins for purging. last_updated_at is in no index, or every count would write to it.
+CREATE INDEX IF NOT EXISTS "outbox_join_ended" ON "public"."outbox_join" (created_at) WHERE status <> 0;
+
+-- The steps. status: 0 pending, 1 completed, 2 failed; it moves once. ends_by: 0 by settling the message, 1 by a report.
+CREATE TABLE IF NOT EXISTS "public"."outbox_join_member" (
+    join_id    uuid        NOT NULL,
+    message_id uuid        NOT NULL,
+    ends_by    smallint    NOT NULL DEFAULT 0,
+    status     smallint    NOT NULL DEFAULT 0,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "outbox_join_member_pk" PRIMARY KEY (join_id, message_id),
+    CONSTRAINT "outbox_join_member_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
+) WITH (fillfactor = 80);
+
+CREATE INDEX IF NOT EXISTS "outbox_join_member_message" ON "public"."outbox_join_member" (message_id);
+
+-- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
+CREATE TABLE IF NOT EXISTS "public"."outbox_join_size" (
+    join_id  uuid    NOT NULL,
+    attached integer NOT NULL DEFAULT 0,
+    CONSTRAINT "outbox_join_size_pk" PRIMARY KEY (join_id),
+    CONSTRAINT "outbox_join_size_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
+) WITH (fillfactor = 80);
+
+-- The messages that wait for the end of a join, which makes them due.
+CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
+    join_id     uuid        NOT NULL,
+    message_id  uuid        NOT NULL,
+    deadline_at timestamptz NULL,
+    CONSTRAINT "outbox_join_wait_pk" PRIMARY KEY (join_id, message_id),
+    CONSTRAINT "outbox_join_wait_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
+);
+
+CREATE OR REPLACE VIEW "public"."outbox_kept" AS
+SELECT m.message_id
+FROM "public"."outbox_join_member" AS m INNER JOIN "public"."outbox_join" AS j ON j.join_id = m.join_id
+WHERE j.status = 0;

@@ -1,0 +1,63 @@
+-- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
+-- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), and
+-- then nothing was written, or with the join if it has ended.
+-- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The messages are
+-- written to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
+DROP FUNCTION IF EXISTS "public"."outbox_join_attach"(json);
+CREATE FUNCTION "public"."outbox_join_attach"(arg json) RETURNS TABLE (
+    seq bigint, id text, topic text, status int, expected int, completed int, failed int)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    target   uuid    := (arg->>'id')::uuid;
+    known    boolean := (arg->>'fresh')::boolean OR (arg->>'by_report')::boolean;
+    steps    uuid[]  := (SELECT array_agg(DISTINCT e::uuid) FROM json_array_elements_text(arg->'messages') AS e);
+    attached int;
+    room     int;
+    pending  boolean;
+    refusal  bigint;
+    missing  uuid;
+    done     int;
+    dead     int;
+BEGIN
+    SELECT s.attached INTO attached FROM "public"."outbox_join_size" AS s WHERE s.join_id = target FOR UPDATE;
+    SELECT j.expected_steps - attached, j.status = 0 INTO room, pending FROM "public"."outbox_join" AS j WHERE j.join_id = target;
+    IF pending IS NULL THEN
+        RETURN QUERY SELECT -1::bigint, target::text, NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;
+        RETURN;
+    END IF;
+
+    steps := (SELECT array_agg(i) FROM unnest(steps) AS i
+              WHERE NOT EXISTS (SELECT FROM "public"."outbox_join_member" AS m WHERE m.join_id = target AND m.message_id = i));
+    IF steps IS NULL THEN
+        RETURN;
+    END IF;
+    refusal := CASE WHEN NOT pending THEN -2 WHEN cardinality(steps) > room THEN -3 END;
+    IF refusal IS NULL AND NOT known THEN
+        PERFORM FROM "public"."outbox" AS o WHERE o.message_id = ANY (steps) ORDER BY o.seq FOR UPDATE;
+        UPDATE "public"."outbox" AS o SET status = o.status WHERE o.message_id = ANY (steps);
+        SELECT i INTO missing FROM unnest(steps) AS i
+        WHERE NOT EXISTS (SELECT FROM "public"."outbox" AS o WHERE o.message_id = i) LIMIT 1;
+        refusal := CASE WHEN missing IS NOT NULL THEN -4 END;
+    END IF;
+    IF refusal IS NOT NULL THEN
+        RETURN QUERY SELECT refusal, coalesce(missing, target)::text, NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;
+        RETURN;
+    END IF;
+
+    WITH joined AS (
+        INSERT INTO "public"."outbox_join_member" (join_id, message_id, ends_by, status)
+        SELECT target, i, CASE WHEN (arg->>'by_report')::boolean THEN 1 ELSE 0 END,
+               CASE WHEN known THEN 0
+                    ELSE coalesce((SELECT CASE o.status WHEN 2 THEN 1 WHEN 3 THEN 2 END FROM "public"."outbox" AS o WHERE o.message_id = i), 0) END
+        FROM unnest(steps) AS i
+        RETURNING status)
+    SELECT count(*) FILTER (WHERE j.status = 1), count(*) FILTER (WHERE j.status = 2) INTO done, dead FROM joined AS j;
+    UPDATE "public"."outbox_join_size" AS s SET attached = s.attached + cardinality(steps) WHERE s.join_id = target;
+    IF done + dead > 0 THEN
+        RETURN QUERY SELECT * FROM "public"."outbox_join_advance"(ARRAY[target], ARRAY[done], ARRAY[dead]);
+    END IF;
+END
+$outbox$;

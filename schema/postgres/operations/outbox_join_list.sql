@@ -1,0 +1,19 @@
+-- Joins as they stand: the one with an id, or a page of those with a grouping key, in order of id after a given one.
+DROP FUNCTION IF EXISTS "public"."outbox_join_list"(json);
+CREATE FUNCTION "public"."outbox_join_list"(arg json) RETURNS TABLE (
+    join_id text, grouping_key text, expected int, completed int, failed int, quorum int, fail_fast boolean, status int,
+    metadata text, created_ms bigint, updated_ms bigint)
+LANGUAGE plpgsql STABLE AS $outbox$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.join_id::text, j.grouping_key::text, j.expected_steps, j.completed_steps, j.failed_steps, j.quorum, j.fail_fast,
+           j.status::int, j.metadata, (extract(epoch FROM j.created_at) * 1000)::bigint,
+           (extract(epoch FROM j.last_updated_at) * 1000)::bigint
+    FROM "public"."outbox_join" AS j
+    WHERE j.join_id = (arg->>'id')::uuid
+       OR j.grouping_key = (arg->>'grouping_key') COLLATE "C" AND (arg->>'after' IS NULL OR j.join_id > (arg->>'after')::uuid)
+    ORDER BY j.join_id
+    LIMIT (arg->>'limit')::int;
+END
+$outbox$;

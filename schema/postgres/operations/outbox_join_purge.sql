@@ -1,0 +1,29 @@
+-- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
+-- rows and of joins among them. Small batches that skip locked rows.
+DROP FUNCTION IF EXISTS "public"."outbox_join_purge"(json);
+CREATE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    most   int         := (arg->>'limit')::int;
+    old    uuid[];
+    steps  bigint;
+    gone   bigint;
+BEGIN
+    SELECT array_agg(l.join_id) INTO old
+    FROM (SELECT j.join_id FROM "public"."outbox_join" AS j
+          WHERE j.status <> 0 AND j.created_at < before AND j.last_updated_at < before
+          ORDER BY j.created_at LIMIT most FOR UPDATE SKIP LOCKED) AS l;
+    DELETE FROM "public"."outbox_join_member" AS m
+    USING (SELECT n.join_id, n.message_id FROM "public"."outbox_join_member" AS n WHERE n.join_id = ANY (old) LIMIT most) AS n
+    WHERE m.join_id = n.join_id AND m.message_id = n.message_id;
+    GET DIAGNOSTICS steps = ROW_COUNT;
+    DELETE FROM "public"."outbox_join" AS j
+    WHERE j.join_id = ANY (old) AND NOT EXISTS (SELECT FROM "public"."outbox_join_member" AS m WHERE m.join_id = j.join_id);
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN QUERY SELECT steps + gone, gone;
+END
+$outbox$;

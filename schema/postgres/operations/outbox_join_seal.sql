@@ -1,0 +1,26 @@
+-- Closes an open join: it expects the steps that it has, and ends if they all have. A sealed one stays as it is.
+-- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
+-- The row of the size is waited for: a transaction that attaches is in or out, never half.
+DROP FUNCTION IF EXISTS "public"."outbox_join_seal"(json);
+CREATE FUNCTION "public"."outbox_join_seal"(arg json) RETURNS TABLE (
+    seq bigint, id text, topic text, status int, expected int, completed int, failed int)
+LANGUAGE plpgsql AS $outbox$
+#variable_conflict use_column
+DECLARE
+    target   uuid := (arg->>'id')::uuid;
+    attached int;
+    sealed   boolean;
+    pending  boolean;
+BEGIN
+    SELECT s.attached INTO attached FROM "public"."outbox_join_size" AS s WHERE s.join_id = target FOR UPDATE;
+    SELECT j.expected_steps IS NOT NULL, j.status = 0 INTO sealed, pending
+    FROM "public"."outbox_join" AS j WHERE j.join_id = target FOR NO KEY UPDATE;
+    IF pending AND NOT sealed THEN
+        UPDATE "public"."outbox_join" AS j SET expected_steps = attached WHERE j.join_id = target;
+        RETURN QUERY SELECT * FROM "public"."outbox_join_advance"(ARRAY[target], ARRAY[0], ARRAY[0]);
+    ELSIF pending IS NULL OR NOT pending THEN
+        RETURN QUERY SELECT CASE WHEN pending IS NULL THEN -1 ELSE -2 END::bigint, target::text,
+            NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;
+    END IF;
+END
+$outbox$;

@@ -1,0 +1,11 @@
+-- Begins a join with counters of zero (JOIN-001). Without expected it is open: steps are added until it is sealed.
+DROP FUNCTION IF EXISTS "public"."outbox_join_start"(json);
+CREATE FUNCTION "public"."outbox_join_start"(arg json) RETURNS void
+LANGUAGE plpgsql AS $outbox$
+BEGIN
+    INSERT INTO "public"."outbox_join" (join_id, grouping_key, expected_steps, quorum, fail_fast, metadata)
+    VALUES ((arg->>'id')::uuid, arg->>'grouping_key', (arg->>'expected')::int, (arg->>'quorum')::int,
+            (arg->>'fail_fast')::boolean, arg->>'metadata');
+    INSERT INTO "public"."outbox_join_size" (join_id) VALUES ((arg->>'id')::uuid);
+END
+$outbox$;

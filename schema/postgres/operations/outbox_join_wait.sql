@@ -1,0 +1,36 @@
+-- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
+-- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
+-- one that is not claimed is put off here, one that is claimed by whoever holds it.
+-- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost.
+DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
+CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
+    status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)
+LANGUAGE plpgsql AS $outbox$
+#variable_conflict use_column
+DECLARE
+    moment   timestamptz := clock_timestamp();
+    target   uuid        := (arg->>'id')::uuid;
+    waiter   uuid        := (arg->>'message')::uuid;
+    deadline timestamptz;
+    again    timestamptz;
+BEGIN
+    PERFORM FROM "public"."outbox_join" AS j WHERE j.join_id = target FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO "public"."outbox_join_wait" (join_id, message_id, deadline_at)
+    VALUES (target, waiter, moment + (arg->>'timeout_ms')::bigint * interval '1 millisecond')
+    ON CONFLICT (join_id, message_id) DO NOTHING;
+    SELECT w.deadline_at INTO deadline FROM "public"."outbox_join_wait" AS w WHERE w.join_id = target AND w.message_id = waiter;
+    again := least(deadline, moment + (arg->>'recheck_ms')::bigint * interval '1 millisecond');
+    IF NOT (arg->>'claimed')::boolean THEN
+        UPDATE "public"."outbox" AS o SET next_attempt_at = again
+        WHERE o.message_id = waiter AND o.status = 0
+          AND EXISTS (SELECT FROM "public"."outbox_join" AS j WHERE j.join_id = target AND j.status = 0);
+    END IF;
+    RETURN QUERY
+    SELECT j.status::int, j.expected_steps, j.completed_steps, j.failed_steps, j.fail_fast OR j.quorum IS NOT NULL,
+           coalesce(deadline <= moment, false), greatest(1, ceil(extract(epoch FROM again - moment) * 1000))::bigint
+    FROM "public"."outbox_join" AS j WHERE j.join_id = target;
+END
+$outbox$;

@@ -1,0 +1,82 @@
+-- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
+-- status: 0 pending, 1 completed, 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one
+-- place that says when a join ends: expected_steps is NULL until an open join is sealed, quorum where not all must complete.
+CREATE TABLE IF NOT EXISTS "main"."outbox_join" (
+    join_id         TEXT    NOT NULL PRIMARY KEY,
+    grouping_key    TEXT    NULL,
+    expected_steps  INTEGER NULL,
+    completed_steps INTEGER NOT NULL DEFAULT 0,
+    failed_steps    INTEGER NOT NULL DEFAULT 0,
+    quorum          INTEGER NULL,
+    fail_fast       INTEGER NOT NULL DEFAULT 0,
+    cancelled       INTEGER NOT NULL DEFAULT 0,
+    verdict         INTEGER GENERATED ALWAYS AS (CASE
+        WHEN cancelled THEN 3
+        WHEN completed_steps >= coalesce(quorum, expected_steps) THEN 1
+        WHEN completed_steps + failed_steps >= expected_steps THEN 2
+        WHEN failed_steps > expected_steps - quorum THEN 2
+        WHEN fail_fast AND failed_steps > 0 THEN 2
+        ELSE 0 END) VIRTUAL,
+    status          INTEGER NOT NULL DEFAULT 0,
+    created_at      INTEGER NOT NULL,
+    last_updated_at INTEGER NOT NULL,
+    metadata        TEXT    NULL
+);
+
+CREATE INDEX IF NOT EXISTS "main"."outbox_join_group" ON "outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
+
+-- Ended joins for purging.
+CREATE INDEX IF NOT EXISTS "main"."outbox_join_ended" ON "outbox_join" (created_at) WHERE status <> 0;
+
+-- Joins whose verdict has fallen in this transaction: empty outside of one.
+CREATE INDEX IF NOT EXISTS "main"."outbox_join_decided" ON "outbox_join" (join_id) WHERE status = 0 AND verdict <> 0;
+
+-- The steps. status: 0 pending, 1 completed, 2 failed; it moves once. ends_by: 0 by settling the message, 1 by a report.
+CREATE TABLE IF NOT EXISTS "main"."outbox_join_member" (
+    join_id    TEXT    NOT NULL,
+    message_id TEXT    NOT NULL,
+    ends_by    INTEGER NOT NULL DEFAULT 0,
+    status     INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (join_id, message_id),
+    FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS "main"."outbox_join_member_message" ON "outbox_join_member" (message_id);
+
+-- How many steps a join has.
+CREATE TABLE IF NOT EXISTS "main"."outbox_join_size" (
+    join_id  TEXT    NOT NULL PRIMARY KEY,
+    attached INTEGER NOT NULL DEFAULT 0,
+    FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+-- The messages that wait for the end of a join.
+CREATE TABLE IF NOT EXISTS "main"."outbox_join_wait" (
+    join_id     TEXT    NOT NULL,
+    message_id  TEXT    NOT NULL,
+    deadline_at INTEGER NULL,
+    PRIMARY KEY (join_id, message_id),
+    FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+-- Whoever ends a join makes due the messages that wait for it.
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_wake" AFTER UPDATE OF status ON "outbox_join" WHEN NEW.status <> 0
+BEGIN
+    UPDATE "outbox" SET next_attempt_at = NEW.last_updated_at
+    WHERE status = 0 AND message_id IN (SELECT w.message_id FROM "outbox_join_wait" AS w WHERE w.join_id = NEW.join_id);
+END;
+
+-- What a join leaves behind, also where foreign keys are not enforced.
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_gone" AFTER DELETE ON "outbox_join"
+BEGIN
+    DELETE FROM "outbox_join_member" WHERE join_id = OLD.join_id;
+    DELETE FROM "outbox_join_size" WHERE join_id = OLD.join_id;
+    DELETE FROM "outbox_join_wait" WHERE join_id = OLD.join_id;
+END;
+
+DROP VIEW IF EXISTS "main"."outbox_kept";
+CREATE VIEW "main"."outbox_kept" AS
+SELECT m.message_id
+FROM "outbox_join_member" AS m INNER JOIN "outbox_join" AS j ON j.join_id = m.join_id
+WHERE j.status = 0;

@@ -1,0 +1,78 @@
+-- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
+-- Status: 0 pending, 1 completed, 2 failed, 3 cancelled. Verdict is what Status becomes as the counters stand, and the one
+-- place that says when a join ends: ExpectedSteps is NULL until an open join is sealed, Quorum where not all must complete.
+IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[OutboxJoin] (
+        JoinId         UNIQUEIDENTIFIER NOT NULL,
+        GroupingKey    NVARCHAR(255)    COLLATE Latin1_General_BIN2 NULL,
+        ExpectedSteps  INT              NULL,
+        CompletedSteps INT              NOT NULL CONSTRAINT [DF_OutboxJoin_CompletedSteps] DEFAULT (0),
+        FailedSteps    INT              NOT NULL CONSTRAINT [DF_OutboxJoin_FailedSteps] DEFAULT (0),
+        Quorum         INT              NULL,
+        FailFast       BIT              NOT NULL CONSTRAINT [DF_OutboxJoin_FailFast] DEFAULT (0),
+        Cancelled      BIT              NOT NULL CONSTRAINT [DF_OutboxJoin_Cancelled] DEFAULT (0),
+        Verdict        AS (CASE
+            WHEN Cancelled = 1 THEN 3
+            WHEN CompletedSteps >= COALESCE(Quorum, ExpectedSteps) THEN 1
+            WHEN CompletedSteps + FailedSteps >= ExpectedSteps THEN 2
+            WHEN FailedSteps > ExpectedSteps - Quorum THEN 2
+            WHEN FailFast = 1 AND FailedSteps > 0 THEN 2
+            ELSE 0 END),
+        Status         TINYINT          NOT NULL CONSTRAINT [DF_OutboxJoin_Status] DEFAULT (0),
+        CreatedUtc     DATETIME2(3)     NOT NULL CONSTRAINT [DF_OutboxJoin_CreatedUtc] DEFAULT (SYSUTCDATETIME()),
+        LastUpdatedUtc DATETIME2(3)     NOT NULL CONSTRAINT [DF_OutboxJoin_LastUpdatedUtc] DEFAULT (SYSUTCDATETIME()),
+        Metadata       NVARCHAR(MAX)    NULL,
+        CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED (JoinId)
+    );
+
+    CREATE INDEX [IX_OutboxJoin_GroupingKey] ON [dbo].[OutboxJoin] (GroupingKey, JoinId) WHERE GroupingKey IS NOT NULL;
+
+    -- Ended joins for purging. LastUpdatedUtc is in no index, or every count would write to it.
+    CREATE INDEX [IX_OutboxJoin_Ended] ON [dbo].[OutboxJoin] (CreatedUtc) WHERE Status <> 0;
+END
+GO
+-- The steps. Status: 0 pending, 1 completed, 2 failed; it moves once. EndsBy: 0 by settling the message, 1 by a report.
+IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[OutboxJoinMember] (
+        JoinId          UNIQUEIDENTIFIER NOT NULL,
+        OutboxMessageId UNIQUEIDENTIFIER NOT NULL,
+        EndsBy          TINYINT          NOT NULL CONSTRAINT [DF_OutboxJoinMember_EndsBy] DEFAULT (0),
+        Status          TINYINT          NOT NULL CONSTRAINT [DF_OutboxJoinMember_Status] DEFAULT (0),
+        CreatedUtc      DATETIME2(3)     NOT NULL CONSTRAINT [DF_OutboxJoinMember_CreatedUtc] DEFAULT (SYSUTCDATETIME()),
+        CONSTRAINT [PK_OutboxJoinMember] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId),
+        CONSTRAINT [FK_OutboxJoinMember_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+    );
+
+    CREATE INDEX [IX_OutboxJoinMember_OutboxMessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
+END
+GO
+-- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
+IF OBJECT_ID(N'[dbo].[OutboxJoinSize]', N'U') IS NULL
+    CREATE TABLE [dbo].[OutboxJoinSize] (
+        JoinId   UNIQUEIDENTIFIER NOT NULL,
+        Attached INT              NOT NULL CONSTRAINT [DF_OutboxJoinSize_Attached] DEFAULT (0),
+        CONSTRAINT [PK_OutboxJoinSize] PRIMARY KEY CLUSTERED (JoinId),
+        CONSTRAINT [FK_OutboxJoinSize_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+    );
+GO
+-- The messages that wait for the end of a join, which makes them due.
+IF OBJECT_ID(N'[dbo].[OutboxJoinWait]', N'U') IS NULL
+    CREATE TABLE [dbo].[OutboxJoinWait] (
+        JoinId          UNIQUEIDENTIFIER NOT NULL,
+        OutboxMessageId UNIQUEIDENTIFIER NOT NULL,
+        DeadlineUtc     DATETIME2(3)     NULL,
+        CONSTRAINT [PK_OutboxJoinWait] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId),
+        CONSTRAINT [FK_OutboxJoinWait_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+    );
+GO
+IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
+    EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
+GO
+-- A view must be created alone in its batch, and so it stands in a string.
+EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
+SELECT m.OutboxMessageId AS MessageId
+FROM [dbo].[OutboxJoinMember] AS m INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = m.JoinId
+WHERE j.Status = 0');
+GO

@@ -1,0 +1,83 @@
+-- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
+-- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), and
+-- then nothing was written, or with the join if it has ended.
+-- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
+-- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The messages are locked
+-- unless they are of this very transaction (fresh), so that none ends unseen.
+IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Join_Attach]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Outer INT = @@TRANCOUNT;
+    IF @Outer = 0
+    BEGIN
+        SET XACT_ABORT ON;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    END
+    ELSE SET XACT_ABORT OFF;
+
+    DECLARE @Id UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.id');
+    DECLARE @ByReport BIT = CASE JSON_VALUE(@Arg, '$.by_report') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Fresh BIT = CASE JSON_VALUE(@Arg, '$.fresh') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Attached INT, @Room INT, @Status INT, @New INT, @Done INT = 0, @Dead INT = 0, @Refusal BIGINT = 0, @Missing UNIQUEIDENTIFIER, @Advance NVARCHAR(MAX);
+    DECLARE @Steps TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Status TINYINT NULL);
+
+    BEGIN TRY
+        IF @Outer = 0 BEGIN TRANSACTION;
+        ELSE SAVE TRANSACTION Outbox_Join_Attach;
+
+        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Room = ExpectedSteps - @Attached, @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
+
+        INSERT INTO @Steps (MessageId)
+        SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER)
+        FROM OPENJSON(@Arg, '$.messages') AS i
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m
+                          WHERE m.JoinId = @Id AND m.OutboxMessageId = CAST(i.value AS UNIQUEIDENTIFIER));
+        SET @New = @@ROWCOUNT;
+
+        IF @Status IS NULL SET @Refusal = -1;
+        ELSE IF @New > 0 AND @Status <> 0 SET @Refusal = -2;
+        ELSE IF @New > @Room SET @Refusal = -3;
+
+        IF @Refusal = 0 AND @New > 0 AND @ByReport = 0 AND @Fresh = 0
+        BEGIN
+            UPDATE s
+            SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.MessageId = s.MessageId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;
+        END
+
+        IF @Refusal = 0 AND @New > 0
+        BEGIN
+            INSERT INTO [dbo].[OutboxJoinMember] (JoinId, OutboxMessageId, EndsBy, Status)
+            SELECT @Id, MessageId, @ByReport, COALESCE(Status, 0) FROM @Steps;
+
+            UPDATE [dbo].[OutboxJoinSize] SET Attached = Attached + @New WHERE JoinId = @Id;
+
+            SELECT @Done = COUNT(CASE Status WHEN 1 THEN 1 END), @Dead = COUNT(CASE Status WHEN 2 THEN 1 END) FROM @Steps;
+        END
+
+        IF @Refusal < 0
+            SELECT @Refusal, CAST(COALESCE(@Missing, @Id) AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
+        ELSE IF @Done + @Dead > 0
+        BEGIN
+            SET @Advance = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'","done":' + CAST(@Done AS NVARCHAR(10)) + N',"dead":' + CAST(@Dead AS NVARCHAR(10)) + N'}]';
+            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+        END
+
+        IF @Outer = 0 COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Join_Attach;
+        THROW;
+    END CATCH
+END
+GO

@@ -1,0 +1,54 @@
+-- Ends a step by hand (JOIN-020, JOIN-021), in one join or, without an id, in all that have it; a second time changes
+-- nothing. Answers with refusals (seq -1 no such join, -5 the message is no step of it) or with the joins that have ended.
+IF OBJECT_ID(N'[dbo].[Outbox_Join_Report]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Report] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Join_Report]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Outer INT = @@TRANCOUNT;
+    IF @Outer = 0
+    BEGIN
+        SET XACT_ABORT ON;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    END
+    ELSE SET XACT_ABORT OFF;
+
+    DECLARE @Id UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.id');
+    DECLARE @Step UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.message');
+    DECLARE @Dead INT = CASE JSON_VALUE(@Arg, '$.failed') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Advance NVARCHAR(MAX);
+    DECLARE @Counted TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+
+    BEGIN TRY
+        IF @Outer = 0 BEGIN TRANSACTION;
+        ELSE SAVE TRANSACTION Outbox_Join_Report;
+
+        IF @Id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] WHERE JoinId = @Id AND OutboxMessageId = @Step)
+            SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WHERE JoinId = @Id) THEN CAST(-5 AS BIGINT) ELSE CAST(-1 AS BIGINT) END,
+                   CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
+
+        UPDATE [dbo].[OutboxJoinMember] WITH (ROWLOCK)
+        SET Status = 1 + @Dead
+        OUTPUT inserted.JoinId INTO @Counted (JoinId)
+        WHERE OutboxMessageId = @Step AND Status = 0 AND (@Id IS NULL OR JoinId = @Id);
+
+        IF EXISTS (SELECT 1 FROM @Counted)
+        BEGIN
+            SELECT @Advance = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(JoinId AS NVARCHAR(36)) + N'","done":' + CAST(1 - @Dead AS NVARCHAR(1))
+                + N',"dead":' + CAST(@Dead AS NVARCHAR(1)) + N'}' AS NVARCHAR(MAX)), N',') + N']'
+            FROM @Counted;
+            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+        END
+
+        IF @Outer = 0 COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Join_Report;
+        THROW;
+    END CATCH
+END
+GO

@@ -1,0 +1,63 @@
+-- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
+-- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
+-- one that is not claimed is put off here, one that is claimed by whoever holds it.
+-- The join is locked first, as by whoever ends it: so that no wake-up is lost.
+IF OBJECT_ID(N'[dbo].[Outbox_Join_Wait]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wait] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Join_Wait]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Outer INT = @@TRANCOUNT;
+    IF @Outer = 0
+    BEGIN
+        SET XACT_ABORT ON;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    END
+    ELSE SET XACT_ABORT OFF;
+
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @Id UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.id');
+    DECLARE @Message UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.message');
+    DECLARE @TimeoutMs BIGINT = CAST(JSON_VALUE(@Arg, '$.timeout_ms') AS BIGINT);
+    DECLARE @RecheckMs BIGINT = CAST(JSON_VALUE(@Arg, '$.recheck_ms') AS BIGINT);
+    DECLARE @Claimed BIT = CASE JSON_VALUE(@Arg, '$.claimed') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Status INT, @Deadline DATETIME2(3), @Again DATETIME2(3);
+
+    BEGIN TRY
+        IF @Outer = 0 BEGIN TRANSACTION;
+        ELSE SAVE TRANSACTION Outbox_Join_Wait;
+
+        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+
+        IF @Status IS NOT NULL
+        BEGIN
+            INSERT INTO [dbo].[OutboxJoinWait] (JoinId, OutboxMessageId, DeadlineUtc)
+            SELECT @Id, @Message, DATEADD(MILLISECOND, @TimeoutMs % 86400000, DATEADD(DAY, @TimeoutMs / 86400000, @Now))
+            WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message);
+
+            SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message;
+            SET @Again = DATEADD(MILLISECOND, @RecheckMs, @Now);
+            IF @Deadline < @Again SET @Again = @Deadline;
+
+            IF @Status = 0 AND @Claimed = 0
+                UPDATE [dbo].[Outbox] SET NextAttemptAt = @Again WHERE MessageId = @Message AND Status = 0;
+
+            SELECT CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps,
+                   CAST(CASE WHEN j.FailFast = 1 OR j.Quorum IS NOT NULL THEN 1 ELSE 0 END AS BIT),
+                   CAST(CASE WHEN @Deadline <= @Now THEN 1 ELSE 0 END AS BIT),
+                   CASE WHEN @Again > @Now THEN DATEDIFF_BIG(MILLISECOND, @Now, @Again) ELSE CAST(1 AS BIGINT) END
+            FROM [dbo].[OutboxJoin] AS j WHERE j.JoinId = @Id;
+        END
+
+        IF @Outer = 0 COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Join_Wait;
+        THROW;
+    END CATCH
+END
+GO
