@@ -32,7 +32,8 @@ type Config struct {
 	// twice the batches that may be out at once.
 	Subscriber outbox.SubscriberConfig
 
-	// OnState is called when the breaker opens and closes, from one goroutine at a time. Defaults to nothing.
+	// OnState is called when the breaker opens and closes, in that order; it must not call the Forwarder. Defaults to
+	// nothing.
 	OnState func(State)
 }
 

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -21,13 +22,25 @@ type worker struct {
 	held     []*item
 }
 
-// run ends when the subscription does, or Close in an outage. What is held then is released by the Subscriber.
+// run ends when the subscription does, or Close in an outage. What is held then goes back.
 func (w *worker) run() {
+	defer w.release()
 	for w.receive() {
 		through, cause := w.round()
 		if cause != nil && !through && !w.breaker.wait(cause, w.closing) {
 			return
 		}
+	}
+}
+
+var errClosing = outbox.Unavailable(errors.New("the forwarder was closed before the broker had the message"))
+
+func (w *worker) release() {
+	for _, it := range w.held {
+		if d, ok := outbox.DeliveryFrom(it.received.Context()); ok {
+			d.SetErr(errClosing)
+		}
+		it.received.Nack()
 	}
 }
 
