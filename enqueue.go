@@ -56,6 +56,7 @@ type enqueuedMessage struct {
 	StreamKey     string            `json:"stream_key,omitempty"`
 	DueMS         *int64            `json:"due_ms,omitempty"`
 	DelayMS       int64             `json:"delay_ms,omitempty"`
+	Status        Status            `json:"status,omitempty"`
 }
 
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
@@ -93,6 +94,9 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 				return nil, nil, err
 			}
 		}
+		if o.config.Log == LogOnly {
+			rows[i].Status = Logged
+		}
 		if !m.DueAt.IsZero() {
 			due := m.DueAt.UnixMilli()
 			rows[i].DueMS = &due
@@ -125,7 +129,11 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	_, err := call[struct{}](ctx, o.engine, x, opEnqueue, rows, payloads, nil)
+	op := opEnqueue
+	if o.config.Log != QueueOnly {
+		op = opLogEnqueue
+	}
+	_, err := call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
 	return err
 }
 
