@@ -229,10 +229,12 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1}`, []byte{}}
 				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
-				} else {
-					args = args[:1]
 				}
-				if !strings.Contains(statement, "?1") {
+				switch {
+				case strings.Contains(statement, "?2"):
+				case strings.Contains(statement, "?1"):
+					args = args[:1]
+				default:
 					args = nil
 				}
 				rows, err := f.db.QueryContext(t.Context(), statement, args...)

@@ -15,4 +15,4 @@ GROUP BY l.topic;
 DELETE FROM "main"."outbox_log_pending"
 WHERE seq IN (SELECT p.seq FROM "main"."outbox_log_pending" AS p ORDER BY p.seq LIMIT (?1 ->> '$.limit'));
 
-UPDATE "main"."outbox_log_counter" SET position = (SELECT max(l.position) FROM "main"."outbox_log" AS l);
+UPDATE "main"."outbox_log_counter" SET position = coalesce((SELECT max(l.position) FROM "main"."outbox_log" AS l), position);
