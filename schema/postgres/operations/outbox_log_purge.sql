@@ -12,7 +12,7 @@ BEGIN
     RETURN QUERY
     WITH old AS MATERIALIZED (
         SELECT l.position FROM "public"."outbox_log" AS l
-        WHERE l.logged_at < before
+        WHERE l.logged_at <= before
           AND NOT EXISTS (SELECT FROM "public"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
         ORDER BY l.position
         LIMIT (arg->>'limit')::int

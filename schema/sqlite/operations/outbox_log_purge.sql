@@ -3,16 +3,18 @@
 DELETE FROM "main"."outbox"
 WHERE status = 4 AND message_id IN (
     SELECT l.message_id FROM "main"."outbox_log" AS l
-    WHERE l.logged_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+    WHERE l.logged_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
     ORDER BY l.position
     LIMIT (?1 ->> '$.limit'));
 
+-- The clock may have gone on: what is old enough only now waits for the next time, with its message.
 DELETE FROM "main"."outbox_log"
 WHERE position IN (
     SELECT l.position FROM "main"."outbox_log" AS l
-    WHERE l.logged_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+    WHERE l.logged_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o WHERE o.message_id = l.message_id AND o.status = 4)
     ORDER BY l.position
     LIMIT (?1 ->> '$.limit'));
 

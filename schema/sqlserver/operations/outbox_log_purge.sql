@@ -21,7 +21,7 @@ BEGIN
 
         INSERT INTO @Old (Position, MessageId)
         SELECT TOP (@Limit) l.Position, l.MessageId FROM [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE l.LoggedAt < @Before
+        WHERE l.LoggedAt <= @Before
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
         ORDER BY l.Position;
 
