@@ -120,11 +120,12 @@ func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 		book := newLogBook()
 		failing := make(chan struct{})
 		policy := toTopics("p", "copy")
-		policy.Join = func(_ context.Context, _ outbox.Executor, source outbox.LogMessage) (outbox.JoinID, bool, error) {
+		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+			_, err = f.outbox.Enqueue(ctx, tx, outbox.Message{UUID: source.UUID, Topic: "side effect"})
 			if source.UUID == "7" && !isClosed(failing) {
-				return outbox.JoinID{}, false, errBoom
+				err = errBoom
 			}
-			return outbox.JoinID{}, false, nil
+			return id, false, err
 		}
 		f.dispatch(book, []fanout.Policy{policy, toTopics("other", "other copy")})
 		f.logN("orders", 0, 10)
@@ -133,11 +134,15 @@ func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 		f.Equal("p", line.fields["policy"])
 		f.hasPassed("other", 10)
 		f.LessOrEqual(f.passed("p"), int64(7))
-		f.Equal(numbered(0, int(f.passed("p"))), f.uuidsOf("copy"))
+		for _, topic := range []string{"copy", "side effect"} {
+			f.Len(f.uuidsOf(topic), int(f.passed("p")), topic)
+		}
 		close(failing)
 		f.hasPassed("p", 10)
 		f.await(book, "INFO", "A policy goes on")
-		f.Equal(numbered(0, 10), f.uuidsOf("copy"))
+		for _, topic := range []string{"copy", "side effect"} {
+			f.Equal(numbered(0, 10), f.uuidsOf(topic), topic)
+		}
 	})
 }
 
