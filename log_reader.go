@@ -97,23 +97,27 @@ func (r *logReader) turn(ctx context.Context, stop <-chan struct{}, out chan<- *
 	return len(messages) > 0, nil
 }
 
-// lease takes the lease, or keeps it and writes the group's position.
+// lease takes the lease, or keeps it, and writes the group's position.
 func (r *logReader) lease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.LeaseDuration)
 	defer cancel()
-	at := time.Now()
-	if r.leased.IsZero() { // another may have moved the group on, or been interrupted before it wrote
-		position, err := r.cursor.Acquire(ctx)
-		if err != nil {
+	held, at := !r.leased.IsZero(), time.Now()
+	if held || r.acked != r.written { // what was acked counts after an interruption too, unless another has had the lease
+		err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked)
+		if err == nil {
+			r.written, r.leased = r.acked, at
+			return nil
+		}
+		if held || !errors.Is(err, ErrLeaseLost) {
 			return err
 		}
-		r.acked, r.written, r.leased = position, position, at
-		return nil
 	}
-	if err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked); err != nil {
+	position, err := r.cursor.Acquire(ctx)
+	if err != nil {
+		r.written = r.acked // which nobody asks for any more
 		return err
 	}
-	r.written, r.leased = r.acked, at
+	r.acked, r.written, r.leased = position, position, at
 	return nil
 }
 

@@ -31,6 +31,9 @@ type worker struct {
 // databaseTimeout is how long a turn waits for the database of the log.
 const databaseTimeout = 30 * time.Second
 
+// longestWait is how long a clock that is set goes unnoticed.
+const longestWait = time.Minute
+
 // run works until closing is closed. What it is at then may finish until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	stop := outbox.OnWake(w.wake)
@@ -63,7 +66,7 @@ func (w *worker) run(ctx context.Context) {
 		case found:
 			idle.reset()
 		case wait > 0:
-			w.rest(ctx, wait, nil)
+			w.rest(ctx, min(wait, longestWait), nil)
 		case w.rest(ctx, idle.next(), w.woken):
 			idle.reset()
 		}

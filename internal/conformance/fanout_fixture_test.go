@@ -30,7 +30,12 @@ func (f *fixture) newDispatcher(db *sql.DB, logger watermill.LoggerAdapter, poli
 // dispatch runs a dispatcher until the test ends, or stop is called, which may be done again.
 func (f *fixture) dispatch(logger watermill.LoggerAdapter, policies []fanout.Policy, options ...func(*fanout.Config)) (stop func()) {
 	f.t.Helper()
-	d, err := f.newDispatcher(f.db.DB, logger, policies, options...)
+	return f.dispatchOn(f.db.DB, logger, policies, options...)
+}
+
+func (f *fixture) dispatchOn(db *sql.DB, logger watermill.LoggerAdapter, policies []fanout.Policy, options ...func(*fanout.Config)) (stop func()) {
+	f.t.Helper()
+	d, err := f.newDispatcher(db, logger, policies, options...)
 	f.NoError(err)
 	var running sync.WaitGroup
 	running.Go(func() {

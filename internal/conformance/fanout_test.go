@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
 // Each destination gets what matches, once and in order, as it was.
@@ -153,6 +155,33 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// A commit whose answer is lost has been done or has not: the dispatcher asks the database, and nothing is doubled or lost.
+func TestTrap_ACommitWithoutAnAnswerDoublesNothing(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.sequencer()
+		var commits atomic.Int64
+		lost := func(when int64, err error) func(context.Context, faults.Statement) error {
+			return func(_ context.Context, s faults.Statement) error {
+				if s.Text == faults.Commit && commits.Add(1)%3 == when {
+					return err
+				}
+				return nil
+			}
+		}
+		after := faults.Open(t, f.db, faults.Hooks{Answer: lost(1, errBoom)})
+		before := faults.Open(t, f.db, faults.Hooks{Before: lost(2, &faults.Error{Number: 50000, State: "XX000", Result: 10})})
+		small := func(c *fanout.Config) { c.BatchSize = 7 }
+		f.logN("orders", 0, 50)
+		f.dispatchOn(after, nil, []fanout.Policy{toTopics("after", "copy 1")}, small)
+		f.hasPassed("after", 50)
+		f.GreaterOrEqual(commits.Load(), int64(8))
+		f.dispatchOn(before, nil, []fanout.Policy{toTopics("before", "copy 2")}, small)
+		f.hasPassed("before", 50)
+		f.Equal(numbered(0, 50), f.uuidsOf("copy 1"))
+		f.Equal(numbered(0, 50), f.uuidsOf("copy 2"))
+	})
 }
 
 // What a policy has not passed yet stays in the log.
