@@ -44,6 +44,9 @@ func (w *worker) run(ctx context.Context) {
 	for !isClosed(w.closing) {
 		found, wait, err := w.turn(ctx)
 		if err != nil && !isRefused(err) {
+			if isClosed(w.closing) {
+				break // it may have been cut short
+			}
 			if failed.IsZero() {
 				failed = time.Now()
 				w.logger.Error("A policy waits: it cannot dispatch its next messages", err, nil)
