@@ -71,45 +71,44 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 
 // insert enqueues the copies for topics of the same outbox, in the order of the log, and makes them steps of their joins.
 func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
-	var copies []outbox.Message // that are not inserted yet
-	flush := func() error {
-		_, err := w.outbox.Enqueue(ctx, tx, copies...)
-		copies = nil
-		return err
-	}
+	var copies []outbox.Message
+	steps := make([]outbox.JoinID, len(sources)) // the zero id for none
 	for i := range sources {
-		source := &sources[i]
-		var mine []outbox.Message
 		for _, d := range w.policy.Destinations {
 			if d.kind == toTopic {
-				mine = append(mine, w.policy.stored(source, d.topic))
+				copies = append(copies, w.policy.stored(&sources[i], d.topic))
 			}
 		}
 		if w.policy.Join == nil {
-			copies = append(copies, mine...)
 			continue
 		}
-		id, ok, err := w.policy.Join(ctx, tx, *source)
+		id, ok, err := w.policy.Join(ctx, tx, sources[i])
 		if err != nil {
 			return err
 		}
-		if !ok {
-			copies = append(copies, mine...)
+		if ok {
+			steps[i] = id
+		}
+	}
+	ids, err := w.outbox.Enqueue(ctx, tx, copies...)
+	if err != nil || w.policy.Join == nil {
+		return err
+	}
+	each := len(copies) / max(len(sources), 1)
+	for i, id := range steps {
+		if id == (outbox.JoinID{}) {
 			continue
 		}
-		if err := flush(); err != nil {
-			return err
-		}
-		if err := w.insertSteps(ctx, tx, id, mine); err != nil {
+		if err := w.attach(ctx, tx, id, ids[i*each:(i+1)*each]); err != nil {
 			return err
 		}
 	}
-	return flush()
+	return nil
 }
 
-// insertSteps enqueues steps of a join. If it takes none, they are in the transaction all the same.
-func (w *worker) insertSteps(ctx context.Context, tx outbox.Executor, id outbox.JoinID, steps []outbox.Message) error {
-	_, err := w.joins.Enqueue(ctx, tx, id, steps...)
+// attach makes copies steps of a join. If that takes none, they stay as they are: the stream goes on.
+func (w *worker) attach(ctx context.Context, tx outbox.Executor, id outbox.JoinID, copies []outbox.MessageID) error {
+	err := w.joins.Attach(ctx, tx, id, copies...)
 	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
 		w.logger.Error("A join takes no steps; the messages go out without it", err, watermill.LogFields{"join_id": id.String()})
 		return nil
