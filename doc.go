@@ -52,7 +52,7 @@
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: claimer, settler, keeper, pacer, window, holdings, delivery; log_reader
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
-//	         offsets.go     sequencer: the outbox read as a log
+//	         offsets.go     sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
