@@ -71,10 +71,11 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		}
 		return delivery.SettleTx(ctx, tx, outbox.Ack)
 	})
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotAStep) {
+	var bad *outbox.FieldError
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotAStep) || errors.As(err, &bad) {
 		return outbox.Permanent(err)
 	}
-	return err
+	return outbox.Unavailable(err) // of the database: the wait is not to blame
 }
 
 // proceed does what follows a join that has ended.
