@@ -3,14 +3,19 @@ package conformance
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
+	"github.com/incursa/watermill-outbox/middleware"
 )
 
 // What the traps of joins have in common: the tables as they are, and workers of which it is known that they wait for a lock.
@@ -74,6 +79,25 @@ func (f *fixture) wait(c *join.Coordinator, x outbox.Executor, id outbox.JoinID,
 	return waiter
 }
 
+// serveWaits runs a router with the handler of waits until stop is called, or the test ends.
+func (f *fixture) serveWaits(c *join.Coordinator, s message.Subscriber) (stop func()) {
+	f.t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+	f.NoError(err)
+	router.AddMiddleware(middleware.Outcome)
+	c.AddWaitHandler(router, s)
+	stopped := make(chan error, 1)
+	go func() { stopped <- router.Run(context.WithoutCancel(f.ctx())) }()
+	take(f, router.Running(), "the router")
+	stop = sync.OnceFunc(func() {
+		if err := errors.Join(router.Close(), <-stopped); err != nil {
+			f.t.Errorf("closing the router: %v", err)
+		}
+	})
+	f.t.Cleanup(stop)
+	return stop
+}
+
 // continuations is how many messages there are on a topic, whatever became of them.
 func (f *fixture) continuations(topic string) int {
 	f.t.Helper()
@@ -86,6 +110,18 @@ func (f *fixture) defaultLevels() []string {
 		return []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"}
 	}
 	return []string{""}
+}
+
+// slow says whether the server takes so long for a call that a test does fewer of them.
+func (f *fixture) slow() bool {
+	f.t.Helper()
+	started := time.Now()
+	const calls = 5
+	for range calls {
+		_, err := f.outbox.ReapExpired(f.ctx())
+		f.NoError(err)
+	}
+	return time.Since(started) > calls*10*time.Millisecond
 }
 
 // A lane is a worker with one connection. It can be stopped after a statement, and the database is asked whether it waits

@@ -195,7 +195,7 @@ func TestTrap_TheLostWakeUp_InTransactionsOfCallers(t *testing.T) {
 	})
 }
 
-// Nothing is lost to a settle that has everything twice: two waits on one join, looked at and enqueued meanwhile.
+// Many wait for one join, and one of them is just being looked at when it ends.
 func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		looking, ending := f.lane(""), f.lane("")
