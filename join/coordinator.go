@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 func (c *Config) validate() error {
-	if c.RecheckInterval < time.Millisecond {
-		return badField("Config.RecheckInterval", "%v is less than 1 ms", c.RecheckInterval)
+	if c.RecheckInterval < time.Millisecond || c.RecheckInterval > maxTimeout {
+		return badField("Config.RecheckInterval", "%v is not between 1 ms and %v", c.RecheckInterval, maxTimeout)
 	}
 	return validateTopic("Config.WaitTopic", c.WaitTopic)
 }
