@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -54,7 +55,7 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		tx, _ := outbox.TxFrom(ctx)
 		s, err := c.lookAt(ctx, x, t, delivery.MessageID(), true)
 		if err != nil {
-			return err
+			return fmt.Errorf("wait for the join %v: %w", t.Join, err)
 		}
 		if s.status == outbox.JoinPending && s.overdue {
 			if err := c.Cancel(ctx, x, t.Join); err != nil {

@@ -41,7 +41,7 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message);
 
             SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message;
-            SET @Again = DATEADD(MILLISECOND, @RecheckMs, @Now);
+            SET @Again = DATEADD(MILLISECOND, @RecheckMs % 86400000, DATEADD(DAY, @RecheckMs / 86400000, @Now));
             IF @Deadline < @Again SET @Again = @Deadline;
 
             IF @Status = 0 AND @Claimed = 0
