@@ -120,9 +120,9 @@ func TestTrap_ASettleThatTheDatabaseStopsCountsNothing(t *testing.T) {
 		c := f.crashing()
 		for _, refused := range []struct{ name, table, condition string }{
 			{"the message ends", f.sql("{outbox}"), f.sql("{topic} <> 'step' OR {status} <> 2 OR {seq} <> %d", c.last.Receipt.Seq)},
-			{"the member ends", f.joinTable("Member"), f.sql("{status} = 0 OR %s <> '%s'", f.memberMessage(), c.last.ID)},
-			{"the join counts", f.joinTable(""), f.sql("{completed_steps} < 2")},
-			{"the join ends", f.joinTable(""), f.sql("{status} = 0")},
+			{"the member ends", f.sql("{member}"), f.sql("{status} = 0 OR %s <> '%s'", f.sql("{step}"), c.last.ID)},
+			{"the join counts", f.sql("{join}"), f.sql("{completed_steps} < 2")},
+			{"the join ends", f.sql("{join}"), f.sql("{status} = 0")},
 			{"the wait is woken", f.sql("{outbox}"), f.sql("{topic} <> '%s' OR {next_attempt_at} > %s", join.DefaultWaitTopic, f.instant(f.now().Add(time.Minute)))},
 		} {
 			allow := f.refuse(refused.table, refused.condition)
@@ -176,7 +176,7 @@ func TestTrap_ASettleWhoseConnectionIsKilledCountsNothing(t *testing.T) {
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before it is rolled back below
-		f.execOn(tx, "UPDATE %s SET {completed_steps} = {completed_steps} WHERE {join_id} = '%s'", f.joinTable(""), c.join)
+		f.execOn(tx, "UPDATE %s SET {completed_steps} = {completed_steps} WHERE {join_id} = '%s'", f.sql("{join}"), c.join)
 		l := f.lane("")
 		settling := l.settle(settled(outbox.Ack, c.last)...)
 		l.blocked(settling)

@@ -20,22 +20,6 @@ import (
 
 // What the traps of joins have in common: the tables as they are, and workers of which it is known that they wait for a lock.
 
-// joinTable is one of the tables of joins, by what it is called after the first: Member, Size, Wait, or nothing for that one.
-func (f *fixture) joinTable(kind string) string {
-	if f.db.Name == testdb.SQLServer {
-		return f.object("OutboxJoin" + kind)
-	}
-	return f.object(strings.TrimSuffix("outbox_join_"+strings.ToLower(kind), "_"))
-}
-
-// memberMessage is the column of a member that names its message.
-func (f *fixture) memberMessage() string {
-	if f.db.Name == testdb.SQLServer {
-		return "OutboxMessageId"
-	}
-	return "message_id"
-}
-
 // A tally is how a join stands by SQL of the test's own: its counters, and how many of its members say the same.
 type tally struct {
 	status             outbox.JoinStatus
@@ -45,10 +29,10 @@ type tally struct {
 
 func (f *fixture) tally(id outbox.JoinID) (t tally) {
 	f.t.Helper()
-	statement := f.sql("SELECT {status}, {completed_steps}, {failed_steps} FROM %s WHERE {join_id} = '%s'", f.joinTable(""), id)
+	statement := f.sql("SELECT {status}, {completed_steps}, {failed_steps} FROM %s WHERE {join_id} = '%s'", f.sql("{join}"), id)
 	f.NoError(f.db.QueryRowContext(f.ctx(), statement).Scan(&t.status, &t.completed, &t.failed), statement)
 	statement = f.sql("SELECT COUNT(CASE WHEN {status} = 1 THEN 1 END), COUNT(CASE WHEN {status} = 2 THEN 1 END), "+
-		"COUNT(CASE WHEN {status} = 0 THEN 1 END) FROM %s WHERE {join_id} = '%s'", f.joinTable("Member"), id)
+		"COUNT(CASE WHEN {status} = 0 THEN 1 END) FROM %s WHERE {join_id} = '%s'", f.sql("{member}"), id)
 	f.NoError(f.db.QueryRowContext(f.ctx(), statement).Scan(&t.done, &t.dead, &t.undone), statement)
 	return t
 }

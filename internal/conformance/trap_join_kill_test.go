@@ -68,8 +68,8 @@ func (r *killRun) checkJoins(joins, waits int) {
 	r.Equal(waits, int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "continuations")
 	r.Equal(waits, int(r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
 	r.Equal(joins, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = %d AND {failed_steps} = 0",
-		r.joinTable(""), r.messages/joins)), "completed joins")
-	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.joinTable("Member"))), "completed steps")
+		r.sql("{join}"), r.messages/joins)), "completed joins")
+	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}"))), "completed steps")
 	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "steps that handlers have seen")
 	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
 	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {outbox}")) + 1

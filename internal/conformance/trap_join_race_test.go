@@ -218,8 +218,8 @@ func (r *joinRace) check() {
 	n := int64(r.size)
 	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "continuations")
 	r.Equal(n, r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
-	r.Equal(n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.joinTable("")), "completed joins")
-	r.Equal(2*n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.joinTable("Member")), "completed steps")
+	r.Equal(n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.sql("{join}")), "completed joins")
+	r.Equal(2*n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}")), "completed steps")
 	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
 		"waits that are done and have spent no attempt")
 	for _, one := range r.racers {
