@@ -238,3 +238,22 @@ func TestJoinWithinAJoinWithinAJoin(t *testing.T) {
 		f.stands(c, another, outbox.JoinCompleted, 1, 0)
 	})
 }
+
+// A waiting subscriber is woken by whoever ends the join in its process, and need not poll.
+func TestJoinEndWakesTheWait(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins(func(c *join.Config) { c.WaitTopic = "a topic that no other test wakes on " + f.db.Name })
+		f.runWaits(c, func(c *outbox.SubscriberConfig) { c.PollInterval, c.MaxPollInterval = time.Hour, time.Hour })
+		id, _ := f.startWith(c, "s", 1)
+		wait := f.wait(c, waits(id, "next", ""))
+		f.endSteps("s", 0)
+		f.continues(wait, "next")
+
+		another, steps := f.startWith(c, "s", 1)
+		wait = f.wait(c, waits(another, "next 2", ""))
+		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return c.ReportStepCompleted(ctx, tx, another, steps[0])
+		}))
+		f.continues(wait, "next 2")
+	})
+}
