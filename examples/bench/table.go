@@ -13,6 +13,7 @@ import (
 	"text/template"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 // The statements, a folder a backend. They are templates: the table's name and, for lists of rows, the parameters'
@@ -127,19 +128,6 @@ func (t *table) drop() error {
 	// The measurement's own context may have ended, and that must not leave anything behind.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var statements []string
-	err := t.query(ctx, "drop", func(rows *sql.Rows) error {
-		var statement string
-		err := rows.Scan(&statement)
-		statements = append(statements, statement)
-		return err
-	}, t.prefix)
-	for _, statement := range statements {
-		_, dropErr := t.ExecContext(ctx, statement)
-		err = errors.Join(err, dropErr)
-	}
-	if err != nil {
-		err = fmt.Errorf("drop the tables %s_…: %w", t.prefix, err)
-	}
+	err := stage.Drop(ctx, t.DB, t.dialect, t.prefix)
 	return errors.Join(err, t.Close(), os.RemoveAll(t.folder))
 }
