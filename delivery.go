@@ -45,6 +45,9 @@ func (d *Delivery) Receipt() Receipt { return d.claimed.Receipt }
 // Topic is the message's topic.
 func (d *Delivery) Topic() string { return d.claimed.Topic }
 
+// StreamKey names the stream whose order the message belongs to, or is empty.
+func (d *Delivery) StreamKey() string { return d.claimed.StreamKey }
+
 // Attempt is 1 for the first delivery and grows with each that failed or whose worker died.
 func (d *Delivery) Attempt() int { return d.claimed.RetryCount + 1 }
 

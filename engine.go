@@ -36,6 +36,13 @@ const (
 	opTopics  operation = "outbox_topics"
 	opFailed  operation = "outbox_failed"
 	opGet     operation = "outbox_get"
+
+	opLogEnqueue operation = "outbox_log_enqueue"
+	opLogStamp   operation = "outbox_log_stamp"
+	opLogLease   operation = "outbox_log_lease"
+	opLogRead    operation = "outbox_log_read"
+	opLogPurge   operation = "outbox_log_purge"
+	opLogForget  operation = "outbox_log_forget"
 )
 
 // An operation of ours that lost a conflict with another is run again this often before its error is returned: some

@@ -56,6 +56,7 @@ type enqueuedMessage struct {
 	StreamKey     string            `json:"stream_key,omitempty"`
 	DueMS         *int64            `json:"due_ms,omitempty"`
 	DelayMS       int64             `json:"delay_ms,omitempty"`
+	Status        Status            `json:"status,omitempty"`
 }
 
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
@@ -93,6 +94,9 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 				return nil, nil, err
 			}
 		}
+		if o.config.Log == LogOnly {
+			rows[i].Status = Logged
+		}
 		if !m.DueAt.IsZero() {
 			due := m.DueAt.UnixMilli()
 			rows[i].DueMS = &due
@@ -116,6 +120,17 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
+	payloads := joinPayloads(messages, rows)
+	op := opEnqueue
+	if o.config.Log != QueueOnly {
+		op = opLogEnqueue
+	}
+	_, err := call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
+	return err
+}
+
+// joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.
+func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	size := 0
 	for i := range messages {
 		size += len(messages[i].Payload)
@@ -125,8 +140,7 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	_, err := call[struct{}](ctx, o.engine, x, opEnqueue, rows, payloads, nil)
-	return err
+	return payloads
 }
 
 // batchEnd is where the batch that begins at from ends, by number and by bytes; it has at least one message.

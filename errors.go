@@ -55,6 +55,26 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
+// Unavailable marks an error as an outage of something that the handler needs, such as a broker: the message was not really
+// tried. It is delivered again after the backoff, and no attempt is spent. Unavailable(nil) is nil.
+func Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unavailableError{err}
+}
+
+type unavailableError struct{ err error }
+
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
+
+// IsUnavailable reports whether err, or an error it wraps, was marked by Unavailable.
+func IsUnavailable(err error) bool {
+	var u *unavailableError
+	return errors.As(err, &u)
+}
+
 // IsPermanent reports whether err, or an error it wraps, was marked by Permanent.
 func IsPermanent(err error) bool {
 	var p *permanentError

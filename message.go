@@ -79,6 +79,7 @@ const (
 	InProgress Status = 1
 	Done       Status = 2
 	Failed     Status = 3
+	Logged     Status = 4 // for the log alone, see LogOnly
 )
 
 func (s Status) String() string {
@@ -91,6 +92,8 @@ func (s Status) String() string {
 		return "done"
 	case Failed:
 		return "failed"
+	case Logged:
+		return "logged"
 	default:
 		return fmt.Sprintf("status %d", int(s))
 	}

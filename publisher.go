@@ -21,6 +21,9 @@ type PublisherConfig struct {
 	// pass one on. A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
 	RequireTx bool
 
+	// Log says whether messages go to the queue, to the log, or to both. Defaults to QueueOnly.
+	Log LogMode
+
 	// Beside is called in the transaction of each Publish, after the rows of its messages were inserted and before
 	// anything is committed, with their ids in the same order. An error fails the call. It is for what has to be written
 	// together with messages, such as steps of a join. Defaults to nothing.
@@ -53,7 +56,7 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 		x = nil
 	}
 	o, err := newOutbox(nil, Config{
-		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Hooks: config.Hooks}, logger)
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,9 @@ type Config struct {
 	// DeleteOnAck deletes acknowledged rows at once instead of keeping them until Purge. Defaults to false.
 	DeleteOnAck bool
 
+	// Log says whether Enqueue writes to the queue, to the log, or to both. Defaults to QueueOnly.
+	Log LogMode
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -74,6 +77,9 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	}
 	if utf16Length(config.WorkerName) > maxWorkerName {
 		return nil, badField("WorkerName", "is longer than %d characters", maxWorkerName)
+	}
+	if err := config.Log.validate("Log"); err != nil {
+		return nil, err
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}

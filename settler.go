@@ -186,7 +186,10 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 		reason = errNacked
 	}
 	a := d.answer(Retry, reason)
-	if IsPermanent(reason) || s.maxAttempts != -1 && d.Attempt() >= s.maxAttempts {
+	if IsUnavailable(reason) {
+		a.settlement.Outcome = Release
+	}
+	if IsPermanent(reason) || a.settlement.Outcome == Retry && s.maxAttempts != -1 && d.Attempt() >= s.maxAttempts {
 		a.settlement.Outcome = Fail
 	} else if a.settlement.Delay = s.backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
 		a.settlement.Delay = NoDelay

@@ -93,10 +93,11 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-s.closing:
+	if isClosed(s.closing) {
 		return nil, ErrClosed
-	default:
+	}
+	if s.config.ConsumerGroup != "" {
+		return s.subscribeLog(ctx, name), nil
 	}
 	t := s.topics[name]
 	if t == nil {
@@ -119,6 +120,53 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 	})
 	s.pacer.wake()
 	return out, nil
+}
+
+// subscribeLog delivers a topic of the log. The caller holds the lock.
+func (s *Subscriber) subscribeLog(ctx context.Context, name string) <-chan *message.Message {
+	if !s.started {
+		s.started = true
+		go func() {
+			<-s.closing
+			s.subscriptions.Wait()
+			close(s.closed)
+		}()
+	}
+	r := &logReader{
+		outbox: s.outbox, config: s.config, topic: name, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
+		logger:  s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup}),
+		closing: s.closing, owner: NewOwnerToken(),
+	}
+	out := make(chan *message.Message)
+	s.subscriptions.Go(func() {
+		defer close(out)
+		stopWakeups := r.pacer.listen(s.config.Wakeups, func(topic string) bool { return topic == name })
+		defer stopWakeups()
+		r.run(ctx, out)
+	})
+	return out
+}
+
+// SubscribeInitialize implements message.SubscribeInitializer: a consumer group exists from then on, and what is purged
+// from the log waits for it.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	if err := (&Message{Topic: topic}).validate(); err != nil {
+		return err
+	}
+	if s.config.ConsumerGroup == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	// Taking the lease creates the group; giving it back leaves it for whoever reads.
+	owner := NewOwnerToken()
+	if _, err := s.outbox.leaseLog(ctx, s.config.ConsumerGroup, topic, owner, 0, s.config.LeaseDuration); errors.Is(err, errNotReader) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	_, err := s.outbox.leaseLog(ctx, s.config.ConsumerGroup, topic, owner, 0, 0)
+	return err
 }
 
 // serve hands messages out, one at a time.

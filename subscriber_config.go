@@ -10,6 +10,15 @@ type SubscriberConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
+	// ConsumerGroup makes the Subscriber read the log instead of the queue: every group receives every message that was
+	// published with LogOnly or QueueAndLog, in the order of the log, one at a time. One subscription of a group to a
+	// topic is active; others stand by. A nack delivers the same message again after Backoff, without end, and holds up
+	// the group. A new group begins with the oldest message. A Sequencer must run. At most 255 UTF-16 units.
+	//
+	// Of the other fields, LeaseDuration, Backoff, PollInterval, MaxPollInterval, Wakeups and DrainTimeout apply.
+	// Defaults to none: the queue.
+	ConsumerGroup string
+
 	// WorkerName is written to the rows that this Subscriber ends (OBX-023). Defaults to the host's name and process id.
 	WorkerName string
 
@@ -120,6 +129,9 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
 	case c.HandlerLog < LogInfo || c.HandlerLog > LogOff:
 		return badField("SubscriberConfig.HandlerLog", "%d is none of LogInfo, LogDebug, LogTrace and LogOff", c.HandlerLog)
+	}
+	if err := validateKey("SubscriberConfig.ConsumerGroup", c.ConsumerGroup); err != nil {
+		return err
 	}
 	return validateLease("SubscriberConfig.LeaseDuration", c.LeaseDuration)
 }

@@ -51,7 +51,7 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 		require.ElementsMatch(t, want, listing(d), d.Name())
 	}
 	for d, want := range map[outbox.Dialect][]string{
-		outbox.SQLServer{}: {"ack", "abandon", "fail", "join_advance"},
+		outbox.SQLServer{}: {"ack", "abandon", "fail", "join_advance", "log_begin", "log_next", "log_advance"},
 		outbox.Postgres{}:  {"ack", "abandon", "fail", "join_advance", "join_count"},
 		outbox.SQLite{}:    nil,
 	} {
@@ -226,13 +226,15 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 				}
 				statement := s.Text
 				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1,
-					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1}`, []byte{}}
-				if strings.Contains(statement, "?2") {
+					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1}`, []byte{}}
+				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
-				} else {
-					args = args[:1]
 				}
-				if !strings.Contains(statement, "?1") {
+				switch {
+				case strings.Contains(statement, "?2"):
+				case strings.Contains(statement, "?1"):
+					args = args[:1]
+				default:
 					args = nil
 				}
 				rows, err := f.db.QueryContext(t.Context(), statement, args...)

@@ -8,7 +8,7 @@ import (
 
 // The invariants hold in every row after every test. Each is a condition that no row may fulfil.
 var invariants = map[string]string{
-	"the status is one of four":                "{status} NOT IN (0, 1, 2, 3)",
+	"the status is one of five":                "{status} NOT IN (0, 1, 2, 3, 4)",
 	"no message is both held and ended":        "{status} >= 2 AND ({owner_token} IS NOT NULL OR {locked_until} IS NOT NULL)",
 	"no lease without an owner":                "{locked_until} IS NOT NULL AND {owner_token} IS NULL",
 	"no owner without a lease":                 "{owner_token} IS NOT NULL AND {locked_until} IS NULL",

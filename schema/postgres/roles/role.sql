@@ -8,7 +8,8 @@ BEGIN
 END
 $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "outbox_role";
-GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox" TO "outbox_role";
+GRANT SELECT, INSERT, UPDATE, DELETE
+ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group" TO "outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "outbox_role";
 DO $outbox$
 BEGIN
@@ -60,6 +61,18 @@ REVOKE ALL ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_stamp"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_stamp"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_lease"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_lease"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_read"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_read"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_purge"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_forget"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_forget"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;

@@ -2,6 +2,12 @@
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (VALUES
     ('table',    '"public"."outbox"'),
+    ('table',    '"public"."outbox_log"'),
+    ('table',    '"public"."outbox_log_pending"'),
+    ('table',    '"public"."outbox_log_counter"'),
+    ('table',    '"public"."outbox_log_group"'),
+    ('index',    '"public"."outbox_log_topic"'),
+    ('index',    '"public"."outbox_log_message"'),
     ('index',    '"public"."outbox_pk"'),
     ('index',    '"public"."outbox_message_id"'),
     ('index',    '"public"."outbox_ready"'),
@@ -30,6 +36,12 @@ FROM (VALUES
     ('function', '"public"."outbox_join_purge"(json)'),
     ('function', '"public"."outbox_join_count"(uuid[],uuid[])'),
     ('function', '"public"."outbox_join_advance"(uuid[],int[],int[])'),
+    ('function', '"public"."outbox_log_enqueue"(json,bytea)'),
+    ('function', '"public"."outbox_log_stamp"(json)'),
+    ('function', '"public"."outbox_log_lease"(json)'),
+    ('function', '"public"."outbox_log_read"(json)'),
+    ('function', '"public"."outbox_log_purge"(json)'),
+    ('function', '"public"."outbox_log_forget"(json)'),
     ('function', '"public"."outbox_ack"(uuid,json)'),
     ('function', '"public"."outbox_abandon"(uuid,json,text)'),
     ('function', '"public"."outbox_fail"(uuid,json,text)')) AS w(kind, name)

@@ -1,6 +1,12 @@
 -- One sentence a row for each object that should be there and is not, and for settings that do not fit.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (SELECT 'table' AS kind, '"outbox"' AS name
+      UNION ALL SELECT 'table', '"outbox_log"'
+      UNION ALL SELECT 'table', '"outbox_log_pending"'
+      UNION ALL SELECT 'table', '"outbox_log_counter"'
+      UNION ALL SELECT 'table', '"outbox_log_group"'
+      UNION ALL SELECT 'index', '"outbox_log_topic"'
+      UNION ALL SELECT 'index', '"outbox_log_message"'
       UNION ALL SELECT 'index', '"outbox_ready"'
       UNION ALL SELECT 'index', '"outbox_leased"'
       UNION ALL SELECT 'index', '"outbox_ended"'

@@ -3,6 +3,10 @@
 SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES
     (N'table', N'[dbo].[Outbox]'),
+    (N'table', N'[dbo].[Outbox_Log]'),
+    (N'table', N'[dbo].[Outbox_Log_Pending]'),
+    (N'table', N'[dbo].[Outbox_Log_Counter]'),
+    (N'table', N'[dbo].[Outbox_Log_Group]'),
     (N'view', N'[dbo].[Outbox_View]'),
     (N'view', N'[dbo].[Outbox_Kept]'),
     (N'procedure', N'[dbo].[Outbox_Enqueue]'),
@@ -25,6 +29,15 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Join_Members]'),
     (N'procedure', N'[dbo].[Outbox_Join_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Enqueue]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Stamp]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Lease]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Read]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Purge]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Forget]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Begin]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Next]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Advance]'),
     (N'procedure', N'[dbo].[Outbox_Ack]'),
     (N'procedure', N'[dbo].[Outbox_Abandon]'),
     (N'procedure', N'[dbo].[Outbox_Fail]')) AS w (Kind, Name)
@@ -48,7 +61,8 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
                       OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
                       OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Log_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Log_Stamp]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Log_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Report]'), OBJECT_ID(N'[dbo].[Outbox_Join_Seal]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wait]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'))

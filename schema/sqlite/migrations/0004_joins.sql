@@ -77,6 +77,10 @@ END;
 
 DROP VIEW IF EXISTS "main"."outbox_kept";
 CREATE VIEW "main"."outbox_kept" AS
+SELECT l.message_id FROM "outbox_log" AS l
+UNION ALL
+SELECT p.message_id FROM "outbox_log_pending" AS p
+UNION ALL
 SELECT m.message_id
 FROM "outbox_join_member" AS m INNER JOIN "outbox_join" AS j ON j.join_id = m.join_id
 WHERE j.status = 0;

@@ -60,6 +60,10 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
 );
 
 CREATE OR REPLACE VIEW "public"."outbox_kept" AS
+SELECT l.message_id FROM "public"."outbox_log" AS l
+UNION ALL
+SELECT p.message_id FROM "public"."outbox_log_pending" AS p
+UNION ALL
 SELECT m.message_id
 FROM "public"."outbox_join_member" AS m INNER JOIN "public"."outbox_join" AS j ON j.join_id = m.join_id
 WHERE j.status = 0;

@@ -72,7 +72,11 @@ IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
 GO
 -- A view must be created alone in its batch, and so it stands in a string.
 EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
-SELECT m.OutboxMessageId AS MessageId
+SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
+UNION ALL
+SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p
+UNION ALL
+SELECT m.OutboxMessageId
 FROM [dbo].[OutboxJoinMember] AS m INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = m.JoinId
 WHERE j.Status = 0');
 GO

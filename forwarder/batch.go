@@ -1,0 +1,95 @@
+package forwarder
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The headers that the forwarder adds, besides outbox.HeaderMessageID. A correlation id is the header correlation_id.
+const (
+	HeaderAttempt   = "outbox_attempt"    // 1 for the first delivery to the broker
+	HeaderStreamKey = "outbox_stream_key" // of messages that have one
+)
+
+// BatchError is what a Publisher returns that knows of each message what became of it, in the order of the call: nil for
+// those that the broker has, outbox.Permanent for those that it will never take.
+type BatchError struct{ Errs []error }
+
+func (e *BatchError) Error() string {
+	failed := 0
+	var first error
+	for _, err := range e.Errs {
+		if err == nil {
+			continue
+		}
+		if failed++; first == nil {
+			first = err
+		}
+	}
+	return fmt.Sprintf("%d of %d messages were not published, the first because: %v", failed, len(e.Errs), first)
+}
+
+// Unwrap gives the errors of the messages to errors.Is and errors.As.
+func (e *BatchError) Unwrap() []error { return e.Errs }
+
+// An item is a message that the forwarder holds: as it was received, and as it is published.
+type item struct {
+	received    *message.Message
+	outgoing    *message.Message
+	destination string
+
+	failed  bool  // before
+	strikes int   // how often it has failed while others got through
+	seen    int64 // how many had got through when it last failed
+}
+
+// newItem returns an error for a message that has no destination.
+func newItem(msg *message.Message, topic string, destination func(string, *message.Message) (string, error)) (*item, error) {
+	to, err := destination(topic, msg)
+	if err == nil && to == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return nil, outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
+	}
+	return &item{received: msg, outgoing: outgoing(msg), destination: to}, nil
+}
+
+// outgoing is a message of its own: the broker's adapter may write to it.
+func outgoing(msg *message.Message) *message.Message {
+	out := message.NewMessageWithContext(msg.Context(), msg.UUID, msg.Payload)
+	maps.Copy(out.Metadata, msg.Metadata)
+	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
+		out.Metadata[outbox.HeaderMessageID] = d.MessageID().String()
+		out.Metadata[HeaderAttempt] = strconv.Itoa(d.Attempt())
+		if d.StreamKey() != "" {
+			out.Metadata[HeaderStreamKey] = d.StreamKey()
+		}
+	}
+	return out
+}
+
+// publish answers, message by message, what became of items of one destination. It is not exact where the publisher says of
+// several that something failed, and not which.
+func publish(publisher message.Publisher, items []*item) (errs []error, exact bool) {
+	messages := make([]*message.Message, len(items))
+	for i, it := range items {
+		messages[i] = it.outgoing
+	}
+	err := publisher.Publish(items[0].destination, messages...)
+	var each *BatchError
+	if errors.As(err, &each) && len(each.Errs) == len(items) {
+		return each.Errs, true
+	}
+	errs = make([]error, len(items))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs, err == nil || len(items) == 1
+}

@@ -1,0 +1,85 @@
+package forwarder
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Config configures a Forwarder.
+type Config struct {
+	// Topics are those of the outbox to forward. Required.
+	Topics []string
+
+	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good.
+	// Defaults to the same topic.
+	Destination func(topic string, msg *message.Message) (string, error)
+
+	// BatchSize is the most messages in one Publish, all of one destination. Defaults to 500.
+	BatchSize int
+
+	// Concurrency is how many batches of a topic are published at once. Above 1 the order within a topic is lost.
+	// Defaults to 1.
+	Concurrency int
+
+	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
+	RetryMin, RetryMax time.Duration
+
+	// Subscriber configures how messages are taken from the outbox; its Dialect is required. MaxInFlight defaults to
+	// twice the batches that may be out at once.
+	Subscriber outbox.SubscriberConfig
+
+	// OnState is called when the breaker opens and closes, in that order; it must not call the Forwarder. Defaults to
+	// nothing.
+	OnState func(State)
+}
+
+func (c *Config) setDefaults() {
+	if c.Destination == nil {
+		c.Destination = func(topic string, _ *message.Message) (string, error) { return topic, nil }
+	}
+	setDefault(&c.BatchSize, 500)
+	setDefault(&c.Concurrency, 1)
+	setDefault(&c.RetryMin, 100*time.Millisecond)
+	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
+	setDefault(&c.Subscriber.MaxInFlight, 2*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
+	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
+	if c.OnState == nil {
+		c.OnState = func(State) {}
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case len(c.Topics) == 0:
+		return badField("Config.Topics", "is empty; name the topics to forward")
+	case c.BatchSize < 1:
+		return badField("Config.BatchSize", "%d is less than 1", c.BatchSize)
+	case c.Concurrency < 1:
+		return badField("Config.Concurrency", "%d is less than 1", c.Concurrency)
+	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
+		return badField("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+	}
+	seen := map[string]bool{}
+	for _, topic := range c.Topics {
+		if seen[topic] {
+			return badField("Config.Topics", "names %q twice; set Concurrency to publish more at once", topic)
+		}
+		seen[topic] = true
+	}
+	return nil
+}
+
+func badField(field, format string, args ...any) error {
+	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}

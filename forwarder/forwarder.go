@@ -1,0 +1,121 @@
+package forwarder
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A Forwarder takes messages from an outbox and publishes them. Any number may run, in one process and in many: each
+// message is with one of them at a time.
+type Forwarder struct {
+	config     Config
+	publisher  message.Publisher
+	subscriber *outbox.Subscriber
+	breaker    *breaker
+	logger     watermill.LoggerAdapter
+
+	running chan struct{} // closed once all topics are subscribed
+	closing chan struct{} // closed when Close begins
+
+	mu      sync.Mutex
+	started bool
+	workers sync.WaitGroup
+}
+
+// New returns a forwarder from the outbox on db to a publisher, which stays the caller's to close, after the forwarder.
+// Its Publish must return only when the broker has the messages. A nil logger logs nothing.
+func New(db *sql.DB, publisher message.Publisher, config Config, logger watermill.LoggerAdapter) (*Forwarder, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if publisher == nil {
+		return nil, badField("publisher", "is nil; pass the publisher of your broker")
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	subscriber, err := outbox.NewSubscriber(db, config.Subscriber, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Forwarder{
+		config: config, publisher: publisher, subscriber: subscriber, logger: logger,
+		breaker: newBreaker(config, logger),
+		running: make(chan struct{}), closing: make(chan struct{}),
+	}, nil
+}
+
+// Run forwards until ctx ends or Close is called, and then returns what Close does. It can be called once.
+func (f *Forwarder) Run(ctx context.Context) error {
+	if err := f.start(ctx); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	select {
+	case <-ctx.Done():
+	case <-f.closing:
+	}
+	return f.Close()
+}
+
+func (f *Forwarder) start(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.isClosing() {
+		return outbox.ErrClosed
+	}
+	if f.started {
+		return errors.New("forwarder: it runs already")
+	}
+	f.started = true
+	// The subscriptions end with Close and not with ctx: what is being published may be acknowledged.
+	subscribed := context.WithoutCancel(ctx)
+	for _, topic := range f.config.Topics {
+		messages, err := f.subscriber.Subscribe(subscribed, topic)
+		if err != nil {
+			return fmt.Errorf("forward the topic %q: %w", topic, err)
+		}
+		for range f.config.Concurrency {
+			w := &worker{Forwarder: f, topic: topic, messages: messages}
+			f.workers.Go(w.run)
+		}
+	}
+	close(f.running)
+	return nil
+}
+
+// Running is closed once all topics are subscribed.
+func (f *Forwarder) Running() chan struct{} { return f.running }
+
+// State is Open while nothing can be published.
+func (f *Forwarder) State() State { return f.breaker.current() }
+
+// Close stops forwarding: what is being published may be acknowledged within the Subscriber's DrainTimeout, the rest goes
+// back to the outbox. It is idempotent and safe to call from many goroutines.
+func (f *Forwarder) Close() error {
+	f.mu.Lock()
+	if !f.isClosing() {
+		close(f.closing)
+	}
+	f.mu.Unlock()
+	err := f.subscriber.Close()
+	f.workers.Wait()
+	return err
+}
+
+func (f *Forwarder) isClosing() bool {
+	select {
+	case <-f.closing:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,65 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// Watermill's own suite, on the log: consumer groups, in order.
+func TestLogPubSub(t *testing.T) {
+	for _, backend := range testdb.Backends(t) {
+		t.Run(backend.Name, func(t *testing.T) {
+			f := newFixture(t, backend.Open(t), "")
+			f.migrate()
+			f.sequencer()
+			tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
+				func(t *testing.T) (message.Publisher, message.Subscriber) { return f.logPubSub(t, "default") },
+				f.logPubSub)
+		})
+	}
+}
+
+// sequencer runs one until the test ends.
+func (f *fixture) sequencer() {
+	f.t.Helper()
+	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{
+		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table,
+		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond}, nil)
+	f.NoError(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			f.t.Errorf("the sequencer: %v", err)
+		}
+	})
+	f.t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// logPubSub returns a publisher into the log, and a subscriber of a group.
+func (f *fixture) logPubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+	t.Helper()
+	p, err := outbox.NewPublisher(f.db.DB, outbox.PublisherConfig{
+		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, Log: outbox.LogOnly}, nil)
+	require.NoError(t, err)
+	s, err := outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
+		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, ConsumerGroup: group,
+		PollInterval: time.Millisecond, MaxPollInterval: 20 * time.Millisecond, DrainTimeout: time.Second,
+		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
+	}, watermill.NopLogger{})
+	require.NoError(t, err)
+	return p, s
+}

@@ -1,0 +1,43 @@
+-- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
+-- commits late. So each message waits in outbox_log_pending, and a sequencer gives positions to those that are committed.
+-- status 4 in the outbox is a message for the log alone, which no claim takes.
+CREATE TABLE IF NOT EXISTS "public"."outbox_log_pending" (
+    seq        bigint NOT NULL,
+    message_id uuid   NOT NULL,
+    topic      text   COLLATE "C" NOT NULL,
+    CONSTRAINT "outbox_log_pending_pk" PRIMARY KEY (seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE TABLE IF NOT EXISTS "public"."outbox_log" (
+    position   bigint      NOT NULL,
+    topic      text        COLLATE "C" NOT NULL,
+    message_id uuid        NOT NULL,
+    logged_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "outbox_log_pk" PRIMARY KEY (position)
+);
+
+CREATE INDEX IF NOT EXISTS "outbox_log_topic" ON "public"."outbox_log" (topic, position);
+CREATE INDEX IF NOT EXISTS "outbox_log_message" ON "public"."outbox_log" (message_id);
+
+-- The last position that was given. Whoever gives the next holds the row.
+CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
+    id       smallint NOT NULL,
+    position bigint   NOT NULL,
+    CONSTRAINT "outbox_log_counter_pk" PRIMARY KEY (id)
+);
+INSERT INTO "public"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
+
+-- How far each consumer group has come in each topic, and who reads for it.
+CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
+    group_name   text        COLLATE "C" NOT NULL,
+    topic        text        COLLATE "C" NOT NULL,
+    position     bigint      NOT NULL DEFAULT 0,
+    owner_token  uuid        NULL,
+    locked_until timestamptz NULL,
+    CONSTRAINT "outbox_log_group_pk" PRIMARY KEY (group_name, topic)
+) WITH (fillfactor = 50);
+
+CREATE OR REPLACE VIEW "public"."outbox_kept" AS
+SELECT l.message_id FROM "public"."outbox_log" AS l
+UNION ALL
+SELECT p.message_id FROM "public"."outbox_log_pending" AS p;

@@ -1,0 +1,26 @@
+-- Deletes up to limit positions that are older than the given age and that every consumer group of their topic has passed,
+-- and the messages that are for the log alone; answers how many.
+DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
+CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+BEGIN
+    RETURN QUERY
+    WITH old AS MATERIALIZED (
+        SELECT l.position FROM "public"."outbox_log" AS l
+        WHERE l.logged_at < before
+          AND NOT EXISTS (SELECT FROM "public"."outbox_log_group" AS g WHERE g.topic = l.topic AND g.position < l.position)
+        ORDER BY l.position
+        LIMIT (arg->>'limit')::int
+        FOR UPDATE OF l SKIP LOCKED),
+    gone AS (
+        DELETE FROM "public"."outbox_log" AS l USING old WHERE l.position = old.position RETURNING l.message_id),
+    dropped AS (
+        DELETE FROM "public"."outbox" AS o USING gone WHERE o.message_id = gone.message_id AND o.status = 4)
+    SELECT count(*) FROM gone;
+END
+$outbox$;

@@ -1,0 +1,34 @@
+-- Gives the next positions to up to limit committed messages, in order of seq, and answers with how many of which topic.
+-- The counter is locked first, in a statement of its own. Then the highest pending seq is read, and nothing above it is
+-- taken: what is inserted meanwhile cannot overtake what the same producer has committed before.
+DROP FUNCTION IF EXISTS "public"."outbox_log_stamp"(json);
+CREATE FUNCTION "public"."outbox_log_stamp"(arg json) RETURNS TABLE (topic text, messages bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
+#variable_conflict use_column
+DECLARE
+    last    bigint;
+    highest bigint;
+BEGIN
+    IF NOT EXISTS (SELECT FROM "public"."outbox_log_pending") THEN
+        RETURN;
+    END IF;
+    SELECT c.position INTO last FROM "public"."outbox_log_counter" AS c WHERE c.id = 1 FOR UPDATE;
+    SELECT max(p.seq) INTO highest FROM "public"."outbox_log_pending" AS p;
+
+    RETURN QUERY
+    WITH oldest AS MATERIALIZED (
+        SELECT p.seq FROM "public"."outbox_log_pending" AS p WHERE p.seq <= highest ORDER BY p.seq LIMIT (arg->>'limit')::int),
+    taken AS (
+        DELETE FROM "public"."outbox_log_pending" AS p USING oldest AS o WHERE p.seq = o.seq
+        RETURNING p.seq, p.topic, p.message_id),
+    logged AS (
+        INSERT INTO "public"."outbox_log" (position, topic, message_id)
+        SELECT last + row_number() OVER (ORDER BY t.seq), t.topic, t.message_id FROM taken AS t
+        RETURNING topic),
+    counted AS (
+        UPDATE "public"."outbox_log_counter" AS c SET position = last + (SELECT count(*) FROM taken) WHERE c.id = 1)
+    SELECT l.topic::text, count(*) FROM logged AS l GROUP BY l.topic;
+END
+$outbox$;

@@ -1,0 +1,40 @@
+-- The outbox read as a log. Each message waits in outbox_log_pending until a sequencer gives it a position, as on databases
+-- where transactions commit out of order. status 4 in the outbox is a message for the log alone, which no claim takes.
+CREATE TABLE IF NOT EXISTS "main"."outbox_log_pending" (
+    seq        INTEGER NOT NULL PRIMARY KEY,
+    message_id TEXT    NOT NULL,
+    topic      TEXT    NOT NULL
+);
+
+CREATE TABLE IF NOT EXISTS "main"."outbox_log" (
+    position   INTEGER NOT NULL PRIMARY KEY,
+    topic      TEXT    NOT NULL,
+    message_id TEXT    NOT NULL,
+    logged_at  INTEGER NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS "main"."outbox_log_topic" ON "outbox_log" (topic, position);
+CREATE INDEX IF NOT EXISTS "main"."outbox_log_message" ON "outbox_log" (message_id);
+
+-- The last position that was given.
+CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
+    id       INTEGER NOT NULL PRIMARY KEY,
+    position INTEGER NOT NULL
+);
+INSERT INTO "main"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
+
+-- How far each consumer group has come in each topic, and who reads for it.
+CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
+    group_name   TEXT    NOT NULL,
+    topic        TEXT    NOT NULL,
+    position     INTEGER NOT NULL DEFAULT 0,
+    owner_token  TEXT    NULL,
+    locked_until INTEGER NULL,
+    PRIMARY KEY (group_name, topic)
+) WITHOUT ROWID;
+
+DROP VIEW IF EXISTS "main"."outbox_kept";
+CREATE VIEW "main"."outbox_kept" AS
+SELECT l.message_id FROM "outbox_log" AS l
+UNION ALL
+SELECT p.message_id FROM "outbox_log_pending" AS p;

@@ -1,0 +1,56 @@
+-- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
+-- commits late. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to those that are committed.
+-- Status 4 in the outbox is a message for the log alone, which no claim takes.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Pending]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Log_Pending] (
+        Seq       BIGINT           NOT NULL,
+        MessageId UNIQUEIDENTIFIER NOT NULL,
+        Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        CONSTRAINT [PK_Outbox_Log_Pending] PRIMARY KEY CLUSTERED (Seq)
+    );
+GO
+IF OBJECT_ID(N'[dbo].[Outbox_Log]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[Outbox_Log] (
+        Position  BIGINT           NOT NULL,
+        Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        MessageId UNIQUEIDENTIFIER NOT NULL,
+        LoggedAt  DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_Log_LoggedAt] DEFAULT (SYSUTCDATETIME()),
+        CONSTRAINT [PK_Outbox_Log] PRIMARY KEY CLUSTERED (Position)
+    );
+
+    CREATE INDEX [IX_Outbox_Log_Topic] ON [dbo].[Outbox_Log] (Topic, Position) INCLUDE (MessageId);
+    CREATE INDEX [IX_Outbox_Log_MessageId] ON [dbo].[Outbox_Log] (MessageId);
+END
+GO
+-- The last position that was given. Whoever gives the next holds the row.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[Outbox_Log_Counter] (
+        Id       TINYINT NOT NULL,
+        Position BIGINT  NOT NULL,
+        CONSTRAINT [PK_Outbox_Log_Counter] PRIMARY KEY CLUSTERED (Id)
+    );
+    INSERT INTO [dbo].[Outbox_Log_Counter] (Id, Position) VALUES (1, 0);
+END
+GO
+-- How far each consumer group has come in each topic, and who reads for it.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Log_Group] (
+        GroupName   NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        Topic       NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        Position    BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Position] DEFAULT (0),
+        OwnerToken  UNIQUEIDENTIFIER NULL,
+        LockedUntil DATETIME2(3)     NULL,
+        CONSTRAINT [PK_Outbox_Log_Group] PRIMARY KEY NONCLUSTERED (GroupName, Topic)
+    );
+GO
+IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
+    EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
+GO
+-- A view must be created alone in its batch, and so it stands in a string.
+EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
+SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
+UNION ALL
+SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p');
+GO

@@ -1,0 +1,16 @@
+-- Removes a consumer group, which then holds up no purge any more; answers of how many topics.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Forget]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Forget] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Log_Forget]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+
+    DELETE FROM [dbo].[Outbox_Log_Group] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+
+    SELECT CAST(@@ROWCOUNT AS BIGINT);
+END
+GO

@@ -1,0 +1,43 @@
+-- Deletes up to limit positions that are older than the given age and that every consumer group of their topic has passed,
+-- and the messages that are for the log alone; answers how many.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Log_Purge]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
+    DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
+    DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
+
+    BEGIN TRY
+        BEGIN TRANSACTION;
+
+        INSERT INTO @Old (Position, MessageId)
+        SELECT TOP (@Limit) l.Position, l.MessageId FROM [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE l.LoggedAt < @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] AS g WHERE g.Topic = l.Topic AND g.Position < l.Position)
+        ORDER BY l.Position;
+
+        DELETE FROM [dbo].[Outbox_Log] WITH (ROWLOCK) WHERE Position IN (SELECT Position FROM @Old) OPTION (LOOP JOIN, MAXDOP 1);
+
+        DELETE FROM [dbo].[Outbox] WITH (ROWLOCK)
+        WHERE Status = 4 AND MessageId IN (SELECT MessageId FROM @Old)
+        OPTION (LOOP JOIN, MAXDOP 1);
+
+        SELECT CAST(COUNT(*) AS BIGINT) FROM @Old;
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
+END
+GO

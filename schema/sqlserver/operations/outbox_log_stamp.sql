@@ -1,0 +1,52 @@
+-- Gives the next positions to up to limit committed messages, in order of Seq, and answers with how many of which topic.
+-- The counter is locked first, in a statement of its own. Then the highest pending Seq is read, and nothing above it is
+-- taken: what is inserted meanwhile cannot overtake what the same producer has committed before.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Stamp]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Stamp] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Log_Stamp]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Last BIGINT, @Highest BIGINT;
+    DECLARE @Taken TABLE (
+        Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
+
+    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] WITH (READPAST)) RETURN;
+
+    BEGIN TRY
+        BEGIN TRANSACTION;
+
+        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (UPDLOCK, ROWLOCK) WHERE Id = 1;
+
+        SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READPAST);
+
+        INSERT INTO @Taken (Seq, MessageId, Topic)
+        SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE Seq <= @Highest
+        ORDER BY Seq;
+
+        INSERT INTO [dbo].[Outbox_Log] (Position, Topic, MessageId)
+        SELECT @Last + ROW_NUMBER() OVER (ORDER BY t.Seq), t.Topic, t.MessageId FROM @Taken AS t;
+
+        UPDATE [dbo].[Outbox_Log_Counter] SET Position = @Last + (SELECT COUNT(*) FROM @Taken) WHERE Id = 1;
+
+        DELETE FROM [dbo].[Outbox_Log_Pending] WITH (ROWLOCK)
+        WHERE Seq IN (SELECT Seq FROM @Taken)
+        OPTION (LOOP JOIN, MAXDOP 1);
+
+        SELECT t.Topic, CAST(COUNT(*) AS BIGINT) FROM @Taken AS t GROUP BY t.Topic;
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
+END
+GO

@@ -1,0 +1,113 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// LogMode says whether messages are for the queue, for the log, or for both.
+type LogMode int
+
+// The modes. The queue delivers each message to one of its workers; the log delivers it to every consumer group, in order.
+const (
+	QueueOnly   LogMode = 0
+	QueueAndLog LogMode = 1
+	LogOnly     LogMode = 2
+)
+
+func (m LogMode) validate(field string) error {
+	if m < QueueOnly || m > LogOnly {
+		return badField(field, "%d is none of QueueOnly, QueueAndLog and LogOnly", int(m))
+	}
+	return nil
+}
+
+// SequencerConfig configures a Sequencer.
+type SequencerConfig struct {
+	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
+	Dialect Dialect
+
+	// Schema and Table name the outbox. Default to those of Config.
+	Schema, Table string
+
+	// PollInterval is the pause after a look that found nothing. It doubles each time, up to MaxPollInterval. A wake-up
+	// of this process ends it. Defaults to 5 ms.
+	PollInterval time.Duration
+
+	// MaxPollInterval is the longest pause. Defaults to 500 ms.
+	MaxPollInterval time.Duration
+}
+
+// A Sequencer gives the messages of the log their positions, once they are committed: the order in which consumer groups
+// read them. Each producer's order is kept; a transaction that commits late holds up nobody, and nobody misses it.
+//
+// At least one must run for each outbox that has a log. Any number may: they take turns.
+type Sequencer struct {
+	outbox *Outbox
+	pacer  *pacer
+}
+
+// NewSequencer returns a sequencer of the outbox on db. It does not touch the database. A nil logger logs nothing.
+func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAdapter) (*Sequencer, error) {
+	setDefault(&config.PollInterval, 5*time.Millisecond)
+	setDefault(&config.MaxPollInterval, max(500*time.Millisecond, config.PollInterval))
+	if config.PollInterval < 0 || config.MaxPollInterval < config.PollInterval {
+		return nil, badField("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
+	}
+	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Sequencer{outbox: o, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
+}
+
+// Run gives positions until ctx ends, and then returns nil. An error of the database is logged, and tried again.
+func (s *Sequencer) Run(ctx context.Context) error {
+	stop := s.pacer.listen(nil, func(string) bool { return true })
+	defer stop()
+	outage := outagePauseMin
+	for ctx.Err() == nil {
+		n, err := s.Stamp(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			s.outbox.logger.Error("Cannot give positions to messages, trying again", err, nil)
+			s.pacer.pause(outage, nil, ctx.Done())
+			outage = min(2*outage, outagePauseMax)
+			continue
+		case n == 0:
+			s.pacer.idle(nil, ctx.Done())
+		default:
+			s.pacer.busy()
+		}
+		outage = outagePauseMin
+	}
+	return nil
+}
+
+// Stamp gives the next positions to up to 1,000 committed messages, wakes the readers of their topics, and returns how
+// many. It is one turn of Run.
+func (s *Sequencer) Stamp(ctx context.Context) (int, error) {
+	total := 0
+	var topics []string
+	err := s.outbox.Run(ctx, s.outbox.db, string(opLogStamp), struct {
+		Limit int `json:"limit"`
+	}{maxBatch}, func(rows *sql.Rows) error {
+		var topic string
+		var n int
+		err := rows.Scan(&topic, &n)
+		total += n
+		topics = append(topics, topic)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("give positions: %w", err)
+	}
+	if total > 0 {
+		Wake(topics...)
+	}
+	return total, nil
+}
