@@ -75,15 +75,28 @@ func (t *table) statement(name string, rows int) (string, error) {
 		return "", err
 	}
 	data := struct {
-		Outbox string
-		Rows   []rowParameters
-	}{Outbox: t.dialect.Quote(t.dialect.Traits().Schema) + "." + t.dialect.Quote(t.tableName())}
+		Outbox, Join, JoinMember, JoinSize, JoinWait string
+
+		Rows []rowParameters
+	}{
+		Outbox: t.quoted("", ""),
+		Join:   t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
+		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
+	}
 	for i := range rows {
 		data.Rows = append(data.Rows, rowParameters{4*i + 1, 4*i + 2, 4*i + 3, 4*i + 4})
 	}
 	var filled strings.Builder
 	err = parsed.Execute(&filled, data)
 	return filled.String(), err
+}
+
+// quoted is the name of one of the product's tables; its ending is another on SQL Server.
+func (t *table) quoted(ending, onSQLServer string) string {
+	if t.dialect == (outbox.SQLServer{}) {
+		ending = onSQLServer
+	}
+	return t.dialect.Quote(t.dialect.Traits().Schema) + "." + t.dialect.Quote(t.tableName()+ending)
 }
 
 // has reports whether the backend has a statement of that name.
