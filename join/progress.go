@@ -1,12 +1,9 @@
 package join
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -122,7 +119,6 @@ func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) 
 		joins = append(joins, j)
 		return nil
 	})
-	slices.SortFunc(joins, func(a, b Join) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), bytes.Compare(a.ID[:], b.ID[:])) })
 	return joins, err
 }
 

@@ -59,9 +59,12 @@ func (f *fixture) join(c *join.Coordinator, id outbox.JoinID) join.Join {
 	return j
 }
 
-// stands asserts the status and counters of a join.
+// stands asserts the status and counters of a join, as the table has them and as the library reads them.
 func (f *fixture) stands(c *join.Coordinator, id outbox.JoinID, status outbox.JoinStatus, completed, failed int) {
 	f.t.Helper()
+	want := []any{status, completed, failed}
+	r := f.joinRow(id)
+	f.Equal(want, []any{outbox.JoinStatus(r.status), r.completed, r.failed}, "status, completed, failed")
 	j := f.join(c, id)
-	f.Equal([]any{status, completed, failed}, []any{j.Status, j.CompletedSteps, j.FailedSteps}, "status, completed, failed")
+	f.Equal(want, []any{j.Status, j.CompletedSteps, j.FailedSteps}, "status, completed, failed, by Get")
 }

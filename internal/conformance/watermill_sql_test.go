@@ -19,6 +19,7 @@ func TestWatermillSQLOnSQLServer(t *testing.T) {
 		if f.db.Name != testdb.SQLServer {
 			f.skip("SQL Server", "watermill-sql has adapters of its own for other databases")
 		}
+		f.needs(skipLocked)
 		f.sequencer()
 		tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
 			func(t *testing.T) (message.Publisher, message.Subscriber) { return f.watermillSQL(t, "default") },

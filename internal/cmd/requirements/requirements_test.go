@@ -64,6 +64,20 @@ func TestEvaluateWithoutAnyDatabase(t *testing.T) {
 	require.Equal(t, resultFailed, r.rows[1].result)
 }
 
+func TestRequirementIDs(t *testing.T) {
+	for name, want := range map[string][]string{
+		"TestOBX021_AckMarksProcessed":            {"OBX-021"},
+		"TestOBX016_017_Claim":                    {"OBX-016", "OBX-017"},
+		"TestJOIN020_024_OBX079_080_JOIN034_Ends": {"JOIN-020", "JOIN-024", "OBX-079", "OBX-080", "JOIN-034"},
+		"JOIN001":              {"JOIN-001"},
+		"TestJOIN0011_TooMany": nil,
+		"TestOBX016_17_Claim":  {"OBX-016"},
+		"TestOther_JOIN001":    nil,
+	} {
+		require.Equal(t, want, requirementIDs(name), name)
+	}
+}
+
 func TestParseTestsRefusesBrokenLines(t *testing.T) {
 	_, err := parseTests(strings.NewReader("{\"Action\":\"run\"}\n{\"Action\":\n"))
 	require.ErrorContains(t, err, "line 2")

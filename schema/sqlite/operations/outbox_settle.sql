@@ -48,7 +48,7 @@ SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.groups') AS g, json_each(g.value, 
                WHERE +o.status >= 2 AND m.status = 0 AND m.ends_by = 0);
 
 WITH ended AS MATERIALIZED (
-    SELECT o.message_id, o.status - 1 AS status
+    SELECT DISTINCT o.message_id, o.status - 1 AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s INNER JOIN "main"."outbox" AS o ON o.seq = s.value
     WHERE +o.status >= 2)
 UPDATE "main"."outbox_join" AS j
@@ -60,7 +60,7 @@ FROM (SELECT m.join_id, sum(e.status = 1) AS done, sum(e.status = 2) AS dead
 WHERE j.join_id = d.join_id AND j.status = 0;
 
 WITH ended AS MATERIALIZED (
-    SELECT o.message_id, o.status - 1 AS status
+    SELECT DISTINCT o.message_id, o.status - 1 AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s INNER JOIN "main"."outbox" AS o ON o.seq = s.value
     WHERE +o.status >= 2)
 UPDATE "main"."outbox_join_member"

@@ -1,5 +1,5 @@
 -- For readers that hold a transaction while they handle: up to @Limit messages of a topic after the group's position, in
--- order. One transaction a group and topic has them at a time; others find nothing, and do not wait.
+-- order. The row of the group is locked until the transaction ends; others pass over it, and find nothing.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Next]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Next] AS RETURN 0');
 GO
@@ -12,16 +12,12 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
 
-    DECLARE @Result INT;
-    DECLARE @Resource NVARCHAR(255) = N'outbox ' + CONVERT(NVARCHAR(64),
-        HASHBYTES('SHA2_256', N'[dbo].[Outbox_Log_Group]' + NCHAR(9) + @GroupName + NCHAR(9) + @Topic), 2);
-    EXEC @Result = sp_getapplock @Resource = @Resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction', @LockTimeout = 0;
-    IF @Result < 0 SET @Limit = 0;
+    DECLARE @After BIGINT;
+    SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @GroupName AND Topic = @Topic;
 
     SELECT TOP (@Limit) l.Position, o.Uuid, o.Payload, o.Headers
     FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
-    WHERE l.Topic = @Topic
-      AND l.Position > (SELECT g.Position FROM [dbo].[Outbox_Log_Group] AS g WHERE g.GroupName = @GroupName AND g.Topic = @Topic)
+    WHERE l.Topic = @Topic AND l.Position > @After
     ORDER BY l.Position
     OPTION (LOOP JOIN, MAXDOP 1);
 END
