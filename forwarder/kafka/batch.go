@@ -6,7 +6,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/eapache/go-resiliency/breaker"
 
 	outbox "github.com/incursa/watermill-outbox"
 )
@@ -47,7 +46,7 @@ func (b *batch) failAll(err error) {
 
 // send sends what is pending. It answers how many messages got through, whether the producer is still good, and whether
 // there are messages whose error may be another's.
-func (b *batch) send(producer sarama.SyncProducer) (through int, broken, doubtful bool) {
+func (b *batch) send(producer *producer) (through int, broken, doubtful bool) {
 	var failures map[int]error
 	if b.single {
 		failures = b.sendSingly(producer)
@@ -57,8 +56,7 @@ func (b *batch) send(producer sarama.SyncProducer) (through int, broken, doubtfu
 	var left []int
 	for _, i := range b.pending {
 		err := failures[i]
-		var notSent sarama.ConfigurationError
-		broken = broken || err != nil && !errors.As(err, &notSent)
+		broken = broken || err != nil && !refused(err)
 		switch {
 		case err == nil:
 			b.errs[i] = nil
@@ -78,51 +76,19 @@ func (b *batch) send(producer sarama.SyncProducer) (through int, broken, doubtfu
 	return through, broken, doubtful
 }
 
-func (b *batch) sendTogether(producer sarama.SyncProducer) map[int]error {
+func (b *batch) sendTogether(producer *producer) map[int]error {
 	records := make([]*sarama.ProducerMessage, len(b.pending))
 	for n, i := range b.pending {
 		records[n] = b.records[i]
 	}
-	err := producer.SendMessages(records)
-	if err == nil {
-		return nil
-	}
-	failures := map[int]error{}
-	var each sarama.ProducerErrors
-	if !errors.As(err, &each) {
-		for _, i := range b.pending {
-			failures[i] = err
-		}
-		return failures
-	}
-	for _, failure := range each {
-		i, _ := failure.Msg.Metadata.(int) //nolint:errcheck // newBatch puts it there
-		failures[i] = failure.Err
-	}
-	return explained(failures)
-}
-
-// explained puts the cause in the place of what sarama says once it has given up on a partition.
-func explained(failures map[int]error) map[int]error {
-	var cause error
-	for _, err := range failures {
-		if !errors.Is(err, breaker.ErrBreakerOpen) {
-			cause = err
-		}
-	}
-	for i, err := range failures {
-		if errors.Is(err, breaker.ErrBreakerOpen) && cause != nil {
-			failures[i] = cause
-		}
-	}
-	return failures
+	return producer.send(b.topic, records)
 }
 
 // sendSingly ends with the first message that is not refused and does not get through: it is not that message's fault.
-func (b *batch) sendSingly(producer sarama.SyncProducer) map[int]error {
+func (b *batch) sendSingly(producer *producer) map[int]error {
 	failures := map[int]error{}
 	for n, i := range b.pending {
-		_, _, err := producer.SendMessage(b.records[i])
+		err := producer.send(b.topic, b.records[i:i+1])[i]
 		if err == nil {
 			continue
 		}
@@ -139,8 +105,7 @@ func (b *batch) sendSingly(producer sarama.SyncProducer) map[int]error {
 
 // refused is true of errors that no retry mends.
 func refused(err error) bool {
-	var notSent sarama.ConfigurationError // larger than Producer.MaxMessageBytes
-	return ofBatch(err) || errors.As(err, &notSent) ||
+	return ofBatch(err) || errors.Is(err, errTooLarge) ||
 		errors.Is(err, sarama.ErrInvalidTopic) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 

@@ -43,9 +43,8 @@ func SaramaConfig() *sarama.Config {
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Idempotent = true
 	c.Producer.Return.Successes = true
-	c.Producer.Retry.Max = 5
-	c.Producer.Retry.Backoff = 0         // sarama would pause once a message, not once a batch
-	c.Producer.Transaction.Retry.Max = 3 // of asking for a producer id
+	c.Producer.Retry.Max = 10
+	c.Producer.Retry.Backoff = 100 * time.Millisecond
 	return c
 }
 

@@ -8,34 +8,31 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// A connection is a producer with an id of its own. One in which something failed is retired and followed by another: its
-// sequence numbers are broken, and some of its parts refuse to work for seconds.
+// A connection has a producer with an id of its own. One in which something failed is retired and followed by another.
 type connection struct {
 	client   sarama.Client
-	producer sarama.SyncProducer
+	producer *producer
 	users    int // calls of Publish; guarded by the Publisher's mu
 }
 
-func open(brokers []string, config *sarama.Config) (*connection, error) {
-	client, err := sarama.NewClient(brokers, config)
+func (p *Publisher) open() (*connection, error) {
+	client, err := sarama.NewClient(p.config.Brokers, p.config.Sarama)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
-	producer, err := sarama.NewSyncProducerFromClient(client)
+	producer, err := newProducer(client, p.config.Sarama, p.wait)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("get a producer id from Kafka: %w", err), client.Close())
 	}
 	return &connection{client: client, producer: producer}, nil
 }
 
-func (c *connection) close() error {
-	return errors.Join(c.producer.Close(), c.client.Close())
-}
+func (c *connection) close() error { return c.client.Close() }
 
 // connect returns the connection in use, or one of the caller's own, and what to call with it at the end.
 func (p *Publisher) connect(own bool) (*connection, func(conn *connection, retire bool), error) {
 	if own {
-		conn, err := open(p.config.Brokers, p.config.Sarama)
+		conn, err := p.open()
 		return conn, func(conn *connection, _ bool) { p.drop(conn) }, err
 	}
 	conn, err := p.acquire()
@@ -52,7 +49,7 @@ func (p *Publisher) acquire() (*connection, error) {
 			if p.connected() {
 				return nil, nil
 			}
-			conn, err := open(p.config.Brokers, p.config.Sarama)
+			conn, err := p.open()
 			if err != nil {
 				return nil, err
 			}

@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
@@ -102,6 +105,49 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	<-done
 	records := s.read(topic, publishers*batches*size)
 	t.Logf("%d messages, %d connections cut, %d duplicates", publishers*batches*size, cuts, len(records)-publishers*batches*size)
+}
+
+// Requests are refused and connections cut at random, often until sarama gives up and numbers its messages anew. Were two
+// messages to get the same number, Kafka would take one for the other, and lose it. Batches are small, so that they could.
+func TestRefusalsLoseNothing(t *testing.T) {
+	s := newFake(t, kfake.NumBrokers(2))
+	topic := s.createTopic(2)
+	publisher := s.newPublisher()
+	s.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		s.fake.KeepControl()
+		if rand.IntN(20) == 0 {
+			return nil, errors.New("cut"), true
+		}
+		return nil, nil, false
+	})
+	s.answerProduce(func(int32) *kerr.Error {
+		switch rand.IntN(4) {
+		case 0:
+			return kerr.NotEnoughReplicas
+		case 1:
+			return kerr.NotLeaderForPartition
+		default:
+			return nil
+		}
+	})
+	const publishers, batches = 6, 60
+	var all sync.WaitGroup
+	var published atomic.Int64
+	for range publishers {
+		all.Go(func() {
+			for range batches {
+				batch := newMessages(1 + rand.IntN(6))
+				if err := publishAll(publisher, topic, batch); err != nil {
+					t.Error(err)
+					return
+				}
+				published.Add(int64(len(batch)))
+			}
+		})
+	}
+	all.Wait()
+	n := int(published.Load())
+	t.Logf("%d messages, %d duplicates", n, len(s.read(topic, n))-n)
 }
 
 // publishAll publishes until nothing fails.

@@ -257,7 +257,10 @@ func TestWhatTheBrokerSaysDecides(t *testing.T) {
 		t.Run(c.code.Message, func(t *testing.T) {
 			s := newFake(t, kfake.NumBrokers(1))
 			topic := s.createTopic(1)
-			publisher := s.newPublisher()
+			publisher := s.newPublisher(func(c *kafka.Config) {
+				c.Sarama = kafka.SaramaConfig()
+				c.Sarama.Producer.Retry.Max = 1
+			})
 			s.answerProduce(func(int32) *kerr.Error { return c.code })
 			err := publisher.Publish(topic, newMessages(10)...)
 			s.ErrorIs(err, sarama.KError(c.code.Code))
