@@ -24,13 +24,13 @@ type Config struct {
 	// RetryTimeout is how long Publish goes on with messages that fail while others get through. Defaults to 5 s.
 	RetryTimeout time.Duration
 
-	// Sarama is for TLS, SASL, compression, limits and timeouts; begin with SaramaConfig. It is copied. Settings that give
-	// up acknowledgement by all replicas or idempotence are refused. Defaults to SaramaConfig().
+	// Sarama is for TLS, SASL, the partitioner, compression, limits, timeouts and retries; begin with SaramaConfig. It is
+	// copied. Settings that give up acknowledgement by all replicas or idempotence are refused. Flush and Interceptors are
+	// those of sarama's producer, which is not used. Defaults to SaramaConfig().
 	Sarama *sarama.Config
 }
 
-// SaramaConfig is what a Publisher uses if it is not told otherwise. Its timeouts are short and sarama's own retries come
-// without a pause, for Publish and the forwarder do the waiting.
+// SaramaConfig is what a Publisher uses if it is not told otherwise: acks=all, idempotence, and timeouts of seconds.
 func SaramaConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = defaultClientID
@@ -48,12 +48,14 @@ func SaramaConfig() *sarama.Config {
 	return c
 }
 
-// WatermillConfig is a configuration for watermill-kafka's own publisher with the same guarantees: acks=all, idempotence,
-// and the stream key as record key. That publisher connects when it is made, and sends one message after the other.
+// WatermillConfig is a configuration for watermill-kafka's own publisher: acks=all, the order kept, and the stream key as
+// record key. That publisher connects when it is made, sends one message after the other, and gives no account of a batch.
+//
+// It is not idempotent, for sarama's producer then loses messages: after some failures it gives two messages the same
+// number, Kafka takes one for a repetition of the other, and Publish returns no error. Without it, a retry may write twice.
 func WatermillConfig(brokers []string) wkafka.PublisherConfig {
 	c := SaramaConfig()
-	c.Producer.Retry.Max = 10
-	c.Producer.Retry.Backoff = 250 * time.Millisecond
+	c.Producer.Idempotent = false
 	return wkafka.PublisherConfig{Brokers: brokers, Marshaler: Marshaler{}, OverwriteSaramaConfig: c}
 }
 

@@ -107,12 +107,46 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Logf("%d messages, %d connections cut, %d duplicates", publishers*batches*size, cuts, len(records)-publishers*batches*size)
 }
 
-// Requests are refused and connections cut at random, often until sarama gives up and numbers its messages anew. Were two
-// messages to get the same number, Kafka would take one for the other, and lose it. Batches are small, so that they could.
-func TestRefusalsLoseNothing(t *testing.T) {
+// Requests are refused and connections cut at random, often until the publisher gives up and numbers its messages anew. Were
+// two batches to get the same number, Kafka would take one for the other, and lose it. They are small, so that they could.
+func TestRefusalsLoseNothingAndKeepTheOrder(t *testing.T) {
 	s := newFake(t, kfake.NumBrokers(2))
 	topic := s.createTopic(2)
-	publisher := s.newPublisher()
+	publisher := s.newPublisher(func(c *kafka.Config) {
+		c.Sarama = kafka.SaramaConfig()
+		c.Sarama.Producer.Retry.Max = 2
+		c.Sarama.Producer.Retry.Backoff = time.Millisecond
+	})
+	s.disturb()
+	const publishers, batches = 6, 60
+	var all sync.WaitGroup
+	var published atomic.Int64
+	for p := range publishers {
+		all.Go(func() {
+			n := 0
+			for range batches {
+				var batch []*message.Message
+				for range 1 + rand.IntN(6) {
+					batch = append(batch, newMessage(fmt.Sprint(n), forwarder.HeaderStreamKey, fmt.Sprint(p)))
+					n++
+				}
+				if err := publishAll(publisher, topic, batch); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			published.Add(int64(n))
+		})
+	}
+	all.Wait()
+	n := int(published.Load())
+	records := s.read(topic, n)
+	s.Len(records, n, "what was refused was not written, so nothing is there twice")
+	inOrder(t, records)
+}
+
+// disturb cuts some connections on a request, and refuses every other request.
+func (s *server) disturb() {
 	s.fake.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		s.fake.KeepControl()
 		if rand.IntN(20) == 0 {
@@ -130,24 +164,6 @@ func TestRefusalsLoseNothing(t *testing.T) {
 			return nil
 		}
 	})
-	const publishers, batches = 6, 60
-	var all sync.WaitGroup
-	var published atomic.Int64
-	for range publishers {
-		all.Go(func() {
-			for range batches {
-				batch := newMessages(1 + rand.IntN(6))
-				if err := publishAll(publisher, topic, batch); err != nil {
-					t.Error(err)
-					return
-				}
-				published.Add(int64(len(batch)))
-			}
-		})
-	}
-	all.Wait()
-	n := int(published.Load())
-	t.Logf("%d messages, %d duplicates", n, len(s.read(topic, n))-n)
 }
 
 // publishAll publishes until nothing fails.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
@@ -118,6 +119,36 @@ func TestWatermillsOwnSubscriberReadsThem(t *testing.T) {
 			s.Equal("k", string(record.Key))
 		}
 	})
+}
+
+// Its producer must not be idempotent: sarama's then loses messages, dozens in this test.
+func TestWatermillsOwnPublisherLosesNothingEither(t *testing.T) {
+	s := newFake(t, kfake.NumBrokers(2))
+	topic := s.createTopic(2)
+	config := kafka.WatermillConfig(s.brokers)
+	config.OverwriteSaramaConfig.Producer.Retry.Max = 2
+	config.OverwriteSaramaConfig.Producer.Retry.Backoff = time.Millisecond
+	publisher, err := wkafka.NewPublisher(config, nil)
+	s.NoError(err)
+	s.disturb()
+	const publishers, size = 6, 100
+	var all sync.WaitGroup
+	for range publishers {
+		all.Go(func() {
+			for _, msg := range newMessages(size) {
+				deadline := time.Now().Add(patience)
+				for err := publisher.Publish(topic, msg); err != nil; err = publisher.Publish(topic, msg) {
+					if time.Now().After(deadline) {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.NoError(publisher.Close())
+	s.read(topic, publishers*size)
 }
 
 // Many goroutines publish at once, each the messages of streams of its own.
