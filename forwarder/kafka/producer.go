@@ -67,6 +67,7 @@ type queue struct {
 	*partition
 	batches [][]*sarama.ProducerMessage
 	sent    *sarama.RecordBatch // the first of batches, once it has been sent
+	doubt   bool                // it may have been written, though the answer was another
 	err     error
 }
 
@@ -245,16 +246,22 @@ func (p *producer) request(leader *sarama.Broker, queues []*queue) {
 	}
 }
 
+var errNumber = errors.New("the number of the next batch is not known")
+
 // settle answers whether to try again.
 func (p *producer) settle(q *queue) (again bool) {
 	switch {
 	case q.err == nil, errors.Is(q.err, sarama.ErrNoError), errors.Is(q.err, sarama.ErrDuplicateSequenceNumber):
 		q.next = int32((int64(q.next) + int64(len(q.batches[0]))) & math.MaxInt32) // then from 0 again
-		q.batches, q.sent, q.err = q.batches[1:], nil, nil
+		q.batches, q.sent, q.doubt, q.err = q.batches[1:], nil, false, nil
 		return false
-	case refused(q.err): // its number is free
+	case refused(q.err):
+		if q.doubt { // else its number is free
+			q.partition.err = errNumber
+		}
 		return false
 	case passing(q.err):
+		q.doubt = true
 		return true
 	default: // what the broker has is not known
 		q.partition.err = q.err
