@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds what a test waits for. What is waited for comes in milliseconds, or has failed.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // A server is a Kafka to publish to. What arrives is read by a client that has nothing to do with the publisher's.
 type server struct {
