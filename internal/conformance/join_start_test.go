@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,37 @@ func TestJoinStartedInTheCallersTransactionLivesAndDiesWithIt(t *testing.T) {
 			f.Zero(f.joinCount())
 			_, err = c.Get(f.ctx(), nil, id)
 			f.ErrorIs(err, join.ErrNotFound)
+		}
+	})
+}
+
+// The first thing that a connection does with joins is all of it: start, steps, and the wait.
+func TestJoinIsStartedSentAndWaitedForInOneTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		for _, failure := range []error{errors.New("not this time"), nil} {
+			var id outbox.JoinID
+			err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) (err error) {
+				id, err = c.Start(ctx, tx, join.StartParams{ExpectedSteps: 2})
+				f.NoError(err)
+				for range 2 { // attaching twice writes twice to what this transaction has inserted
+					_, err = c.Enqueue(ctx, tx, id, outbox.Message{Topic: "s", Payload: []byte("step")})
+					f.NoError(err)
+				}
+				_, err = c.EnqueueWait(ctx, tx, join.Wait{Join: id, OnComplete: join.Continuation{Topic: "next"}})
+				f.NoError(err)
+				return failure
+			})
+			f.Equal(failure, err)
+			if failure != nil {
+				f.Zero(f.joinCount())
+				f.Zero(f.count())
+				continue
+			}
+			f.Empty(f.claim(join.DefaultWaitTopic))
+			f.Empty(f.settle(settled(outbox.Ack, f.claim("s")...)...))
+			f.stands(c, id, outbox.JoinCompleted, 2, 0)
+			f.Len(f.claim(join.DefaultWaitTopic), 1)
 		}
 	})
 }

@@ -41,6 +41,10 @@ BEGIN
                          WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WHERE m.JoinId = o.JoinId));
         SET @Joins = @@ROWCOUNT;
 
+        DELETE FROM [dbo].[OutboxJoinSize] WITH (ROWLOCK)
+        WHERE JoinId IN (SELECT o.JoinId FROM @Old AS o
+                         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WHERE j.JoinId = o.JoinId));
+
         SELECT CAST(@Steps + @Joins AS BIGINT), CAST(@Joins AS BIGINT);
 
         IF @Outer = 0 COMMIT TRANSACTION;
