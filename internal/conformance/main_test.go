@@ -13,6 +13,7 @@ import (
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
 	runKillWorker()
+	runFanoutWorker()
 	fewerChecks()
 	code := m.Run()
 	if err := skipped.report(os.Getenv("OUTBOX_TEST_SKIPPED")); err != nil {
