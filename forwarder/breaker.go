@@ -89,6 +89,17 @@ func (b *breaker) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.through++
+	b.close()
+}
+
+// reached closes the breaker: the broker is there, though it has taken nothing.
+func (b *breaker) reached() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.close()
+}
+
+func (b *breaker) close() {
 	if b.state == Closed {
 		return
 	}

@@ -151,12 +151,25 @@ func (w *worker) answer(it *item, err error) (again bool) {
 		it.received.Ack()
 		return false
 	}
+	switch {
+	case lost(it):
+		return false
+	case IsRefused(err):
+		w.breaker.reached()
+		w.refuse(it.received, err)
+		return false
+	case outbox.IsPermanent(err):
+		w.refuse(it.received, err)
+		return false
+	case outbox.IsUnavailable(err): // not this message's fault, whatever got through since
+		return true
+	}
 	got := w.breaker.successes()
 	if it.failed && got > it.seen {
 		it.strikes++
 	}
 	it.failed, it.seen = true, got
-	if outbox.IsPermanent(err) || it.strikes >= maxStrikes {
+	if it.strikes >= maxStrikes {
 		w.refuse(it.received, err)
 		return false
 	}
