@@ -233,10 +233,9 @@ func (p *Publisher) Close() error {
 	s := p.session
 	p.session = nil
 	p.connecting.Unlock()
-	var err error
 	if s != nil && s.usable() {
-		err = s.close()
+		s.close()
 	}
 	p.work.Wait()
-	return err
+	return nil
 }

@@ -34,15 +34,14 @@ func connect(config Config, closing <-chan struct{}, goes func(func()), logger w
 	ctx, cancel := contextUntil(closing, config.ConnectTimeout)
 	defer cancel()
 	s := &session{config: config, logger: logger, goes: goes}
-	if err := s.dial(ctx); err != nil {
-		return nil, s.failed(ctx, fmt.Errorf("connect to RabbitMQ: %w", err))
+	stop, err := s.dial(ctx)
+	if err == nil {
+		err = s.declare()
 	}
-	stop := context.AfterFunc(ctx, s.abort)
-	err := s.declare()
 	if err == nil {
 		s.main, err = newChannel(s.conn, s.abort, s.goes)
 	}
-	if !stop() || err != nil {
+	if err != nil || !stop() {
 		return nil, s.failed(ctx, err)
 	}
 	blocked, ended := s.conn.NotifyBlocked(make(chan amqp091.Blocking, 1)), s.conn.NotifyClose(make(chan *amqp091.Error, 1))
@@ -57,9 +56,9 @@ func (s *session) failed(ctx context.Context, err error) error {
 		s.abort()
 	}
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), err)
+		err = context.Cause(ctx)
 	}
-	return err
+	return fmt.Errorf("connect to RabbitMQ: %w", err)
 }
 
 var (
@@ -81,7 +80,8 @@ func contextUntil(closing <-chan struct{}, timeout time.Duration) (context.Conte
 	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
-func (s *session) dial(ctx context.Context) (err error) {
+// dial connects. The end of ctx ends the connection, until stop is called.
+func (s *session) dial(ctx context.Context) (stop func() bool, err error) {
 	properties := amqp091.NewConnectionProperties()
 	properties.SetClientConnectionName(s.config.ConnectionName)
 	tls := s.config.TLS
@@ -96,11 +96,11 @@ func (s *session) dial(ctx context.Context) (err error) {
 				return nil, err
 			}
 			s.socket = socket
-			// The client clears the deadline when it is connected.
-			return socket, socket.SetDeadline(time.Now().Add(s.config.ConnectTimeout))
+			stop = context.AfterFunc(ctx, s.abort)
+			return socket, nil
 		},
 	})
-	return err
+	return stop, err
 }
 
 // declare makes what the messages are to be routed by, all of it durable.
@@ -182,13 +182,12 @@ func (s *session) open(closing <-chan struct{}) (*channel, error) {
 // abort ends the connection at once.
 func (s *session) abort() { _ = s.socket.Close() } // whoever uses it is told
 
-// close says goodbye.
-func (s *session) close() error {
+// close says goodbye. If nobody answers, as a broker does not that has blocked the connection, it is ended all the same.
+func (s *session) close() {
 	late := time.AfterFunc(2*closeTimeout, s.abort)
 	defer late.Stop()
-	if err := s.conn.CloseDeadline(time.Now().Add(closeTimeout)); err != nil && !errors.Is(err, amqp091.ErrClosed) {
+	if err := s.conn.CloseDeadline(time.Now().Add(closeTimeout)); err != nil {
 		s.abort()
-		return fmt.Errorf("amqp: close: %w", err)
+		s.logger.Debug("RabbitMQ has not said goodbye", watermill.LogFields{"err": err})
 	}
-	return nil
 }

@@ -39,13 +39,12 @@ configure() {
   amqp=$(free_port) epmd=$(free_port) distribution=$(free_port)
   [[ $amqp != "$epmd" && $amqp != "$distribution" && $epmd != "$distribution" ]] || { configure; return; }
   password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-  # A machine whose disk or memory is nearly full is no reason to stop the tests by an alarm.
+  # A machine whose disk is nearly full is no reason to stop the tests by an alarm.
   cat >rabbitmq.conf <<CONF
 listeners.tcp.local = 127.0.0.1:$amqp
 default_user = outbox
 default_pass = $password
 disk_free_limit.absolute = 50MB
-vm_memory_high_watermark.relative = 0.6
 log.file.level = info
 ${NODE_SETTINGS:-}
 CONF

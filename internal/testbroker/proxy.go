@@ -110,6 +110,13 @@ func (p *Proxy) Release() {
 	}
 }
 
+// Clients is how many are connected.
+func (p *Proxy) Clients() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) / 2
+}
+
 // Cut ends all connections, and answers how many clients lost theirs.
 func (p *Proxy) Cut() int {
 	p.mu.Lock()

@@ -1,0 +1,3 @@
+package amqp_test
+
+func runForwarderProcess() {}
