@@ -50,6 +50,11 @@ func (b *breaker) current() State {
 // wait opens the breaker and waits for the next try, which comes at once when another worker gets through. It answers
 // false if stop is closed first.
 func (b *breaker) wait(cause error, stop <-chan struct{}) bool {
+	select {
+	case <-stop: // and what failed may have failed because of that
+		return false
+	default:
+	}
 	pause, changed := b.failed(cause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -56,6 +56,9 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 
 // Run forwards until ctx ends or Close is called, and then returns what Close does. It can be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
 	if err := f.start(ctx); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -66,7 +69,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.Close()
 }
 
-func (f *Forwarder) start(ctx context.Context) error {
+// begin leaves a forwarder that runs as it is.
+func (f *Forwarder) begin() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.isClosing() {
@@ -76,6 +80,15 @@ func (f *Forwarder) start(ctx context.Context) error {
 		return errors.New("forwarder: it runs already")
 	}
 	f.started = true
+	return nil
+}
+
+func (f *Forwarder) start(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.isClosing() {
+		return outbox.ErrClosed
+	}
 	// The subscriptions end with Close and not with ctx: what is being published may be acknowledged.
 	subscribed := context.WithoutCancel(ctx)
 	for _, topic := range f.config.Topics {
