@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -151,72 +150,45 @@ func (b *broker) receive(messages <-chan *message.Message) *message.Message {
 	}
 }
 
-// A tally counts what arrives, by UUID, until all have.
-type tally struct {
-	mu       sync.Mutex
-	arrived  map[string]int
-	missing  int
-	complete chan struct{}
-	progress chan int // gets how many different ones have arrived, as far as somebody listens
-}
-
-func (b *broker) tally(queue string, want int) *tally {
+// drain empties a queue and counts what was in it, by UUID.
+func (b *broker) drain(queue string) map[string]int {
 	b.t.Helper()
-	t := &tally{arrived: map[string]int{}, missing: want, complete: make(chan struct{}), progress: make(chan int, 1)}
-	messages := b.consume(queue)
-	go func() {
-		for msg := range messages {
-			t.count(msg.UUID)
-			msg.Ack()
-		}
-	}()
-	return t
-}
-
-func (t *tally) count(uuid string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.arrived[uuid]++
-	if t.arrived[uuid] > 1 {
-		return
-	}
-	select {
-	case <-t.progress: // an old one
-	default:
-	}
-	t.progress <- len(t.arrived)
-	if t.missing--; t.missing == 0 {
-		close(t.complete)
-	}
-}
-
-// until waits for so many different ones.
-func (t *tally) until(b *broker, n int) {
-	b.t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		select {
-		case arrived := <-t.progress:
-			if arrived >= n {
-				return
+	arrived := map[string]int{}
+	b.admin(func(ch *amqp091.Channel) {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		b.NoError(err)
+		deliveries, err := ch.Consume(queue, "", true, false, false, false, nil)
+		b.NoError(err)
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		for range q.Messages {
+			select {
+			case d := <-deliveries:
+				uuid, ok := d.Headers["_watermill_message_uuid"].(string)
+				b.True(ok)
+				arrived[uuid]++
+			case <-timer.C:
+				b.FailNow("the queue does not deliver what it has")
 			}
-			timer.Reset(patience)
-		case <-timer.C:
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			b.FailNow(fmt.Sprintf("nothing has arrived for %v; %d have, %d are missing", patience, len(t.arrived), t.missing))
 		}
-	}
+	})
+	return arrived
 }
 
-func (t *tally) duplicates() (n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, times := range t.arrived {
-		n += times - 1
+// allArrived checks that each of n messages is there at least once, and answers how many came again.
+func (b *broker) allArrived(arrived map[string]int, n int) (duplicates int) {
+	b.t.Helper()
+	lost := 0
+	for i := range n {
+		times := arrived[fmt.Sprint(i)]
+		if times == 0 {
+			lost++
+		}
+		duplicates += max(0, times-1)
 	}
-	return n
+	b.Zero(lost, "messages are lost")
+	b.Len(arrived, n)
+	return duplicates
 }
 
 // messages of plain text, with the UUIDs 0, 1, 2 …
