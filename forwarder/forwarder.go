@@ -96,13 +96,23 @@ func (f *Forwarder) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("forward the topic %q: %w", topic, err)
 		}
+		queue := make(chan *message.Message, f.config.BatchSize*f.config.Concurrency)
+		f.workers.Go(func() { collect(messages, queue) })
 		for range f.config.Concurrency {
-			w := &worker{Forwarder: f, topic: topic, messages: messages}
+			w := &worker{Forwarder: f, topic: topic, messages: queue}
 			f.workers.Go(w.run)
 		}
 	}
 	close(f.running)
 	return nil
+}
+
+// collect puts messages, which come one by one, where they wait for the next batch. It ends with the subscription.
+func collect(messages <-chan *message.Message, queue chan<- *message.Message) {
+	defer close(queue)
+	for msg := range messages {
+		queue <- msg
+	}
 }
 
 // Running is closed once all topics are subscribed.

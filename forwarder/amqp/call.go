@@ -68,17 +68,17 @@ func (c *call) isAnswered(i int) bool {
 	return c.answered[i]
 }
 
-// collateral are the messages that a closed channel took along.
-func (c *call) collateral() (indexes []int) {
+// collateral are the messages that a closed channel took along, and why it was closed.
+func (c *call) collateral() (cause *amqp091.Error, indexes []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, err := range c.errs {
 		var e *collateralError
 		if errors.As(err, &e) {
-			indexes = append(indexes, i)
+			cause, indexes = e.cause, append(indexes, i)
 		}
 	}
-	return indexes
+	return cause, indexes
 }
 
 // correct replaces an answer.

@@ -14,7 +14,8 @@
 //	no connection, no answer, broker blocked     outbox.Unavailable: held, no attempt spent
 //
 // An exchange or a message that RabbitMQ answers by closing the channel takes what was under way beside it along. That is
-// published again, message by message on a channel of its own, so that the error reaches the message that it is about.
+// published again, in smaller and smaller parts on a channel of its own, so that the error reaches the message that it is
+// about.
 //
 // # Consumers
 //

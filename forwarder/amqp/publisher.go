@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -110,7 +109,8 @@ func (p *Publisher) publish(c *call, contexts []context.Context) {
 		return
 	}
 	p.run(s, ch, c, contexts)
-	p.singleOut(s, c, contexts)
+	_, taken := c.collateral()
+	p.singleOut(s, c, contexts, taken)
 }
 
 // run sends a call and waits for its answers.
@@ -148,40 +148,38 @@ func (p *Publisher) run(s *session, ch *channel, c *call, contexts []context.Con
 	}
 }
 
-// singleOut publishes what a closed channel took along, one message at a time, so that only those fail because of which
-// the broker closes it.
-func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context) {
-	var own *channel
-	indexes := c.collateral()
-	for n, i := range indexes {
-		var err error
-		if own == nil || !own.usable() {
-			if own, err = s.open(p.closing); err != nil {
-				for _, i := range indexes[n:] {
-					c.correct(i, away(err))
-				}
-				return
-			}
-		}
-		one := newCall(c.exchange, c.key, c.publishings[i:i+1])
-		p.run(s, own, one, contexts[i:i+1])
-		err = one.errs[0]
-		var collateral *collateralError
-		if errors.As(err, &collateral) {
-			err = blame(c.exchange, c.key, collateral.cause)
-			if concernsTheRoute(collateral.cause) {
-				for _, i := range indexes[n:] {
-					c.correct(i, err)
-				}
-				return
-			}
-		}
-		c.correct(i, err)
+// singleOut publishes again what a closed channel took along, on a channel that has nothing else, in smaller and smaller
+// parts, until only the messages are left because of which the broker closes it.
+func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, indexes []int) {
+	if len(indexes) == 0 {
+		return
 	}
-	if own != nil && own.usable() {
-		late := time.AfterFunc(closeTimeout, s.abort)
-		defer late.Stop()
-		_ = own.Close() // it may have just ended
+	part, its := newCall(c.exchange, c.key, make([]amqp091.Publishing, len(indexes))), make([]context.Context, len(indexes))
+	for n, i := range indexes {
+		part.publishings[n], its[n] = c.publishings[i], contexts[i]
+	}
+	if ch, err := s.open(p.closing); err != nil {
+		part.rest(away(err))
+	} else {
+		p.run(s, ch, part, its)
+		s.finish(ch)
+	}
+	cause, left := part.collateral()
+	for n, i := range indexes {
+		c.correct(i, part.errs[n])
+	}
+	for n := range left {
+		left[n] = indexes[left[n]]
+	}
+	switch {
+	case len(left) == 0:
+	case len(left) == 1 || concernsTheRoute(cause):
+		for _, i := range left {
+			c.correct(i, blame(c.exchange, c.key, cause))
+		}
+	default:
+		p.singleOut(s, c, contexts, left[:len(left)/2])
+		p.singleOut(s, c, contexts, left[len(left)/2:])
 	}
 }
 

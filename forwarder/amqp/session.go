@@ -179,6 +179,13 @@ func (s *session) open(closing <-chan struct{}) (*channel, error) {
 	return nil, errors.Join(context.Cause(ctx), err)
 }
 
+// finish closes a channel that open has opened.
+func (s *session) finish(ch *channel) {
+	late := time.AfterFunc(closeTimeout, s.abort)
+	defer late.Stop()
+	_ = ch.Close() // it may have ended already
+}
+
 // abort ends the connection at once.
 func (s *session) abort() { _ = s.socket.Close() } // whoever uses it is told
 
