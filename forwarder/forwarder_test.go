@@ -194,7 +194,7 @@ func TestCloseInAnOutageGivesBackAtOnce(t *testing.T) {
 			c.RetryMin, c.RetryMax = time.Hour, time.Hour // nobody waits for the next try
 			c.Subscriber.DrainTimeout = time.Hour
 		})
-		f.Becomes(outbox.InProgress, 20)
+		f.Becomes(outbox.InProgress, 40)
 		f.Eventually(func() bool { return fw.State() == forwarder.Open }, testoutbox.Patience, time.Millisecond)
 		var closing sync.WaitGroup
 		for range 3 {

@@ -54,6 +54,7 @@ CONF
 }
 
 [[ -f node ]] || configure
+url=
 # shellcheck disable=SC1091
 . ./node
 
