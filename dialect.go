@@ -61,6 +61,9 @@ type Traits struct {
 	// Begin opens a transaction that takes its locks at once, where an operation is several statements.
 	Begin string
 
+	// Savepoint begins a part of a caller's transaction, Release keeps it and Restore takes it back. Release may be empty.
+	Savepoint, Release, Restore string
+
 	// Procedures is true where operations are procedures in the database, which have to be installed.
 	Procedures bool
 

@@ -24,6 +24,8 @@ func (SQLServer) Traits() Traits {
 		MaxName:        128,
 		NameLength:     utf16Length,
 		Begin:          "BEGIN TRANSACTION",
+		Savepoint:      "SAVE TRANSACTION outbox_operation",
+		Restore:        "ROLLBACK TRANSACTION outbox_operation",
 		Procedures:     true,
 		BatchSeparator: "GO",
 		// sqlcmd's default would create indexes that a filter cannot use.

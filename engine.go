@@ -172,14 +172,16 @@ func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, a
 	}
 	db, own := x.(*sql.DB)
 	if !own {
-		return runAll(ctx, x, savepoint, statements, args, scan)
+		return e.inSavepoint(ctx, x, func() error { return runThrough(ctx, x, statements, args, scan) })
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("take a connection: %w", err)
 	}
 	defer func() { _ = conn.Close() }() // gives it back to the pool; its only error is that it was closed before
-	err = runAll(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, statements, args, scan)
+	err = bracket(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, func() error {
+		return runThrough(ctx, conn, statements, args, scan)
+	})
 	if errors.Is(err, errRollback) {
 		// The connection may still be inside the transaction: it must not go back to the pool.
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -187,28 +189,25 @@ func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, a
 	return err
 }
 
+// inSavepoint takes back what f did in the caller's transaction if it returns an error, and leaves the rest of it alone.
+func (e *engine) inSavepoint(ctx context.Context, x Executor, f func() error) error {
+	traits := e.dialect.Traits()
+	return bracket(ctx, x, transaction{traits.Savepoint, traits.Release, traits.Restore}, f)
+}
+
 // A transaction is how several statements are bracketed: as our own, or as a part of the caller's.
 type transaction struct{ begin, commit, rollback string }
 
-var savepoint = transaction{
-	begin:    "SAVEPOINT outbox_operation",
-	commit:   "RELEASE outbox_operation",
-	rollback: "ROLLBACK TO outbox_operation; RELEASE outbox_operation",
-}
-
 var errRollback = errors.New("roll back")
 
-func runAll(ctx context.Context, x Executor, t transaction, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
+func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
 		return err
 	}
-	err := func() error {
-		if err := runThrough(ctx, x, statements, args, scan); err != nil {
-			return err
-		}
-		_, err := x.ExecContext(ctx, t.commit)
-		return err
-	}()
+	err := f()
+	if err == nil && t.commit != "" {
+		_, err = x.ExecContext(ctx, t.commit)
+	}
 	if err == nil {
 		return nil
 	}

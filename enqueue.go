@@ -120,6 +120,17 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
+	payloads := joinPayloads(messages, rows)
+	op := opEnqueue
+	if o.config.Log != QueueOnly {
+		op = opLogEnqueue
+	}
+	_, err := call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
+	return err
+}
+
+// joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.
+func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	size := 0
 	for i := range messages {
 		size += len(messages[i].Payload)
@@ -129,12 +140,7 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
 		payloads = append(payloads, messages[i].Payload...)
 	}
-	op := opEnqueue
-	if o.config.Log != QueueOnly {
-		op = opLogEnqueue
-	}
-	_, err := call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
-	return err
+	return payloads
 }
 
 // batchEnd is where the batch that begins at from ends, by number and by bytes; it has at least one message.

@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"time"
+
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 )
 
 // PurgeLog deletes what is older than olderThan from the log, in small batches, and the messages that are for the log
@@ -24,4 +26,39 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 		Group string `json:"group"`
 	}{group}, nil, scanCount)
 	return err
+}
+
+// SQLServerOffsets keeps the positions of watermill-sql's consumer groups on SQL Server, together with SQLServerSchema.
+type SQLServerOffsets struct{ names names }
+
+var _ wmsql.OffsetsAdapter = (*SQLServerOffsets)(nil)
+
+// NewSQLServerOffsets returns the adapter for an outbox; of the configuration, Dialect may be left out.
+func NewSQLServerOffsets(config MigrateConfig) (*SQLServerOffsets, error) {
+	n, err := newNames(SQLServer{}, config.Schema, config.Table)
+	if err != nil {
+		return nil, err
+	}
+	return &SQLServerOffsets{n}, nil
+}
+
+// AckMessageQuery implements OffsetsAdapter.
+func (o *SQLServerOffsets) AckMessageQuery(topic string, row wmsql.Row, consumerGroup string) wmsql.Query {
+	return wmsql.Query{Query: o.names.qualified("Outbox_Log_Advance"), Args: []any{consumerGroup, topic, row.Offset}}
+}
+
+// ConsumedMessageQuery implements OffsetsAdapter: there is nothing to do.
+func (o *SQLServerOffsets) ConsumedMessageQuery(string, wmsql.Row, string, []byte) wmsql.Query {
+	return wmsql.Query{}
+}
+
+// NextOffsetQuery implements OffsetsAdapter. SQLServerSchema does not need it: its procedure reads the position itself.
+func (o *SQLServerOffsets) NextOffsetQuery(string, string) wmsql.Query { return wmsql.Query{} }
+
+// SchemaInitializingQueries implements OffsetsAdapter: Migrate has made everything.
+func (o *SQLServerOffsets) SchemaInitializingQueries(string) []wmsql.Query { return nil }
+
+// BeforeSubscribingQueries implements OffsetsAdapter: a group exists from its first subscription on.
+func (o *SQLServerOffsets) BeforeSubscribingQueries(topic, consumerGroup string) []wmsql.Query {
+	return []wmsql.Query{{Query: o.names.qualified("Outbox_Log_Begin"), Args: []any{consumerGroup, topic}}}
 }

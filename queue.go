@@ -183,15 +183,15 @@ func (o *Outbox) Run(ctx context.Context, x Executor, op string, arg any, scan f
 	return err
 }
 
-// InTx runs f in the transaction of x: in a caller's as it is; on a *sql.DB in one of its own, as InTx, run again if it
-// lost a conflict.
+// InTx runs f in the transaction of x: in a caller's, which it never ends, under a savepoint that takes back what f did
+// if it returns an error; on a *sql.DB in one of its own, as InTx, run again if it lost a conflict.
 func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
 	if isNil(x) {
 		return ErrNilDB
 	}
 	db, own := x.(*sql.DB)
 	if !own {
-		return f(ctx, x)
+		return o.engine.inSavepoint(ctx, x, func() error { return f(ctx, x) })
 	}
 	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
 	return o.engine.retry(ctx, db, func() error {

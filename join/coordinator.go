@@ -44,8 +44,8 @@ func (c *Config) setDefaults() {
 }
 
 func (c *Config) validate() error {
-	if c.RecheckInterval < time.Millisecond {
-		return badField("Config.RecheckInterval", "%v is less than 1 ms", c.RecheckInterval)
+	if c.RecheckInterval < time.Millisecond || c.RecheckInterval > maxTimeout {
+		return badField("Config.RecheckInterval", "%v is not between 1 ms and %v", c.RecheckInterval, maxTimeout)
 	}
 	return validateTopic("Config.WaitTopic", c.WaitTopic)
 }
@@ -207,8 +207,8 @@ func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.J
 		return err
 	}
 	for _, m := range messages {
-		if m == (outbox.MessageID{}) {
-			return badField("message id", "is empty")
+		if err := validateMessageID(m); err != nil {
+			return err
 		}
 	}
 	if len(messages) == 0 {
@@ -257,6 +257,9 @@ func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.J
 	if err := validateID(id); err != nil {
 		return err
 	}
+	if err := validateMessageID(message); err != nil {
+		return err
+	}
 	err := c.change(ctx, c.on(x), "outbox_join_report", reportArg{&id, message, failed})
 	if err != nil {
 		return fmt.Errorf("report a step of the join %v: %w", id, err)
@@ -303,6 +306,13 @@ func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, 
 func validateID(id outbox.JoinID) error {
 	if id == (outbox.JoinID{}) {
 		return badField("join id", "is empty; Start returns one")
+	}
+	return nil
+}
+
+func validateMessageID(id outbox.MessageID) error {
+	if id == (outbox.MessageID{}) {
+		return badField("message id", "is empty")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -54,7 +55,7 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		tx, _ := outbox.TxFrom(ctx)
 		s, err := c.lookAt(ctx, x, t, delivery.MessageID(), true)
 		if err != nil {
-			return err
+			return fmt.Errorf("wait for the join %v: %w", t.Join, err)
 		}
 		if s.status == outbox.JoinPending && s.overdue {
 			if err := c.Cancel(ctx, x, t.Join); err != nil {
@@ -71,10 +72,11 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		}
 		return delivery.SettleTx(ctx, tx, outbox.Ack)
 	})
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotAStep) {
+	var bad *outbox.FieldError
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotAStep) || errors.As(err, &bad) {
 		return outbox.Permanent(err)
 	}
-	return err
+	return outbox.Unavailable(err) // of the database: the wait is not to blame
 }
 
 // proceed does what follows a join that has ended.

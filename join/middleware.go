@@ -2,7 +2,6 @@ package join
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -28,9 +27,17 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 			if !known || err != nil && !outbox.IsPermanent(err) {
 				return produced, err
 			}
-			// The handler's work is done: its context may be over, the report is still due.
+			// The handler's work is done: its context may be over, the report is still due. If it fails, the message has to
+			// come again, also where the handler's own error is permanent, or the join would wait for ever.
 			reportErr := c.reportAll(context.WithoutCancel(msg.Context()), id, err != nil)
-			return produced, errors.Join(err, reportErr)
+			switch {
+			case reportErr == nil:
+				return produced, err
+			case err == nil:
+				return produced, reportErr
+			default:
+				return produced, fmt.Errorf("%w, after the handler failed: %s", reportErr, err.Error())
+			}
 		}
 	}
 }

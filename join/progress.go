@@ -1,12 +1,9 @@
 package join
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -122,7 +119,6 @@ func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) 
 		joins = append(joins, j)
 		return nil
 	})
-	slices.SortFunc(joins, func(a, b Join) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), bytes.Compare(a.ID[:], b.ID[:])) })
 	return joins, err
 }
 
@@ -160,7 +156,8 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.Jo
 }
 
 // Purge deletes the joins that ended longer ago than olderThan, with their steps, in small batches, and returns how many
-// joins. A pending join is never deleted. When ctx ends it stops with what it has deleted so far and ctx's error.
+// joins. A pending join is never deleted, nor one whose end a message still has to act on. When ctx ends it stops with
+// what it has deleted so far and ctx's error.
 func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins int, err error) {
 	if olderThan < 0 {
 		return 0, badField("olderThan", "is negative")

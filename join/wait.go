@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // A Continuation is the message that follows a join.
@@ -66,7 +68,7 @@ func (t *ticket) validate() error {
 		return err
 	}
 	if t.TimeoutMS < 0 || t.TimeoutMS > maxTimeout.Milliseconds() {
-		return badField("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
+		return badTimeout()
 	}
 	if t.Parent != nil {
 		return validateID(*t.Parent)
@@ -74,13 +76,36 @@ func (t *ticket) validate() error {
 	if t.OnComplete == nil {
 		return badField("Wait.OnComplete", "is missing")
 	}
-	if err := validateTopic("Wait.OnComplete.Topic", t.OnComplete.Topic); err != nil {
+	if err := t.OnComplete.validate("Wait.OnComplete"); err != nil {
 		return err
 	}
 	if t.OnFail != nil {
-		return validateTopic("Wait.OnFail.Topic", t.OnFail.Topic)
+		return t.OnFail.validate("Wait.OnFail")
 	}
 	return nil
+}
+
+// correlationHeader is the header whose length is limited, as in outbox.Message.
+const correlationHeader = "correlation_id"
+
+// validate refuses what could not be sent when the time has come.
+func (c *Continuation) validate(field string) error {
+	if err := validateTopic(field+".Topic", c.Topic); err != nil {
+		return err
+	}
+	for key, value := range c.Headers {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return badField(field+".Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+		}
+	}
+	if problem := limits.Text(c.Headers[correlationHeader]); problem != "" {
+		return badField(field+".Headers", "%s %s", correlationHeader, problem)
+	}
+	return nil
+}
+
+func badTimeout() error {
+	return badField("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
 }
 
 // EnqueueWait inserts a message on the wait topic that sends the continuation when the join has ended; WaitHandler must
@@ -90,9 +115,12 @@ func (t *ticket) validate() error {
 // It holds the join's row until x is committed: where the join was not started in the same transaction, keep the rest of
 // it short. It returns ErrNotFound.
 func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait Wait) (outbox.MessageID, error) {
+	if wait.Timeout < 0 || wait.Timeout > maxTimeout {
+		return outbox.MessageID{}, badTimeout()
+	}
 	return c.enqueueWait(ctx, x, ticket{
 		Join: wait.Join, FailIfAnyStepFailed: wait.FailIfAnyStepFailed, OnComplete: &wait.OnComplete, OnFail: wait.OnFail,
-		TimeoutMS: wait.Timeout.Milliseconds()})
+		TimeoutMS: (wait.Timeout + time.Millisecond - 1).Milliseconds()}) // a part of one is not none
 }
 
 // AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler

@@ -33,7 +33,7 @@ type backlogRun struct {
 type claimAndAck func(ctx context.Context, turn int) (claim, ack time.Duration, err error)
 
 func measureBacklog(ctx context.Context, b *bench) (results []result, err error) {
-	worker, err := b.bareWorker(ctx, false)
+	worker, err := b.bareWorker(ctx, "ack")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
 )
 
 // What the product is measured against: its statements without it, through the same pool.
@@ -73,16 +75,13 @@ type bareWorker struct {
 	claim, ack string
 }
 
-func (b *bench) bareWorker(ctx context.Context, deletes bool) (*bareWorker, error) {
+// bareWorker acks with a statement of that name.
+func (b *bench) bareWorker(ctx context.Context, ackName string) (*bareWorker, error) {
 	claim, err := b.statement("claim", 0)
 	if err != nil {
 		return nil, err
 	}
-	name := "ack"
-	if deletes {
-		name = "delete"
-	}
-	ack, err := b.statement(name, 0)
+	ack, err := b.statement(ackName, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -113,15 +112,20 @@ func (w *bareWorker) take(ctx context.Context, topic string, limit int) (keys []
 	return keys, messages, rows.Err()
 }
 
+// end acks. Two workers may have locked two joins in turn: then one has to begin again.
 func (w *bareWorker) end(ctx context.Context, keys []int64) error {
 	list, err := w.keys(keys)
 	if err != nil {
 		return err
 	}
-	if _, err := w.ExecContext(ctx, w.ack, list); err != nil {
-		return fmt.Errorf("ack: %w", err)
+	for {
+		switch _, err := w.ExecContext(ctx, w.ack, list); {
+		case err == nil:
+			return nil
+		case !outbox.IsRetryable(err) || ctx.Err() != nil:
+			return fmt.Errorf("ack: %w", err)
+		}
 	}
-	return nil
 }
 
 // showStatements prints the bare statements of a figure.

@@ -23,12 +23,13 @@ type draining struct {
 	messages int
 	inFlight int           // the Subscriber's MaxInFlight
 	deletes  bool          // acked messages are deleted
+	joins    bool          // the messages are steps of joins
 	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
 	handler  time.Duration // how long it takes
 }
 
 func (d draining) measure(ctx context.Context, b *bench) ([]result, error) {
-	worker, err := b.bareWorker(ctx, d.deletes)
+	worker, err := b.bareWorker(ctx, d.ackName())
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +71,18 @@ func (d draining) side(b *bench, drain func(context.Context, *bench) (time.Durat
 	}
 }
 
+// ackName is the bare statement that ends messages.
+func (d draining) ackName() string {
+	switch {
+	case d.deletes:
+		return "delete"
+	case d.joins:
+		return "join_ack"
+	default:
+		return "ack"
+	}
+}
+
 // handle is the handler: it takes its time and does nothing.
 func (d draining) handle() {
 	if d.handler > 0 {
@@ -80,7 +93,7 @@ func (d draining) handle() {
 func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err error) {
 	workers := make([]*bareWorker, bareWorkers)
 	for i := range workers {
-		if workers[i], err = b.bareWorker(ctx, d.deletes); err != nil {
+		if workers[i], err = b.bareWorker(ctx, d.ackName()); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, workers[i].Close()) }()

@@ -26,11 +26,18 @@ var figures = []figure{
 	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
 	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
 
+	// The same of steps of joins, and what a step costs in small and in large joins.
+	{"join", joining{messages: 150_000, steps: []int{100}}.measure},
+	{"join_size", joining{messages: 100_000, steps: []int{100, 10_000, 100_000}, perStep: true}.measure},
+
 	// From the commit in one process to the handler in another.
 	{"latency", measureLatency},
 
 	// How long a claim takes with few and with many messages waiting.
 	{"backlog", measureBacklog},
+
+	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
+	{forward, measureForward},
 }
 
 func figureNames() []string {

@@ -42,7 +42,7 @@ func (a *arrivals) add(uuid string) {
 
 // measureLatency measures the time from the commit in another process until the handler has the message.
 func measureLatency(ctx context.Context, b *bench) ([]result, error) {
-	worker, err := b.bareWorker(ctx, false)
+	worker, err := b.bareWorker(ctx, "ack")
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (b *bench) receiveProduct(ctx context.Context, arrived *arrivals) (stop fun
 
 // receiveBare polls with the two statements and gives each message to a goroutine.
 func (b *bench) receiveBare(ctx context.Context, arrived *arrivals) (stop func() error, err error) {
-	worker, err := b.bareWorker(ctx, false)
+	worker, err := b.bareWorker(ctx, "ack")
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type result struct {
 	Wakeups     string `json:"wakeups,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
 	Topics      int    `json:"topics,omitempty"`
+	Steps       int    `json:"steps,omitempty"` // a join
 
 	// Quantiles, in milliseconds.
 	P50     float64 `json:"p50,omitempty"`
@@ -34,7 +35,7 @@ type result struct {
 	AckP50  float64 `json:"ack_p50,omitempty"`
 	AckP95  float64 `json:"ack_p95,omitempty"`
 
-	// Growth is P95 by that of the fewest messages waiting.
+	// Growth is P95 by that of the fewest messages waiting, or the cost of a step by that in the smallest join.
 	Growth float64 `json:"growth,omitempty"`
 }
 
@@ -46,6 +47,13 @@ func perSecond(product, bare float64) result {
 // inMilliseconds is the result of something of which less is better.
 func inMilliseconds(product, bare float64) result {
 	return result{Value: round(product), Unit: "ms", Bare: round(bare), Ratio: round(bare / product)}
+}
+
+// inMicroseconds is the same for what is very small.
+func inMicroseconds(product, bare float64) result {
+	r := inMilliseconds(product, bare)
+	r.Unit = "us/step"
+	return r
 }
 
 // round keeps four digits; the rest is noise.
@@ -95,6 +103,7 @@ func (r result) details() string {
 	add(r.MaxInFlight > 0, "MaxInFlight %d", r.MaxInFlight)
 	add(r.Waiting > 0, "%d waiting", r.Waiting)
 	add(r.Topics > 0, "topics %d", r.Topics)
+	add(r.Steps > 0, "%d steps a join", r.Steps)
 	add(r.P50 > 0, "p50 %.4g", r.P50)
 	add(r.P95 > 0, "p95 %.4g", r.P95)
 	add(r.P99 > 0, "p99 %.4g", r.P99)

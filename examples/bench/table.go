@@ -13,6 +13,7 @@ import (
 	"text/template"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 // The statements, a folder a backend. They are templates: the table's name and, for lists of rows, the parameters'
@@ -74,15 +75,28 @@ func (t *table) statement(name string, rows int) (string, error) {
 		return "", err
 	}
 	data := struct {
-		Outbox string
-		Rows   []rowParameters
-	}{Outbox: t.dialect.Quote(t.dialect.Traits().Schema) + "." + t.dialect.Quote(t.tableName())}
+		Outbox, Join, JoinMember, JoinSize, JoinWait string
+
+		Rows []rowParameters
+	}{
+		Outbox: t.quoted("", ""),
+		Join:   t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
+		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
+	}
 	for i := range rows {
 		data.Rows = append(data.Rows, rowParameters{4*i + 1, 4*i + 2, 4*i + 3, 4*i + 4})
 	}
 	var filled strings.Builder
 	err = parsed.Execute(&filled, data)
 	return filled.String(), err
+}
+
+// quoted is the name of one of the product's tables; its ending is another on SQL Server.
+func (t *table) quoted(ending, onSQLServer string) string {
+	if t.dialect == (outbox.SQLServer{}) {
+		ending = onSQLServer
+	}
+	return t.dialect.Quote(t.dialect.Traits().Schema) + "." + t.dialect.Quote(t.tableName()+ending)
 }
 
 // has reports whether the backend has a statement of that name.
@@ -127,19 +141,6 @@ func (t *table) drop() error {
 	// The measurement's own context may have ended, and that must not leave anything behind.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var statements []string
-	err := t.query(ctx, "drop", func(rows *sql.Rows) error {
-		var statement string
-		err := rows.Scan(&statement)
-		statements = append(statements, statement)
-		return err
-	}, t.prefix)
-	for _, statement := range statements {
-		_, dropErr := t.ExecContext(ctx, statement)
-		err = errors.Join(err, dropErr)
-	}
-	if err != nil {
-		err = fmt.Errorf("drop the tables %s_…: %w", t.prefix, err)
-	}
+	err := stage.Drop(ctx, t.DB, t.dialect, t.prefix)
 	return errors.Join(err, t.Close(), os.RemoveAll(t.folder))
 }

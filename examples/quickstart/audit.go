@@ -34,13 +34,13 @@ func (s *shop) audit(ctx context.Context) (*result, error) {
 		return nil, err
 	}
 	rows := map[string]outbox.Status{}
-	err = s.query(ctx, func(row *sql.Rows) error {
+	err = s.Query(ctx, func(row *sql.Rows) error {
 		var name string
 		var status outbox.Status
 		err := row.Scan(&name, &status)
 		rows[name] = status
 		return err
-	}, s.sql("SELECT Uuid, Status FROM {outbox}"))
+	}, "SELECT Uuid, Status FROM {outbox}")
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *shop) audit(ctx context.Context) (*result, error) {
 // readHandled reads what the handlers wrote: how often each message was delivered as it was published, and its id.
 func (s *shop) readHandled(ctx context.Context, r *result) (arrived map[string]int, ids map[string]string, err error) {
 	arrived, ids = map[string]int{}, map[string]string{}
-	err = s.query(ctx, func(row *sql.Rows) error {
+	err = s.Query(ctx, func(row *sql.Rows) error {
 		var name, id, outcome string
 		var payload []byte
 		if err := row.Scan(&name, &id, &outcome, &payload); err != nil {
@@ -85,7 +85,7 @@ func (s *shop) readHandled(ctx context.Context, r *result) (arrived map[string]i
 			r.failures++
 		}
 		return nil
-	}, s.sql("SELECT name, message_id, outcome, payload FROM {handled}"))
+	}, "SELECT name, message_id, outcome, payload FROM {handled}")
 	return arrived, ids, err
 }
 
@@ -98,7 +98,7 @@ func (s *shop) readError(ctx context.Context, r *result, id string) error {
 	if err != nil {
 		return err
 	}
-	queue, err := outbox.New(s.DB, outbox.Config{Dialect: s.dialect, Table: s.table()}, nil)
+	queue, err := outbox.New(s.DB, outbox.Config{Dialect: s.Dialect, Table: s.Table()}, nil)
 	if err != nil {
 		return err
 	}
@@ -111,32 +111,32 @@ func (s *shop) readError(ctx context.Context, r *result, id string) error {
 
 // readOrphans looks for orders without a message: there is none if both were written in one transaction.
 func (s *shop) readOrphans(ctx context.Context, r *result) error {
-	return s.query(ctx, func(row *sql.Rows) error {
+	return s.Query(ctx, func(row *sql.Rows) error {
 		var name string
 		err := row.Scan(&name)
 		if _, known := s.published[name]; !known {
 			r.unexpected = append(r.unexpected, name)
 		}
 		return err
-	}, s.sql("SELECT name FROM {orders}"))
+	}, "SELECT name FROM {orders}")
 }
 
 // states counts the messages of the outbox by status.
 func (s *shop) states(ctx context.Context) (map[outbox.Status]int, error) {
 	states := map[outbox.Status]int{}
-	err := s.query(ctx, func(row *sql.Rows) error {
+	err := s.Query(ctx, func(row *sql.Rows) error {
 		var status outbox.Status
 		var n int
 		err := row.Scan(&status, &n)
 		states[status] = n
 		return err
-	}, s.sql("SELECT Status, COUNT(*) FROM {outbox} GROUP BY Status"))
+	}, "SELECT Status, COUNT(*) FROM {outbox} GROUP BY Status")
 	return states, err
 }
 
 // hasLive says whether any message is still on its way.
 func (s *shop) hasLive(ctx context.Context) (live bool, err error) {
-	err = s.QueryRowContext(ctx, s.sql(`SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} WHERE Status = 0)
+	err = s.QueryRowContext(ctx, s.SQL(`SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} WHERE Status = 0)
 		OR EXISTS (SELECT 1 FROM {outbox} WHERE Status = 1) THEN 1 ELSE 0 END`)).Scan(&live)
 	return live, err
 }
@@ -144,14 +144,14 @@ func (s *shop) hasLive(ctx context.Context) (live bool, err error) {
 // print tells the result. It is an error if anything is not as it has to be.
 func (r *result) print(screen *screen) error {
 	if len(r.unexpected) == 0 {
-		screen.say("the order that was rolled back: no row, no message, nothing delivered")
+		screen.Say("the order that was rolled back: no row, no message, nothing delivered")
 	}
 	if len(r.changed) == 0 {
-		screen.say("the payloads that arrived: byte for byte as published")
+		screen.Say("the payloads that arrived: byte for byte as published")
 	}
-	screen.say("the poison message is kept as failed: %s", r.lastError)
-	screen.say("delivered once more: %d, done by a worker that could not say so in time (at least once)", r.twice)
-	fmt.Fprintf(screen.out, "published %d, delivered %d, failed %d, lost %d\n", r.published, r.delivered, r.failed, len(r.lost))
+	screen.Say("the poison message is kept as failed: %s", r.lastError)
+	screen.Say("delivered once more: %d, done by a worker that could not say so in time (at least once)", r.twice)
+	screen.Print("published %d, delivered %d, failed %d, lost %d", r.published, r.delivered, r.failed, len(r.lost))
 	switch {
 	case len(r.lost) > 0:
 		return fmt.Errorf("lost: %v", r.lost)

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"syscall"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 func main() {
@@ -32,6 +34,9 @@ func main() {
 	stop()
 	os.Exit(code)
 }
+
+//go:embed sql/*.sql
+var tables embed.FS
 
 type options struct {
 	in, dsn string
@@ -74,38 +79,38 @@ func story(ctx context.Context, o options, screen *screen, errOut io.Writer) (er
 	if err != nil {
 		return err
 	}
-	database, err := createDatabase(ctx, o.dsn)
+	database, err := stage.Create(ctx, o.dsn, "quickstart", tables)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, database.drop(ctx)) }()
+	defer func() { err = errors.Join(err, database.Drop(ctx)) }()
 	shop, err := openShop(database)
 	if err != nil {
 		return err
 	}
-	screen.say("%s; tables %s_…", database.name, database.prefix)
+	screen.Say("%s; tables %s_…", database.Name, database.Prefix)
 
 	// 1. Publish. An order and its message are one transaction: both are there, or neither.
 	for i, order := range orders {
 		if err := shop.place(ctx, order, paid); err != nil {
 			return fmt.Errorf("publish %s: %w", order.name, err)
 		}
-		screen.progress("%d orders placed so far", i+1)
+		screen.Progress("%d orders placed so far", i+1)
 	}
-	screen.say("%d orders placed%s, each together with its message in one transaction", len(orders), from(o.in))
+	screen.Say("%d orders placed%s, each together with its message in one transaction", len(orders), from(o.in))
 
 	if err := shop.place(ctx, declinedOrder(orders), declined); !errors.Is(err, errDeclined) {
 		return fmt.Errorf("the order that must be rolled back: %w", err)
 	}
-	screen.say("1 order rolled back after its message was published: %v", errDeclined)
+	screen.Say("1 order rolled back after its message was published: %v", errDeclined)
 
 	if err := shop.place(ctx, poisonOrder(orders), paid); err != nil {
 		return fmt.Errorf("publish the poison message: %w", err)
 	}
-	screen.say("1 poison message published: its payload is not JSON")
+	screen.Say("1 poison message published: its payload is not JSON")
 
 	// 2. A worker process takes messages, and is killed while it holds some.
-	todo := job{DSN: database.dsn, Prefix: database.prefix, Topics: topics(orders), Flaky: orders[len(orders)-1].name, Verbose: o.verbose}
+	todo := job{DSN: database.DSN, Prefix: database.Prefix, Topics: topics(orders), Flaky: orders[len(orders)-1].name, Verbose: o.verbose}
 	if err := killedWorker(ctx, todo, shop, screen, errOut); err != nil {
 		return err
 	}
@@ -139,7 +144,7 @@ func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, err
 		return err
 	}
 	defer worker.kill()
-	screen.say("%s starts, process %d", todo.Name, worker.pid())
+	screen.Say("%s starts, process %d", todo.Name, worker.pid())
 
 	// It finishes a few, and one more without a chance to say so; all others stay in its hands, half done.
 	var acked, done, hanging int
@@ -159,7 +164,7 @@ func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, err
 		}
 		screen.tell(news)
 	}
-	screen.say("%s has finished %d messages and hangs in the middle of %d others", todo.Name, acked, hanging)
+	screen.Say("%s has finished %d messages and hangs in the middle of %d others", todo.Name, acked, hanging)
 
 	worker.kill()
 	states, err := shop.states(ctx)
@@ -169,7 +174,7 @@ func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, err
 	if states[outbox.InProgress] == 0 {
 		return fmt.Errorf("%s was killed, but held no message", todo.Name)
 	}
-	screen.say("%s killed (SIGKILL); the table says: %d done, %d failed, %d waiting, %d held by the dead worker", todo.Name,
+	screen.Say("%s killed (SIGKILL); the table says: %d done, %d failed, %d waiting, %d held by the dead worker", todo.Name,
 		states[outbox.Done], states[outbox.Failed], states[outbox.Ready], states[outbox.InProgress])
 	return nil
 }
@@ -182,7 +187,7 @@ func lastWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOu
 		return err
 	}
 	defer worker.kill()
-	screen.say("%s starts, process %d; leases last %v", todo.Name, worker.pid(), lease)
+	screen.Say("%s starts, process %d; leases last %v", todo.Name, worker.pid(), lease)
 
 	for {
 		news, err := worker.next(ctx)
@@ -202,6 +207,6 @@ func lastWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOu
 	if err := worker.stop(); err != nil {
 		return err
 	}
-	screen.say("all messages have come to an end, %s stops", todo.Name)
+	screen.Say("all messages have come to an end, %s stops", todo.Name)
 	return nil
 }

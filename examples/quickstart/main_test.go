@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 const (
@@ -131,9 +133,9 @@ func TestLossIsSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			db, err := createDatabase(ctx, "")
+			db, err := stage.Create(ctx, "", "quickstart", tables)
 			require.NoError(t, err)
-			defer func() { require.NoError(t, db.drop(ctx)) }()
+			defer func() { require.NoError(t, db.Drop(ctx)) }()
 			shop, err := openShop(db)
 			require.NoError(t, err)
 			orders := madeUpOrders(2)
@@ -141,7 +143,7 @@ func TestLossIsSeen(t *testing.T) {
 				require.NoError(t, shop.place(ctx, o, paid))
 			}
 			for _, statement := range test.statements {
-				_, err := db.ExecContext(ctx, "PRAGMA ignore_check_constraints = ON; "+db.sql(statement))
+				_, err := db.ExecContext(ctx, "PRAGMA ignore_check_constraints = ON; "+db.SQL(statement))
 				require.NoError(t, err, statement)
 			}
 			result, err := shop.audit(ctx)

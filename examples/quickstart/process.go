@@ -12,6 +12,8 @@ import (
 	"os/signal"
 	"sync"
 	"time"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 // A worker is a process of its own, this program started again with workerFlag. It reads its job as one line of JSON,
@@ -66,10 +68,10 @@ func (w *worker) run(in *bufio.Reader) (err error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if w.database, err = openDatabase(ctx, w.DSN, w.Prefix); err != nil {
+	if w.db, err = stage.Open(ctx, w.DSN, w.Prefix); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() { err = errors.Join(err, w.db.Close()) }()
 	router, subscriber, err := w.router()
 	if err != nil {
 		return err

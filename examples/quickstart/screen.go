@@ -1,34 +1,18 @@
 package main
 
 import (
-	"fmt"
 	"io"
-	"time"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
-// A screen tells what happens, a line each, with the seconds since the start.
+// A screen also tells the news of workers.
 type screen struct {
-	out           io.Writer
-	started, last time.Time
-	delivered     int
+	*stage.Screen
+	delivered int
 }
 
-func newScreen(out io.Writer) *screen {
-	now := time.Now()
-	return &screen{out: out, started: now, last: now}
-}
-
-func (s *screen) say(format string, args ...any) {
-	s.last = time.Now()
-	fmt.Fprintf(s.out, "%5.1fs  %s\n", s.last.Sub(s.started).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// progress says something only if there was nothing else to say for a while.
-func (s *screen) progress(format string, args ...any) {
-	if time.Since(s.last) >= 3*time.Second {
-		s.say(format, args...)
-	}
-}
+func newScreen(out io.Writer) *screen { return &screen{Screen: stage.NewScreen(out)} }
 
 // tell tells the news that are worth it. A message that is simply delivered is not.
 func (s *screen) tell(n news) {
@@ -37,14 +21,14 @@ func (s *screen) tell(n news) {
 	}
 	switch {
 	case n.Event == failed:
-		s.say("%s fails at attempt %d: %s; it comes again", n.Name, n.Attempt, n.Reason)
+		s.Say("%s fails at attempt %d: %s; it comes again", n.Name, n.Attempt, n.Reason)
 	case n.Event == delivered && n.Flaky:
-		s.say("%s is delivered at attempt %d", n.Name, n.Attempt)
+		s.Say("%s is delivered at attempt %d", n.Name, n.Attempt)
 	case n.Event == refused:
-		s.say("%s fails for good at attempt %d: %s", n.Name, n.Attempt, n.Reason)
+		s.Say("%s fails for good at attempt %d: %s", n.Name, n.Attempt, n.Reason)
 	case n.Event == tookOver:
-		s.say("the leases of %d messages have ended: they are delivered again", n.Count)
+		s.Say("the leases of %d messages have ended: they are delivered again", n.Count)
 	default:
-		s.progress("%d messages delivered so far", s.delivered)
+		s.Progress("%d messages delivered so far", s.delivered)
 	}
 }

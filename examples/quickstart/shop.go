@@ -8,31 +8,32 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 // A shop is the application: it writes orders and publishes their messages.
 type shop struct {
-	*database
+	*stage.Database
 	publisher *outbox.Publisher
 	published map[string]order // what was committed, by name
 }
 
-func openShop(db *database) (*shop, error) {
+func openShop(db *stage.Database) (*shop, error) {
 	publisher, err := outbox.NewPublisher(db.DB, outbox.PublisherConfig{
-		Dialect:   db.dialect,
-		Table:     db.table(),
+		Dialect:   db.Dialect,
+		Table:     db.Table(),
 		RequireTx: true, // a Publish outside a transaction is a mistake here
 	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &shop{database: db, publisher: publisher, published: map[string]order{}}, nil
+	return &shop{Database: db, publisher: publisher, published: map[string]order{}}, nil
 }
 
 // place writes an order and publishes its message in one transaction. If pay fails, neither has ever been there.
 func (s *shop) place(ctx context.Context, o order, pay func() error) error {
 	err := outbox.InTx(ctx, s.DB, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, s.sql("INSERT INTO {orders} (name, topic) VALUES ($1, $2)"), o.name, o.topic); err != nil {
+		if _, err := tx.ExecContext(ctx, s.SQL("INSERT INTO {orders} (name, topic) VALUES ($1, $2)"), o.name, o.topic); err != nil {
 			return err
 		}
 		msg := message.NewMessageWithContext(ctx, o.name, o.payload) // the context carries the transaction

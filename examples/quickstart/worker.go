@@ -14,6 +14,7 @@ import (
 	watermillmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 	"github.com/incursa/watermill-outbox/middleware"
 )
 
@@ -39,7 +40,7 @@ const never = -1
 
 // A worker has the handler of the messages. What its handler sees it writes into a table and reports.
 type worker struct {
-	*database
+	db *stage.Database
 	job
 	report func(news)
 
@@ -53,9 +54,9 @@ func (w *worker) router() (*message.Router, *outbox.Subscriber, error) {
 	if w.Verbose {
 		logger = watermill.NewStdLogger(false, false)
 	}
-	subscriber, err := outbox.NewSubscriber(w.DB, outbox.SubscriberConfig{
-		Dialect:       w.dialect,
-		Table:         w.table(),
+	subscriber, err := outbox.NewSubscriber(w.db.DB, outbox.SubscriberConfig{
+		Dialect:       w.db.Dialect,
+		Table:         w.db.Table(),
 		WorkerName:    w.Name,
 		MaxInFlight:   maxInFlight + len(w.Topics) - 1, // each topic without a message out keeps a place free
 		LeaseDuration: lease,
@@ -116,7 +117,7 @@ func (w *worker) carrierFails(msg *message.Message) (bool, error) {
 		return false, nil
 	}
 	var failures int
-	err := w.QueryRowContext(msg.Context(), w.sql("SELECT COUNT(*) FROM {handled} WHERE name = $1 AND outcome = $2"),
+	err := w.db.QueryRowContext(msg.Context(), w.db.SQL("SELECT COUNT(*) FROM {handled} WHERE name = $1 AND outcome = $2"),
 		msg.UUID, failed).Scan(&failures)
 	return failures < 2, err
 }
@@ -135,8 +136,8 @@ func (w *worker) note(msg *message.Message, outcome string, reason error) error 
 	if !ok {
 		return errors.New("the message does not come from an outbox")
 	}
-	err := outbox.InTx(msg.Context(), w.DB, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, w.sql("INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ($1, $2, $3, $4, $5, $6)"),
+	err := outbox.InTx(msg.Context(), w.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, w.db.SQL("INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ($1, $2, $3, $4, $5, $6)"),
 			msg.UUID, delivery.MessageID().String(), w.Name, delivery.Attempt(), outcome, []byte(msg.Payload))
 		return err
 	})

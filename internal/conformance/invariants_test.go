@@ -26,12 +26,13 @@ func (f *fixture) checkInvariants() {
 	defer cancel()
 	var n int
 	if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n); err != nil {
-		if !f.installed(ctx) {
+		if !f.installed(ctx, f.config.Dialect.Traits().Table) {
 			return
 		}
 		f.t.Errorf("reading the table after the test: %v", err)
 		return
 	}
+	f.checkJoinInvariants(ctx)
 	for name, broken := range invariants {
 		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox} WHERE %s", broken)).Scan(&n); err != nil {
 			f.t.Errorf("checking that %s: %v", name, err)
@@ -41,11 +42,55 @@ func (f *fixture) checkInvariants() {
 	}
 }
 
-// installed says whether the table is there, by asking the catalog.
-func (f *fixture) installed(ctx context.Context) bool {
-	table := f.config.Table
-	if table == "" {
-		table = f.config.Dialect.Traits().Table
+// The same for joins. Each is a table and a condition that none of its rows, which is called r, may fulfil.
+var joinInvariants = map[string][2]string{
+	"the status of a join is one of four":                                    {"{join}", "{status} NOT IN (0, 1, 2, 3)"},
+	"a join has the status of its verdict, pending only while there is none": {"{join}", "{status} <> {verdict}"},
+	"never more steps have ended than were expected":                         {"{join}", "{completed_steps} + {failed_steps} > {expected_steps}"},
+	"counters are never negative":                                            {"{join}", "{completed_steps} < 0 OR {failed_steps} < 0"},
+	"a pending join has counted its completed steps":                         {"{join}", "{status} = 0 AND {completed_steps} <> " + membersOf("m.{status} = 1")},
+	"a pending join has counted its failed steps":                            {"{join}", "{status} = 0 AND {failed_steps} <> " + membersOf("m.{status} = 2")},
+	"a join knows how many steps it has":                                     {"{join}", "{status} = 0 AND " + membersOf("1 = 1") + " <> (SELECT COALESCE(MAX(s.{attached}), -1) FROM {size} s WHERE s.{join_id} = r.{join_id})"},
+	"no join has more steps than it expects":                                 {"{join}", membersOf("1 = 1") + " > {expected_steps}"},
+	"the state of a step is one of three":                                    {"{member}", "{status} NOT IN (0, 1, 2)"},
+	"no step is without its join":                                            {"{member}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
+	"no wait is without its join":                                            {"{wait}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
+	"no size is without its join":                                            {"{size}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
+	"no step is pending whose message has ended": {"{member}",
+		"{status} = 0 AND {ends_by} = 0 AND EXISTS (SELECT 1 FROM {outbox} o WHERE o.{message_id} = r.{step} AND o.{status} >= 2)"},
+}
+
+// membersOf is the number of steps of the join r that a condition holds for.
+func membersOf(condition string) string {
+	return "(SELECT COUNT(*) FROM {member} m WHERE m.{join_id} = r.{join_id} AND " + condition + ")"
+}
+
+// checkJoinInvariants looks at the tables of joins, if there are any.
+func (f *fixture) checkJoinInvariants(ctx context.Context) {
+	f.t.Helper()
+	var n int
+	if err := f.db.QueryRowContext(ctx, f.sql("SELECT (SELECT COUNT(*) FROM {join}) + (SELECT COUNT(*) FROM {member})")).Scan(&n); err != nil {
+		if f.installed(ctx, f.joinTable("join")) {
+			f.t.Errorf("reading the joins after the test: %v", err)
+		}
+		return
+	}
+	if n == 0 {
+		return
+	}
+	for name, broken := range joinInvariants {
+		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM %s r WHERE %s", broken[0], broken[1])).Scan(&n); err != nil {
+			f.t.Errorf("checking that %s: %v", name, err)
+		} else if n != 0 {
+			f.t.Errorf("it does not hold that %s: %d rows", name, n)
+		}
+	}
+}
+
+// installed says whether a table is there, given its name in the default outbox, by asking the catalog.
+func (f *fixture) installed(ctx context.Context, table string) bool {
+	if f.config.Table != "" {
+		table = strings.Replace(table, f.config.Dialect.Traits().Table, f.config.Table, 1)
 	}
 	var n int
 	var err error

@@ -29,14 +29,17 @@ type killJob struct {
 	Schema, Table        string // of the outbox
 	Handled              string // the table of what was handled, quoted
 	Lease                time.Duration
+	Joins                joinJob
 }
 
 // What a worker tells, a line each on its standard output.
 const (
-	killTaken   = "taken"   // owner: a message has reached a handler
-	killHandled = "handled" // message: its handler is done, and has not acked yet
-	killSettled = "settled" // outcomes are in the table
-	killEnded   = "ended"   // told by nobody: there is nothing more to come
+	killTaken     = "taken"     // owner: a message has reached a handler
+	killHandled   = "handled"   // message: its handler is done, and has not acked yet
+	killContinued = "continued" // a look at a join is committed
+	killFollowed  = "followed"  // message: what follows a join has reached its handler
+	killSettled   = "settled"   // outcomes are in the table
+	killEnded     = "ended"     // told by nobody: there is nothing more to come
 )
 
 type killNews struct {
@@ -59,7 +62,7 @@ func (r *killRun) start() {
 	r.t.Helper()
 	program, err := os.Executable()
 	r.NoError(err)
-	job, err := json.Marshal(killJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.table(), r.lease()})
+	job, err := json.Marshal(killJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.table(), r.lease(), r.joins})
 	r.NoError(err)
 	w := &killWorker{cmd: exec.CommandContext(r.ctx(), program), owners: map[outbox.OwnerToken]struct{}{}}
 	w.cmd.Env = append(os.Environ(), killWorkerVariable+"="+string(job))
@@ -99,7 +102,7 @@ func (w *killWorker) listen(ctx context.Context, stdout io.Reader, all chan<- ki
 			var owner uuid.UUID
 			owner, err = uuid.Parse(value)
 			news.owner = outbox.OwnerToken(owner)
-		case killHandled:
+		case killHandled, killFollowed:
 			news.message, err = strconv.Atoi(value)
 		}
 		if err != nil {
@@ -144,11 +147,15 @@ func killWorkerMain(text string) (err error) {
 		defer mu.Unlock()
 		fmt.Fprintln(os.Stdout, event, value)
 	}
-	sub, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
+	config := outbox.SubscriberConfig{
 		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxInFlight: 20, LeaseDuration: job.Lease, MaxAttempts: 100, MaxPollInterval: 50 * time.Millisecond,
 		Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { tell(killSettled, "") }},
-	}, nil)
+	}
+	if job.Joins.Recheck > 0 {
+		return job.workOnJoins(db, config, tell)
+	}
+	sub, err := outbox.NewSubscriber(db, config, nil)
 	if err != nil {
 		return err
 	}
@@ -170,17 +177,28 @@ func killWorkerMain(text string) (err error) {
 
 // handle leaves a row for the message, and acks. Whatever fails is done again by another.
 func (job *killJob) handle(db *sql.DB, msg *message.Message, tell func(event string, value any)) {
+	if err := job.record(db, msg, tell); err != nil {
+		deliveryOf(msg).SetErr(err)
+		msg.Nack()
+		return
+	}
+	msg.Ack()
+}
+
+func (job *killJob) record(db *sql.DB, msg *message.Message, tell func(event string, value any)) error {
+	tell(killTaken, deliveryOf(msg).Receipt().Owner)
+	_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (id, worker) VALUES (%s, %d)", job.Handled, msg.UUID, os.Getpid()))
+	if err == nil {
+		tell(killHandled, msg.UUID)
+	}
+	return err
+}
+
+func deliveryOf(msg *message.Message) *outbox.Delivery {
 	delivery, ok := outbox.DeliveryFrom(msg.Context())
 	if !ok {
 		fmt.Fprintln(os.Stderr, "kill worker: a message without a delivery")
 		os.Exit(1)
 	}
-	tell(killTaken, delivery.Receipt().Owner)
-	if _, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (id, worker) VALUES (%s, %d)", job.Handled, msg.UUID, os.Getpid())); err != nil {
-		delivery.SetErr(err)
-		msg.Nack()
-		return
-	}
-	tell(killHandled, msg.UUID)
-	msg.Ack()
+	return delivery
 }

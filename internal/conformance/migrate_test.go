@@ -282,11 +282,11 @@ func (f *fixture) drop(statement string) {
 	}
 }
 
-// dropObjects drops all that is in the schema, on SQL Server. It quotes the names itself.
+// dropObjects drops all that is in the schema, on SQL Server, what was created last first. It quotes the names itself.
 func (f *fixture) dropObjects() {
 	rows, err := f.db.QueryContext(context.WithoutCancel(f.ctx()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
 		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
-		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END`, f.schema())
+		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END, o.object_id DESC`, f.schema())
 	if err != nil {
 		f.t.Errorf("listing the schema: %v", err)
 		return

@@ -68,7 +68,7 @@ type outcome struct {
 	result  string
 }
 
-var numbered = regexp.MustCompile(`^(?:Test)?(OBX|JOIN)(\d{3}(?:_\d{3})*)(?:_|$)`)
+var numbered = regexp.MustCompile(`^(?:Test)?((?:OBX|JOIN)\d{3}(?:_(?:OBX|JOIN)?\d{3})*)(?:_|$)`)
 
 // outcomes takes what tests say about requirements. Tests pass and are skipped at their leaves, since a test also passes
 // when all its subtests were skipped; they fail where no subtest explains it.
@@ -107,14 +107,20 @@ func outcomes(tests map[test]string) []outcome {
 	return found
 }
 
-// requirementIDs reads the numbers off a test's name: TestOBX016_017_Claim has OBX-016 and OBX-017.
+// requirementIDs reads the numbers off a test's name: TestOBX016_017_Claim has OBX-016 and OBX-017, and
+// TestJOIN020_OBX079_080_Report has JOIN-020, OBX-079 and OBX-080.
 func requirementIDs(name string) (ids []string) {
 	match := numbered.FindStringSubmatch(name)
 	if match == nil {
 		return nil
 	}
-	for number := range strings.SplitSeq(match[2], "_") {
-		ids = append(ids, match[1]+"-"+number)
+	kind := ""
+	for part := range strings.SplitSeq(match[1], "_") {
+		number := strings.TrimLeft(part, "OBXJIN")
+		if number != part {
+			kind = strings.TrimSuffix(part, number)
+		}
+		ids = append(ids, kind+"-"+number)
 	}
 	return ids
 }

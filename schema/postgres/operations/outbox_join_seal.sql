@@ -1,6 +1,7 @@
 -- Closes an open join: it expects the steps that it has, and ends if they all have. A sealed one stays as it is.
 -- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
--- The row of the size is waited for: a transaction that attaches is in or out, never half.
+-- The row of the size is waited for, and written to as whoever attaches with an older snapshot must see: a transaction that
+-- attaches is in or out, never half.
 DROP FUNCTION IF EXISTS "public"."outbox_join_seal"(json);
 CREATE FUNCTION "public"."outbox_join_seal"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
@@ -12,7 +13,7 @@ DECLARE
     sealed   boolean;
     pending  boolean;
 BEGIN
-    SELECT s.attached INTO attached FROM "public"."outbox_join_size" AS s WHERE s.join_id = target FOR UPDATE;
+    UPDATE "public"."outbox_join_size" AS s SET attached = s.attached WHERE s.join_id = target RETURNING s.attached INTO attached;
     SELECT j.expected_steps IS NOT NULL, j.status = 0 INTO sealed, pending
     FROM "public"."outbox_join" AS j WHERE j.join_id = target FOR NO KEY UPDATE;
     IF pending AND NOT sealed THEN

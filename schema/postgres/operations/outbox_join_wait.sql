@@ -1,7 +1,8 @@
 -- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
 -- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
 -- one that is not claimed is put off here, one that is claimed by whoever holds it.
--- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost.
+-- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost. It is written to,
+-- so that whoever ends it with an older snapshot has a conflict.
 DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
 CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
     status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)
@@ -14,7 +15,7 @@ DECLARE
     deadline timestamptz;
     again    timestamptz;
 BEGIN
-    PERFORM FROM "public"."outbox_join" AS j WHERE j.join_id = target FOR NO KEY UPDATE;
+    UPDATE "public"."outbox_join" AS j SET last_updated_at = j.last_updated_at WHERE j.join_id = target;
     IF NOT FOUND THEN
         RETURN;
     END IF;

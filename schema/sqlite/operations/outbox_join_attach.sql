@@ -1,6 +1,7 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), which
--- take back everything, or with the join if it has ended.
+-- take back everything, or with the join if it has ended. A + before status keeps the planner from the index of ended
+-- messages: they are to be found by their ids.
 SELECT -1, ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id');
 
@@ -28,7 +29,7 @@ WHERE join_id = ?1 ->> '$.id';
 
 WITH ended AS MATERIALIZED (
     SELECT DISTINCT o.message_id, o.status FROM json_each(?1, '$.messages') AS i INNER JOIN "main"."outbox" AS o ON o.message_id = i.value
-    WHERE o.status >= 2 AND NOT (?1 ->> '$.by_report')
+    WHERE +o.status >= 2 AND NOT (?1 ->> '$.by_report')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = ?1 ->> '$.id' AND m.message_id = i.value))
 UPDATE "main"."outbox_join"
 SET completed_steps = completed_steps + d.done, failed_steps = failed_steps + d.dead, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)

@@ -2,7 +2,8 @@
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail.
--- The groups are taken apart first: else their JSON would be read again for each message.
+-- The groups are taken apart first: else their JSON would be read again for each message. A + before status keeps the
+-- planner, once it has statistics, from the indexes of leases and of ended messages: the rows are to be found by their keys.
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value -> '$.seqs' AS seqs FROM json_each(?1, '$.groups') AS e)
 SELECT s.value AS seq, g.owner, NULL, NULL, NULL, NULL, NULL
@@ -13,7 +14,7 @@ WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value -> '$.seqs' AS seqs FROM json_each(?1, '$.groups') AS e
     WHERE ?1 ->> '$.delete_acked' AND e.value ->> '$.outcome' = 0)
 DELETE FROM "main"."outbox"
-WHERE status = 1 AND (seq, owner_token) IN (SELECT s.value, g.owner FROM g, json_each(g.seqs) AS s)
+WHERE +status = 1 AND (seq, owner_token) IN (SELECT s.value, g.owner FROM g, json_each(g.seqs) AS s)
   AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = "outbox".message_id);
 
 WITH g AS MATERIALIZED (
@@ -36,32 +37,32 @@ SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
     processed_by = CASE WHEN w.outcome IN (0, 3) THEN w.worker END
 FROM (SELECT s.value AS seq, g.owner, g.outcome, g.delay_ms, g.error, g.worker, g.backoff, g.backoff_cap, g.moment
       FROM g, json_each(g.seqs) AS s) AS w
-WHERE "outbox".seq = w.seq AND "outbox".status = 1 AND "outbox".owner_token = w.owner;
+WHERE "outbox".seq = w.seq AND +"outbox".status = 1 AND "outbox".owner_token = w.owner;
 
 -- The rest is for an outbox with joins, and a step that is not counted yet.
-SELECT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = '"outbox_join"');
+SELECT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = '"outbox_join"' COLLATE NOCASE);
 
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s
                INNER JOIN "main"."outbox" AS o ON o.seq = s.value
                INNER JOIN "main"."outbox_join_member" AS m ON m.message_id = o.message_id
-               WHERE o.status >= 2 AND m.status = 0 AND m.ends_by = 0);
+               WHERE +o.status >= 2 AND m.status = 0 AND m.ends_by = 0);
 
 WITH ended AS MATERIALIZED (
-    SELECT o.message_id, o.status - 1 AS status
+    SELECT DISTINCT o.message_id, o.status - 1 AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s INNER JOIN "main"."outbox" AS o ON o.seq = s.value
-    WHERE o.status >= 2)
+    WHERE +o.status >= 2)
 UPDATE "main"."outbox_join" AS j
 SET completed_steps = completed_steps + d.done, failed_steps = failed_steps + d.dead, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM (SELECT m.join_id, sum(e.status = 1) AS done, sum(e.status = 2) AS dead
-      FROM ended AS e INNER JOIN "main"."outbox_join_member" AS m ON m.message_id = e.message_id
+      FROM ended AS e CROSS JOIN "main"."outbox_join_member" AS m ON m.message_id = e.message_id
       WHERE m.status = 0 AND m.ends_by = 0
       GROUP BY m.join_id) AS d
 WHERE j.join_id = d.join_id AND j.status = 0;
 
 WITH ended AS MATERIALIZED (
-    SELECT o.message_id, o.status - 1 AS status
+    SELECT DISTINCT o.message_id, o.status - 1 AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s INNER JOIN "main"."outbox" AS o ON o.seq = s.value
-    WHERE o.status >= 2)
+    WHERE +o.status >= 2)
 UPDATE "main"."outbox_join_member"
 SET status = e.status
 FROM ended AS e

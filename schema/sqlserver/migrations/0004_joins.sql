@@ -49,12 +49,13 @@ BEGIN
 END
 GO
 -- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
+-- It has no foreign key: a compatible server checks that again at each attaching in the transaction of the start, and fails
+-- to. Purging deletes it with its join.
 IF OBJECT_ID(N'[dbo].[OutboxJoinSize]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinSize] (
         JoinId   UNIQUEIDENTIFIER NOT NULL,
         Attached INT              NOT NULL CONSTRAINT [DF_OutboxJoinSize_Attached] DEFAULT (0),
-        CONSTRAINT [PK_OutboxJoinSize] PRIMARY KEY CLUSTERED (JoinId),
-        CONSTRAINT [FK_OutboxJoinSize_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+        CONSTRAINT [PK_OutboxJoinSize] PRIMARY KEY CLUSTERED (JoinId)
     );
 GO
 -- The messages that wait for the end of a join, which makes them due.

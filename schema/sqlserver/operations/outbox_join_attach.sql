@@ -2,8 +2,8 @@
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), and
 -- then nothing was written, or with the join if it has ended.
 -- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
--- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The messages are locked
--- unless they are of this very transaction (fresh), so that none ends unseen.
+-- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The messages are written
+-- to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
 GO
@@ -30,7 +30,8 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Attach;
 
-        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        UPDATE [dbo].[OutboxJoinSize] WITH (ROWLOCK) SET Attached = Attached WHERE JoinId = @Id;
+        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WHERE JoinId = @Id;
         SELECT @Room = ExpectedSteps - @Attached, @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
 
         INSERT INTO @Steps (MessageId)
@@ -46,9 +47,14 @@ BEGIN
 
         IF @Refusal = 0 AND @New > 0 AND @ByReport = 0 AND @Fresh = 0
         BEGIN
+            UPDATE o
+            SET ProcessedBy = o.ProcessedBy
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.MessageId = s.MessageId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
             UPDATE s
             SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.MessageId = s.MessageId
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = s.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;

@@ -1,6 +1,7 @@
 -- Closes an open join: it expects the steps that it has, and ends if they all have. A sealed one stays as it is.
 -- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
--- The row of the size is waited for: a transaction that attaches is in or out, never half.
+-- The row of the size is waited for, and written to as whoever attaches with an older snapshot must see: a transaction that
+-- attaches is in or out, never half.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Seal]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Seal] AS RETURN 0');
 GO
@@ -24,7 +25,8 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Seal;
 
-        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        UPDATE [dbo].[OutboxJoinSize] WITH (ROWLOCK) SET Attached = Attached WHERE JoinId = @Id;
+        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WHERE JoinId = @Id;
         SELECT @Expected = ExpectedSteps, @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
         IF @Status IS NULL OR @Status <> 0

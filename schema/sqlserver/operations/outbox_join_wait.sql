@@ -1,7 +1,8 @@
 -- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
 -- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
 -- one that is not claimed is put off here, one that is claimed by whoever holds it.
--- The join is locked first, as by whoever ends it: so that no wake-up is lost.
+-- The join is locked first, as by whoever ends it: so that no wake-up is lost. It is written to, so that whoever ends it
+-- with an older snapshot has a conflict; and a write locks on every server, whatever becomes of hints.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Wait]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wait] AS RETURN 0');
 GO
@@ -30,7 +31,8 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Wait;
 
-        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        UPDATE [dbo].[OutboxJoin] WITH (ROWLOCK) SET LastUpdatedUtc = LastUpdatedUtc WHERE JoinId = @Id;
+        SELECT @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
 
         IF @Status IS NOT NULL
         BEGIN
@@ -39,7 +41,7 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message);
 
             SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message;
-            SET @Again = DATEADD(MILLISECOND, @RecheckMs, @Now);
+            SET @Again = DATEADD(MILLISECOND, @RecheckMs % 86400000, DATEADD(DAY, @RecheckMs / 86400000, @Now));
             IF @Deadline < @Again SET @Again = @Deadline;
 
             IF @Status = 0 AND @Claimed = 0

@@ -81,7 +81,8 @@ BEGIN
 
         IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
         BEGIN
-            IF EXISTS (SELECT 1 FROM [dbo].[OutboxJoin])
+            -- Committed or not: a transaction that has started a join holds up nobody.
+            IF EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (NOLOCK))
             BEGIN
                 INSERT INTO @Counted (JoinId, MessageId, Status)
                 SELECT m.JoinId, m.OutboxMessageId, CASE w.Outcome WHEN 0 THEN 1 ELSE 2 END

@@ -35,6 +35,9 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Log_Read]'),
     (N'procedure', N'[dbo].[Outbox_Log_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Log_Forget]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Begin]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Next]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Advance]'),
     (N'procedure', N'[dbo].[Outbox_Ack]'),
     (N'procedure', N'[dbo].[Outbox_Abandon]'),
     (N'procedure', N'[dbo].[Outbox_Fail]')) AS w (Kind, Name)

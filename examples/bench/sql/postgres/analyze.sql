@@ -1,2 +1,2 @@
--- Tells the planner what the table holds now, before autovacuum does so in the middle of a run.
-VACUUM (ANALYZE) {{.Outbox}};
+-- Tells the planner what the tables hold now, before autovacuum does so in the middle of a run.
+VACUUM (ANALYZE) {{.Outbox}}, {{.Join}}, {{.JoinMember}};

@@ -1,2 +1,2 @@
--- Empties the table, and its indexes with it.
-TRUNCATE {{.Outbox}};
+-- Empties the tables, and their indexes with them.
+TRUNCATE {{.Outbox}}, {{.Join}}, {{.JoinMember}}, {{.JoinSize}}, {{.JoinWait}};

@@ -1,2 +1,4 @@
--- Tells the planner what the table holds now.
+-- Tells the planner what the tables hold now.
 UPDATE STATISTICS {{.Outbox}};
+UPDATE STATISTICS {{.Join}};
+UPDATE STATISTICS {{.JoinMember}};

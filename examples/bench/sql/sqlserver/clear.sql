@@ -1,2 +1,6 @@
--- Empties the table, and its indexes with it.
+-- Empties the tables, and their indexes with them. One that others refer to cannot be truncated.
 TRUNCATE TABLE {{.Outbox}};
+TRUNCATE TABLE {{.JoinMember}};
+TRUNCATE TABLE {{.JoinSize}};
+TRUNCATE TABLE {{.JoinWait}};
+DELETE FROM {{.Join}};

@@ -1,0 +1,92 @@
+// Fan-in shows joins at work: three workflows whose messages go out side by side, and what follows when all have ended.
+//
+//	go run ./examples/fan-in                                      on SQLite, embedded: nothing to install
+//	go run ./examples/fan-in -dsn postgres://user:password@host/db
+//	go run ./examples/fan-in -dsn "sqlserver://user:password@host?database=db"
+//
+//	etl       three extractions, then the transformation; one extraction fails once and is tried again   etl.go
+//	report    five sections, one of which fails for good, then a report of what there is                 report.go
+//	pipeline  three sources, then two checks of what they brought, then the publication                  pipeline.go
+//
+// Read on in fanout.go, where a join is started, and in app.go for the Watermill router.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+type options struct {
+	dsn     string
+	verbose bool
+}
+
+// run is main, with what it needs given to it. It returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("fan-in", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
+	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(errOut, "fan-in: %q is no flag; see -h\n", flags.Arg(0))
+		return 2
+	}
+	switch err := story(ctx, o, stage.NewScreen(out)); {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(errOut, "fan-in: stopped:", err)
+		return 130
+	default:
+		fmt.Fprintln(errOut, "fan-in:", err)
+		return 1
+	}
+}
+
+// story is what you see.
+func story(ctx context.Context, o options, screen *stage.Screen) (err error) {
+	database, err := stage.Create(ctx, o.dsn, "fan_in", tables)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, database.Drop(ctx)) }()
+	var logger watermill.LoggerAdapter = watermill.NopLogger{}
+	if o.verbose {
+		logger = watermill.NewStdLogger(false, false)
+	}
+	a, err := newApp(database, screen, logger)
+	if err != nil {
+		return err
+	}
+	screen.Say("%s; tables %s_…", database.Name, database.Prefix)
+
+	workflows := []workflow{a.etl(), a.report(), a.pipeline()}
+	if err := a.run(ctx, workflows); err != nil {
+		return err
+	}
+	return a.printOutcomes(ctx, workflows)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const outcomes = `etl       transformed what 3 of 3 extractions brought
+report    assembled 4 of 5 sections, without report.section4: there are no figures for it
+pipeline  published what 3 sources brought, after 2 of 2 checks
+`
+
+func requireStory(t *testing.T, args ...string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), args, &out, &errOut)
+	require.Zero(t, code, "%s%s", &out, &errOut)
+	require.Empty(t, errOut.String())
+	require.True(t, strings.HasSuffix(out.String(), "\n"+outcomes), out.String())
+	require.Contains(t, out.String(), "etl: extract.orders, attempt 2, is done")
+	require.Contains(t, out.String(), "report: the join has failed, the report is assembled")
+	require.Equal(t, 1, strings.Count(out.String(), "all is valid, it is published"))
+}
+
+func TestStory(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	requireStory(t)
+	requireStory(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "fan-in.db")))
+	requireEmpty(t, os.TempDir())
+}
+
+func TestServers(t *testing.T) {
+	for _, name := range []string{"OUTBOX_TEST_POSTGRES_DSN", "OUTBOX_TEST_SQLSERVER_DSN"} {
+		dsn := os.Getenv(name)
+		if dsn == "" {
+			continue // scripts/with-databases says so
+		}
+		t.Run(name, func(t *testing.T) { requireStory(t, "-dsn", dsn) })
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+		code int
+	}{
+		"an unknown scheme": {[]string{"-dsn", "mysql://root@localhost/x"}, `but "mysql"`, 1},
+		"nobody there":      {[]string{"-dsn", "postgres://localhost:1/x"}, "cannot connect to PostgreSQL", 1},
+		"an unknown flag":   {[]string{"-what"}, "-what", 2},
+		"an argument":       {[]string{"what"}, `"what" is no flag`, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, test.code, run(t.Context(), test.args, &out, &errOut))
+			require.Empty(t, out.String())
+			require.Contains(t, errOut.String(), test.want)
+		})
+	}
+}
+
+// TestAnotherOutcomeIsSeen: a workflow that does not end as it has to is an error.
+func TestAnotherOutcomeIsSeen(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	db, err := stage.Create(t.Context(), "", "fan_in", tables)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Drop(t.Context())) }()
+	var out bytes.Buffer
+	a, err := newApp(db, stage.NewScreen(&out), watermill.NopLogger{})
+	require.NoError(t, err)
+	w := a.report()
+	w.handlers["report.section4"] = a.work // which succeeds
+	require.NoError(t, a.run(t.Context(), []workflow{w}))
+	require.ErrorContains(t, a.printOutcomes(t.Context(), []workflow{w}), "report should have ended as")
+	require.Contains(t, out.String(), "assembled 5 of 5 sections, without \n")
+}
+
+// TestInterrupt stops the program in the middle: nothing is left of it.
+func TestInterrupt(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errOut bytes.Buffer
+	code := run(ctx, nil, &trigger{&out, "etl: extract.orders fails", cancel}, &errOut)
+	require.Equal(t, 130, code, "%s%s", &out, &errOut)
+	require.Contains(t, errOut.String(), "fan-in: stopped: ")
+	requireEmpty(t, os.TempDir())
+}
+
+// A trigger pulls when a text is written.
+type trigger struct {
+	*bytes.Buffer
+	text string
+	pull func()
+}
+
+func (w *trigger) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.text)) {
+		w.pull()
+	}
+	return w.Buffer.Write(p)
+}
+
+func requireEmpty(t *testing.T, folder string) {
+	t.Helper()
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

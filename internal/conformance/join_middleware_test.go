@@ -1,0 +1,129 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// reporting is a handler with the middleware around it, which answers with err.
+func reporting(c *join.Coordinator, err error) message.HandlerFunc {
+	return join.Middleware(c)(func(msg *message.Message) ([]*message.Message, error) {
+		return []*message.Message{msg}, err
+	})
+}
+
+// relayed is a message as a broker delivers it.
+func relayed(header string) *message.Message {
+	msg := message.NewMessage("relayed", nil)
+	if header != "" {
+		msg.Metadata.Set(outbox.HeaderMessageID, header)
+	}
+	return msg
+}
+
+func TestJoinMiddlewareReportsTheStepInAllItsJoins(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		first, second, unrelated := f.start(c, join.StartParams{ExpectedSteps: 3}), f.start(c, join.StartParams{ExpectedSteps: 2}), f.start(c, join.StartParams{ExpectedSteps: 1})
+		good, bad := outbox.MessageID(outbox.NewOwnerToken()), outbox.MessageID(outbox.NewOwnerToken())
+		f.NoError(c.AttachByReport(f.ctx(), nil, first, good, bad))
+		f.NoError(c.AttachByReport(f.ctx(), nil, second, good, bad))
+		f.NoError(c.AttachByReport(f.ctx(), nil, unrelated, outbox.MessageID{1}))
+
+		// An ordinary error is followed by another attempt, and so it is no end.
+		_, err := reporting(c, errBoom)(relayed(good.String()))
+		f.Equal(errBoom, err)
+		f.stands(c, first, outbox.JoinPending, 0, 0)
+
+		for range 2 { // a broker delivers at least once
+			produced, err := reporting(c, nil)(relayed(good.String()))
+			f.NoError(err)
+			f.Len(produced, 1, "what the handler returns goes on")
+			f.stands(c, first, outbox.JoinPending, 1, 0)
+			f.stands(c, second, outbox.JoinPending, 1, 0)
+		}
+		produced, err := reporting(c, outbox.Permanent(errBoom))(relayed(bad.String()))
+		f.ErrorIs(err, errBoom)
+		f.True(outbox.IsPermanent(err))
+		f.Len(produced, 1)
+		f.stands(c, first, outbox.JoinPending, 1, 1)
+		f.stands(c, second, outbox.JoinFailed, 1, 1)
+		f.stands(c, unrelated, outbox.JoinPending, 0, 0)
+	})
+}
+
+func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		id, _ := f.startWith(c, "s", 1)
+		for _, header := range []string{"", outbox.MessageID(outbox.NewOwnerToken()).String()} {
+			for _, want := range []error{nil, errBoom, outbox.Permanent(errBoom)} {
+				produced, err := reporting(c, want)(relayed(header))
+				f.Equal(want, err)
+				f.Len(produced, 1)
+			}
+		}
+		called := false
+		_, err := join.Middleware(c)(func(*message.Message) ([]*message.Message, error) {
+			called = true
+			return nil, nil
+		})(relayed("not an id"))
+		f.True(outbox.IsPermanent(err), "no retry mends it: %v", err)
+		f.ErrorContains(err, outbox.HeaderMessageID)
+		f.False(called)
+		f.stands(c, id, outbox.JoinPending, 0, 0)
+	})
+}
+
+// The report is written although the handler has used up its time, and if it cannot be, the message is handled again.
+func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		step := outbox.MessageID(outbox.NewOwnerToken())
+		id := f.start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
+
+		boom := errors.New("the database is away")
+		away := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error { return boom }})
+		broken, err := join.NewCoordinator(away, join.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+		f.NoError(err)
+		for _, ended := range []error{nil, outbox.Permanent(errBoom)} {
+			_, err = reporting(broken, ended)(relayed(step.String()))
+			f.ErrorIs(err, boom)
+			f.False(outbox.IsPermanent(err), "it has to come again")
+		}
+		f.stands(c, id, outbox.JoinPending, 0, 0)
+
+		msg := relayed(step.String())
+		ctx, cancel := context.WithCancel(f.ctx())
+		cancel()
+		msg.SetContext(ctx)
+		_, err = reporting(c, nil)(msg)
+		f.NoError(err)
+		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+	})
+}
+
+// On a subscriber of the outbox itself, the delivery names the message.
+func TestJoinMiddlewareKnowsADelivery(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		messages := f.subscribe(f.subscriber(), "s")
+		step := f.enqueueN("s", 1)[0]
+		id := f.start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
+		msg := f.receive(messages)
+		_, err := reporting(c, nil)(msg)
+		f.NoError(err)
+		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		msg.Ack()
+		f.becomes(step, outbox.Done)
+	})
+}

@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// Worker processes are killed while they hold steps and waits of joins. Each join ends nevertheless, and each of its waits
+// continues once.
+func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
+	const steps = 5
+	joins, plan, seed := 40, killPlan{workers: 3, kills: 3, patience: time.Minute}, killSeed(t)
+	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
+		joins, plan.kills = 1000, 20
+	}
+	plan.messages = joins * steps
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
+	forEach(t, func(t *testing.T, f *fixture) {
+		r := &killRun{
+			fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), news: make(chan killNews), handled: map[int]int{},
+			joins: joinJob{Recheck: 20 * time.Millisecond}} // so that they are claimed, looked at and put off all the time
+		if f.slow() {
+			r.joins.Recheck = 500 * time.Millisecond
+		}
+		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
+		waits := 0
+		f.NoError(f.outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
+			c := f.joins()
+			for i := range joins {
+				id, err := c.Start(ctx, x, join.StartParams{ExpectedSteps: steps})
+				f.NoError(err)
+				var messages []outbox.Message
+				for k := range steps {
+					messages = append(messages, outbox.Message{UUID: fmt.Sprint(i*steps + k), Topic: "work"})
+				}
+				_, err = c.Enqueue(ctx, x, id, messages...)
+				f.NoError(err)
+				twice := i%10 == 0
+				for range 1 + map[bool]int{true: 1}[twice] {
+					_, err := c.EnqueueWait(ctx, x, join.Wait{Join: id, OnComplete: join.Continuation{Topic: fmt.Sprint("next ", waits)}})
+					f.NoError(err)
+					waits++
+				}
+			}
+			return nil
+		}))
+		started := time.Now()
+		r.run()
+		r.checkJoins(joins, waits)
+		t.Logf("seed %d: %d joins of %d steps, %d waits, %d kills of %d workers, which held %v messages; at most %d attempts, %d steps handled again, %v",
+			seed, joins, steps, waits, len(r.held), plan.workers, r.held, r.attempts, r.duplicates, time.Since(started).Round(time.Millisecond))
+	})
+}
+
+// checkJoins asks the tables, not the workers.
+func (r *killRun) checkJoins(joins, waits int) {
+	r.t.Helper()
+	done := "SELECT COUNT(*) FROM {outbox} WHERE {status} = 2 AND {topic} = '%s'"
+	r.Equal(r.messages, int(r.number(done, "work")), "steps that are done")
+	r.Equal(waits, int(r.number(done, join.DefaultWaitTopic)), "waits that are done")
+	r.Equal(waits, int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "continuations")
+	r.Equal(waits, int(r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
+	r.Equal(joins, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = %d AND {failed_steps} = 0",
+		r.sql("{join}"), r.messages/joins)), "completed joins")
+	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}"))), "completed steps")
+	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "steps that handlers have seen")
+	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
+	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {outbox}")) + 1
+	r.LessOrEqual(r.attempts, len(r.held)+1, "attempts after %d kills", len(r.held))
+}

@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// Joins of two steps, each with a wait. Two workers end the two at the same moment, and for every third join somebody else
+// enqueues the wait just then. Each join ends once and continues once. The normal suite has few of them, and
+// OUTBOX_TEST_JOINS=full (make joins) 20,000.
+func TestTrap_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		r := &joinRace{fixture: f, size: f.fewer(200), patience: patience, ended: map[outbox.JoinID]int{}}
+		if os.Getenv("OUTBOX_TEST_JOINS") == "full" {
+			r.size, r.patience = f.fewer(20_000), 2*time.Minute
+		}
+		started := time.Now()
+		r.prepare()
+		prepared := time.Now()
+		c := f.joins()
+		stop := f.serveWaits(c, f.subscriber())
+		r.race(c)
+		raced := time.Now()
+		r.await()
+		continued := time.Now()
+		stop()
+		r.check()
+		t.Logf("%d joins, %d continuations, %v: %v to start them, %v to end them, %v until the last continued",
+			r.size, r.size, continued.Sub(started).Round(time.Millisecond), prepared.Sub(started).Round(time.Millisecond),
+			raced.Sub(prepared).Round(time.Millisecond), continued.Sub(raced).Round(time.Millisecond))
+	})
+}
+
+type joinRace struct {
+	*fixture
+	size     int
+	patience time.Duration // without any news
+	racers   []racer
+
+	mu    sync.Mutex
+	ended map[outbox.JoinID]int // how often a worker was told that a join has ended
+}
+
+// A racer is a join with the receipts of its two steps.
+type racer struct {
+	join        outbox.JoinID
+	steps       []outbox.MessageID
+	left, right outbox.Settlement
+	late        bool // whether the wait comes in the race itself
+	next        string
+}
+
+func (r *joinRace) enqueueWait(ctx context.Context, c *join.Coordinator, x outbox.Executor, one racer) error {
+	_, err := c.EnqueueWait(ctx, x, join.Wait{Join: one.join, OnComplete: join.Continuation{Topic: one.next}})
+	return err
+}
+
+// inTracks runs f on some parts of the joins at the same time, where several can write.
+func (r *joinRace) inTracks(f func(racers []racer) error) {
+	r.t.Helper()
+	tracks := 4
+	if r.db.Name == testdb.SQLite {
+		tracks = 1
+	}
+	var calls []func() error
+	for i := range tracks {
+		calls = append(calls, func() error { return f(r.racers[i*r.size/tracks : (i+1)*r.size/tracks]) })
+	}
+	r.NoError(atOnce(calls...))
+}
+
+// prepare starts the joins, and claims all their steps.
+func (r *joinRace) prepare() {
+	r.t.Helper()
+	c := r.joins()
+	r.racers = make([]racer, r.size)
+	for i := range r.racers {
+		r.racers[i] = racer{late: i%3 == 0, next: fmt.Sprint("next ", i)}
+	}
+	const batch = 50
+	r.inTracks(func(racers []racer) error {
+		for from := 0; from < len(racers); from += batch {
+			err := r.outbox.InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
+				for i := range racers[from:min(from+batch, len(racers))] {
+					if err := r.start(ctx, c, x, &racers[from+i]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+
+	sides := map[outbox.MessageID]*outbox.Settlement{}
+	for i := range r.racers {
+		one := &r.racers[i]
+		sides[one.steps[0]], sides[one.steps[1]] = &one.left, &one.right
+	}
+	for held := 0; held < 2*r.size; {
+		claimed := r.claimWith(outbox.ClaimParams{Topics: quotas("step"), Limit: 1000, Lease: time.Hour})
+		r.NotEmpty(claimed)
+		for _, one := range claimed {
+			*sides[one.ID] = outbox.Settlement{Receipt: one.Receipt, Outcome: outbox.Ack}
+		}
+		held += len(claimed)
+	}
+}
+
+func (r *joinRace) start(ctx context.Context, c *join.Coordinator, x outbox.Executor, one *racer) (err error) {
+	if one.join, err = c.Start(ctx, x, join.StartParams{ExpectedSteps: 2}); err != nil {
+		return err
+	}
+	one.steps, err = c.Enqueue(ctx, x, one.join, outbox.Message{Topic: "step"}, outbox.Message{Topic: "step"})
+	if err != nil || one.late {
+		return err
+	}
+	return r.enqueueWait(ctx, c, x, *one)
+}
+
+// race ends the steps: one join after the other, and sometimes several at a time.
+func (r *joinRace) race(c *join.Coordinator) {
+	r.t.Helper()
+	told := func(o *outbox.Config) {
+		o.Hooks.OnJoinEnd = func(e outbox.JoinEvent) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.ended[e.ID]++
+		}
+	}
+	var workers []func(settlements []outbox.Settlement) error
+	for range 2 {
+		pool := r.db.Reopen(r.t)
+		o := r.newOutbox(pool.DB, told)
+		workers = append(workers, func(settlements []outbox.Settlement) error {
+			refused, err := o.Settle(r.ctx(), pool.DB, settlements)
+			if err == nil && len(refused) > 0 {
+				err = fmt.Errorf("refused: %v", refused)
+			}
+			return err
+		})
+	}
+	r.inTracks(func(racers []racer) error {
+		for turn := 0; len(racers) > 0; turn++ {
+			n := min([]int{1, 1, 1, 7}[turn%4], len(racers))
+			var left, right []outbox.Settlement
+			var late []racer
+			for _, one := range racers[:n] {
+				left, right = append(left, one.left), append(right, one.right)
+				if one.late {
+					late = append(late, one)
+				}
+			}
+			racers = racers[n:]
+			err := atOnce(
+				func() error { return workers[0](left) },
+				func() error { return workers[1](right) },
+				func() (err error) {
+					for _, one := range late {
+						err = errors.Join(err, r.enqueueWait(r.ctx(), c, nil, one))
+					}
+					return err
+				})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// atOnce runs calls at the same moment, as far as that is possible.
+func atOnce(calls ...func() error) error {
+	failures := make([]error, len(calls))
+	start := make(chan struct{})
+	var group sync.WaitGroup
+	for i, call := range calls {
+		group.Go(func() {
+			<-start
+			failures[i] = call()
+		})
+	}
+	close(start)
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+// await waits until there are as many continuations as joins. A wake-up that is lost shows as no news.
+func (r *joinRace) await() {
+	r.t.Helper()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	var n int64
+	for since := time.Now(); n < int64(r.size); <-look.C {
+		before := n
+		if n = r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'"); n != before {
+			since = time.Now()
+		}
+		r.Less(time.Since(since), r.patience, "%d of %d joins have continued, and no more do", n, r.size)
+	}
+}
+
+// check asks the tables, and what the workers were told.
+func (r *joinRace) check() {
+	r.t.Helper()
+	n := int64(r.size)
+	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "continuations")
+	r.Equal(n, r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
+	r.Equal(n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.sql("{join}")), "completed joins")
+	r.Equal(2*n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}")), "completed steps")
+	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
+		"waits that are done and have spent no attempt")
+	for _, one := range r.racers {
+		r.Equal(1, r.ended[one.join], "how often the join %v has ended", one.join)
+	}
+	r.Len(r.ended, r.size)
+}

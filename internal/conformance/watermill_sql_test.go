@@ -1,0 +1,45 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// watermill-sql's own Publisher and Subscriber, on our adapters, in Watermill's own suite.
+func TestWatermillSQLOnSQLServer(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.db.Name != testdb.SQLServer {
+			f.skip("SQL Server", "watermill-sql has adapters of its own for other databases")
+		}
+		f.needs(skipLocked)
+		f.sequencer()
+		tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
+			func(t *testing.T) (message.Publisher, message.Subscriber) { return f.watermillSQL(t, "default") },
+			f.watermillSQL)
+	})
+}
+
+func (f *fixture) watermillSQL(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+	t.Helper()
+	config := outbox.MigrateConfig{Schema: f.config.Schema, Table: f.config.Table}
+	schema, err := outbox.NewSQLServerSchema(config, 0)
+	require.NoError(t, err)
+	offsets, err := outbox.NewSQLServerOffsets(config)
+	require.NoError(t, err)
+	p, err := wmsql.NewPublisher(f.db.DB, wmsql.PublisherConfig{SchemaAdapter: schema}, nil)
+	require.NoError(t, err)
+	s, err := wmsql.NewSubscriber(f.db.DB, wmsql.SubscriberConfig{
+		ConsumerGroup: group, SchemaAdapter: schema, OffsetsAdapter: offsets,
+		PollInterval: 10 * time.Millisecond, ResendInterval: 5 * time.Millisecond, RetryInterval: 10 * time.Millisecond,
+	}, nil)
+	require.NoError(t, err)
+	return p, s
+}

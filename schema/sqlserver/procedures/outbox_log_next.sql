@@ -1,0 +1,24 @@
+-- For readers that hold a transaction while they handle: up to @Limit messages of a topic after the group's position, in
+-- order. The row of the group is locked until the transaction ends; others pass over it, and find nothing.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Next]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Next] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Log_Next]
+    @GroupName NVARCHAR(255),
+    @Topic NVARCHAR(255),
+    @Limit INT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+
+    DECLARE @After BIGINT;
+    SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @GroupName AND Topic = @Topic;
+
+    SELECT TOP (@Limit) l.Position, o.Uuid, o.Payload, o.Headers
+    FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
+    WHERE l.Topic = @Topic AND l.Position > @After
+    ORDER BY l.Position
+    OPTION (LOOP JOIN, MAXDOP 1);
+END
+GO

@@ -1,0 +1,91 @@
+package outbox
+
+import (
+	"database/sql"
+
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// SQLServerSchema lets watermill-sql's own Publisher and Subscriber (v3) run on SQL Server, over the outbox table: they
+// publish into the log and read it by position. Use it with SQLServerOffsets, and with a Sequencer that runs. Create the
+// tables with Migrate: there is nothing to initialize for a topic.
+//
+// It is for who has watermill-sql in place. It holds a transaction open while messages are handled, one at a time, as
+// watermill-sql does; a Subscriber with a ConsumerGroup does not.
+type SQLServerSchema struct {
+	outbox    *Outbox
+	batchSize int
+}
+
+var _ wmsql.SchemaAdapter = (*SQLServerSchema)(nil)
+
+// NewSQLServerSchema returns the adapter for an outbox; of the configuration, Dialect may be left out. batchSize is the
+// most messages that a subscriber reads at once; 0 means 100.
+func NewSQLServerSchema(config MigrateConfig, batchSize int) (*SQLServerSchema, error) {
+	if batchSize == 0 {
+		batchSize = 100
+	}
+	if batchSize < 1 || batchSize > maxBatch {
+		return nil, badField("batchSize", "%d is not between 1 and %d", batchSize, maxBatch)
+	}
+	o, err := newOutbox(nil, Config{Dialect: SQLServer{}, Schema: config.Schema, Table: config.Table, Log: LogOnly}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &SQLServerSchema{outbox: o, batchSize: batchSize}, nil
+}
+
+// InsertQuery implements SchemaAdapter: one call of a procedure for any number of messages.
+func (s *SQLServerSchema) InsertQuery(topic string, msgs message.Messages) (wmsql.Query, error) {
+	messages := make([]Message, len(msgs))
+	for i, msg := range msgs {
+		var err error
+		if messages[i], err = fromWatermill(topic, msg); err != nil {
+			return wmsql.Query{}, err
+		}
+	}
+	rows, _, err := s.outbox.prepare(messages)
+	if err != nil {
+		return wmsql.Query{}, err
+	}
+	payloads := joinPayloads(messages, rows)
+	arg, err := encodeArgument(rows)
+	if err != nil {
+		return wmsql.Query{}, err
+	}
+	return wmsql.Query{Query: s.procedure("Outbox_Log_Enqueue"), Args: []any{arg, payloads}}, nil
+}
+
+// SelectQuery implements SchemaAdapter. The offsets must be SQLServerOffsets of the same outbox.
+func (s *SQLServerSchema) SelectQuery(topic, consumerGroup string, _ wmsql.OffsetsAdapter) wmsql.Query {
+	return wmsql.Query{Query: s.procedure("Outbox_Log_Next"), Args: []any{consumerGroup, topic, s.batchSize}}
+}
+
+// UnmarshalMessage implements SchemaAdapter.
+func (s *SQLServerSchema) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error) {
+	var r wmsql.Row
+	var uuid string
+	var headers sql.NullString
+	if err := row.Scan(&r.Offset, &uuid, &r.Payload, &headers); err != nil {
+		return wmsql.Row{}, err
+	}
+	metadata, err := decodeHeaders(headers.String)
+	if err != nil {
+		return wmsql.Row{}, err
+	}
+	r.UUID, r.Metadata = []byte(uuid), []byte(headers.String)
+	r.Msg = message.NewMessage(uuid, r.Payload)
+	if metadata != nil {
+		r.Msg.Metadata = metadata
+	}
+	return r, nil
+}
+
+// SchemaInitializingQueries implements SchemaAdapter: Migrate has made everything.
+func (s *SQLServerSchema) SchemaInitializingQueries(string) []wmsql.Query { return nil }
+
+// SubscribeIsolationLevel implements SchemaAdapter.
+func (s *SQLServerSchema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelReadCommitted }
+
+func (s *SQLServerSchema) procedure(name string) string { return s.outbox.engine.names.qualified(name) }
