@@ -72,7 +72,7 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 // insert enqueues the copies for topics of the same outbox, in the order of the log, and makes them steps of their joins.
 func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
 	var copies []outbox.Message
-	steps := make([]outbox.JoinID, len(sources)) // the zero id for none
+	steps := make([]*outbox.JoinID, len(sources))
 	for i := range sources {
 		for _, d := range w.policy.Destinations {
 			if d.kind == toTopic {
@@ -87,7 +87,7 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 			return err
 		}
 		if ok {
-			steps[i] = id
+			steps[i] = &id
 		}
 	}
 	ids, err := w.outbox.Enqueue(ctx, tx, copies...)
@@ -96,10 +96,10 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 	}
 	each := len(copies) / max(len(sources), 1)
 	for i, id := range steps {
-		if id == (outbox.JoinID{}) {
+		if id == nil {
 			continue
 		}
-		if err := w.attach(ctx, tx, id, ids[i*each:(i+1)*each]); err != nil {
+		if err := w.attach(ctx, tx, *id, ids[i*each:(i+1)*each]); err != nil {
 			return err
 		}
 	}

@@ -35,9 +35,9 @@ type Policy struct {
 	Cadence Cadence
 
 	// Join makes the copies in topics of the same outbox steps of a join, in the transaction tx that inserts them, in which
-	// it may also start that join. It is called again when that transaction is. It answers false for a message whose copies are
-	// no steps. An error holds up the policy,
-	// and a join that has ended, is full or does not exist is logged; the copies then go out without it. Defaults to none.
+	// it may also start that join. It is called again when that transaction is. It answers false for a message whose copies
+	// are no steps. An error holds up the policy. A join that has ended, is full or does not exist is logged, and the copies
+	// go out without it. Defaults to none.
 	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error)
 }
 
