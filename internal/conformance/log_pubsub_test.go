@@ -61,5 +61,10 @@ func (f *fixture) logPubSub(t *testing.T, group string) (message.Publisher, mess
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
 	}, watermill.NopLogger{})
 	require.NoError(t, err)
+	t.Cleanup(func() { // Watermill's test of the order does not close all of its own
+		if err := s.Close(); err != nil {
+			t.Errorf("closing the subscriber: %v", err)
+		}
+	})
 	return p, s
 }
