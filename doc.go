@@ -46,6 +46,8 @@
 // Imports point one way, and each floor uses only those below it.
 //
 //	examples/…, internal/…      programs and tests; they alone import drivers
+//	forwarder/amqp, …/wmamqp    publishers for the forwarder; they alone bring the clients of brokers
+//	forwarder                   from the outbox to any publisher
 //	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
 //	join                        fan-in: groups of messages whose end is waited for
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
