@@ -55,6 +55,16 @@ kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run Kill ./internal/conformance/...
 
+.PHONY: joins
+joins: ## Race two workers for the last two steps of joins, at full size
+	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
+
+.PHONY: relay
+relay: ## Forward to a RabbitMQ that is stopped, cut off and whose forwarders are killed, at full size
+	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run 'Relay|KilledForwarders' ./forwarder/amqp
+
 .PHONY: bench bench-each
 bench: ## Measure every database, one JSON line a figure
 	@$(DATABASES) $(MAKE) --no-print-directory bench-each

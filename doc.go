@@ -46,13 +46,16 @@
 // Imports point one way, and each floor uses only those below it.
 //
 //	examples/…, internal/…      programs and tests; they alone import drivers
+//	forwarder/kafka             a publisher for the forwarder; it alone brings sarama
+//	forwarder                   from the outbox to any Watermill publisher
 //	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
 //	join                        fan-in: groups of messages whose end is waited for
 //	forwarder, forwarder/…      from the outbox to a broker; the packages below it bring the clients
+//	fanout                      from one stream to many destinations; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: claimer, settler, keeper, pacer, window, holdings, delivery; log_reader
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
-//	         offsets.go     sequencer: the outbox read as a log; schema_adapter: for watermill-sql
+//	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,8 +21,12 @@ var (
 	ErrMixedTx = errors.New("outbox: one Publish can write to one transaction only, and its messages or its publisher name several; publish them in separate calls")
 
 	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
-	// its lease expired and another worker took it. Roll the transaction back.
+	// its lease expired and another worker took it. Cursor.Renew and Cursor.Advance return it in the same case. Roll the
+	// transaction back.
 	ErrLeaseLost = errors.New("outbox: the lease is lost; another worker may hold the message")
+
+	// ErrLeaseHeld is returned by Cursor.Acquire while another reads for the group.
+	ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")

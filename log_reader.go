@@ -13,18 +13,16 @@ import (
 // only while it has the group's lease. The group's position is written behind the acks: after a crash, what was acked
 // since is delivered again.
 type logReader struct {
-	outbox *Outbox
+	cursor *Cursor
 	config SubscriberConfig
-	topic  string
 	pacer  *pacer
 	logger watermill.LoggerAdapter
 
 	closing <-chan struct{}
-	owner   OwnerToken
 
-	acked   int64 // up to here the group has answered
-	written int64 // and up to here the database knows
-	leased  time.Time
+	acked   int64     // up to here the group has answered
+	written int64     // and up to here the database knows
+	leased  time.Time // zero while the lease is not held
 }
 
 // logBatch is how many messages are read at once.
@@ -48,7 +46,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	for !isClosed(stop) {
 		found, err := r.turn(work, stop, out)
 		switch {
-		case errors.Is(err, errNotReader):
+		case errors.Is(err, ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
 			r.leased = time.Time{}
 			r.pacer.idle(nil, stop)
 		case err != nil:
@@ -66,7 +64,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	if !r.leased.IsZero() {
 		ctx, cancel := context.WithTimeout(work, closeGrace)
 		defer cancel()
-		if _, err := r.outbox.leaseLog(ctx, r.config.ConsumerGroup, r.topic, r.owner, r.acked, 0); err != nil && !errors.Is(err, errNotReader) {
+		if err := r.giveBack(ctx); err != nil && !errors.Is(err, ErrLeaseLost) {
 			r.logger.Error("Cannot give the group's lease back; it runs out", err, nil)
 		}
 	}
@@ -79,7 +77,7 @@ func (r *logReader) turn(ctx context.Context, stop <-chan struct{}, out chan<- *
 			return false, err
 		}
 	}
-	messages, err := r.outbox.readLog(ctx, r.topic, r.acked, logBatch)
+	messages, err := r.cursor.Read(ctx, r.acked, logBatch)
 	if err != nil {
 		return false, err
 	}
@@ -99,33 +97,49 @@ func (r *logReader) turn(ctx context.Context, stop <-chan struct{}, out chan<- *
 	return len(messages) > 0, nil
 }
 
-// lease takes or keeps the lease, and writes the group's position.
+// lease takes the lease, or keeps it, and writes the group's position.
 func (r *logReader) lease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.LeaseDuration)
 	defer cancel()
-	held := !r.leased.IsZero()
-	at := time.Now()
-	position, err := r.outbox.leaseLog(ctx, r.config.ConsumerGroup, r.topic, r.owner, r.acked, r.config.LeaseDuration)
+	held, at := !r.leased.IsZero(), time.Now()
+	if held || r.acked != r.written { // what was acked counts after an interruption too, unless another has had the lease
+		err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked)
+		if err == nil {
+			r.written, r.leased = r.acked, at
+			return nil
+		}
+		if held || !errors.Is(err, ErrLeaseLost) {
+			return err
+		}
+	}
+	position, err := r.cursor.Acquire(ctx)
 	if err != nil {
+		r.written = r.acked // which nobody asks for any more
 		return err
 	}
-	if !held { // another may have moved the group on, or been interrupted before it wrote
-		r.acked = position
-	}
-	r.leased, r.written = at, position
+	r.acked, r.written, r.leased = position, position, at
 	return nil
 }
 
+func (r *logReader) giveBack(ctx context.Context) error {
+	if r.acked != r.written {
+		if err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked); err != nil {
+			return err
+		}
+	}
+	return r.cursor.Release(ctx)
+}
+
 // deliver hands out one message, again and again until it is acked.
-func (r *logReader) deliver(ctx context.Context, l *logged, stop <-chan struct{}, out chan<- *message.Message) error {
-	if l.malformed != nil {
-		r.logger.Error("A message of the log cannot be read; it is delivered without its headers", l.malformed, watermill.LogFields{
-			"message_id": l.ID.String(), "position": l.position})
+func (r *logReader) deliver(ctx context.Context, l *LogMessage, stop <-chan struct{}, out chan<- *message.Message) error {
+	if l.Malformed != nil {
+		r.logger.Error("A message of the log cannot be read; it is delivered without its headers", l.Malformed, watermill.LogFields{
+			"message_id": l.ID.String(), "position": l.Position})
 	}
 	for try := 0; ; try++ {
 		acked, err := r.attempt(ctx, l, stop, out)
 		if acked {
-			r.acked = l.position
+			r.acked = l.Position
 		}
 		if acked || err != nil || isClosed(stop) {
 			return err
@@ -137,7 +151,7 @@ func (r *logReader) deliver(ctx context.Context, l *logged, stop <-chan struct{}
 }
 
 // attempt hands out a message once and waits for its answer, keeping the lease meanwhile.
-func (r *logReader) attempt(ctx context.Context, l *logged, stop <-chan struct{}, out chan<- *message.Message) (acked bool, err error) {
+func (r *logReader) attempt(ctx context.Context, l *LogMessage, stop <-chan struct{}, out chan<- *message.Message) (acked bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	msg := l.toWatermill()
@@ -154,11 +168,11 @@ func (r *logReader) attempt(ctx context.Context, l *logged, stop <-chan struct{}
 			return true, nil
 		case <-msg.Nacked():
 			r.logger.Info("A handler did not succeed; the message is delivered to its group again", watermill.LogFields{
-				"message_id": l.ID.String(), "position": l.position})
+				"message_id": l.ID.String(), "position": l.Position})
 			return false, nil
 		case <-renew.C:
-			if err := r.lease(ctx); err != nil && (errors.Is(err, errNotReader) || time.Since(r.leased) > r.config.LeaseDuration) {
-				return false, errNotReader // the message's context ends: its late answer changes nothing
+			if err := r.lease(ctx); err != nil && (errors.Is(err, ErrLeaseLost) || time.Since(r.leased) > r.config.LeaseDuration) {
+				return false, ErrLeaseLost // the message's context ends: its late answer changes nothing
 			}
 		case <-stop:
 			if handout != nil {

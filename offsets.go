@@ -1,70 +1,11 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
-	"database/sql"
-	"errors"
-	"slices"
 	"time"
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 )
-
-// The outbox read as a log: consumer groups, each with its position in each topic. Nothing here reads by the number that a
-// message got when it was inserted, which commits out of order; see Sequencer.
-
-// A logged message is one with its position.
-type logged struct {
-	Message
-	position  int64
-	malformed error
-}
-
-func (l *logged) scan(rows *sql.Rows) error {
-	var columns messageColumns
-	var position WorkItemID
-	var retryCount int
-	if err := rows.Scan(columns.destinations(&l.Message, &position, &retryCount)...); err != nil {
-		return err
-	}
-	l.position = int64(position)
-	l.malformed = columns.fill(&l.Message)
-	return nil
-}
-
-// readLog reads messages of a topic after a position, in order.
-func (o *Outbox) readLog(ctx context.Context, topic string, after int64, limit int) ([]logged, error) {
-	messages, err := call(ctx, o.engine, o.db, opLogRead, struct {
-		Topic string `json:"topic"`
-		After int64  `json:"after"`
-		Limit int    `json:"limit"`
-	}{topic, after, limit}, nil, func(rows *sql.Rows, l *logged) error { return l.scan(rows) })
-	slices.SortFunc(messages, func(a, b logged) int { return cmp.Compare(a.position, b.position) })
-	return messages, err
-}
-
-// errNotReader says that another reads the topic for the group.
-var errNotReader = errors.New("another consumer reads this topic for the group")
-
-// leaseLog makes owner the one reader of a topic for a group, or keeps it so, moves the group on to position, and returns
-// the group's position. A lease of 0 gives it back.
-func (o *Outbox) leaseLog(ctx context.Context, group, topic string, owner OwnerToken, position int64, lease time.Duration) (int64, error) {
-	positions, err := call(ctx, o.engine, o.db, opLogLease, struct {
-		Group    string     `json:"group"`
-		Topic    string     `json:"topic"`
-		Owner    OwnerToken `json:"owner"`
-		Position int64      `json:"position"`
-		LeaseMS  int64      `json:"lease_ms"`
-	}{group, topic, owner, position, lease.Milliseconds()}, nil, func(rows *sql.Rows, p *int64) error { return rows.Scan(p) })
-	if err != nil {
-		return 0, err
-	}
-	if len(positions) == 0 {
-		return 0, errNotReader
-	}
-	return positions[0], nil
-}
 
 // PurgeLog deletes what is older than olderThan from the log, in small batches, and the messages that are for the log
 // alone; it returns how many. What a consumer group has not passed yet is never deleted: ForgetGroup removes one that is

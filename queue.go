@@ -199,6 +199,9 @@ func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	})
 }
 
+// DB is the database handle that New was given.
+func (o *Outbox) DB() *sql.DB { return o.db }
+
 // NewID makes an id that grows with time in the byte order of the database.
 func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().NewMessageID() }
 

@@ -133,9 +133,10 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string) <-chan *mess
 		}()
 	}
 	r := &logReader{
-		outbox: s.outbox, config: s.config, topic: name, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
+		cursor: s.outbox.cursor(s.config.ConsumerGroup, name, s.config.LeaseDuration),
+		config: s.config, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
 		logger:  s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup}),
-		closing: s.closing, owner: NewOwnerToken(),
+		closing: s.closing,
 	}
 	out := make(chan *message.Message)
 	s.subscriptions.Go(func() {
@@ -159,14 +160,13 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	// Taking the lease creates the group; giving it back leaves it for whoever reads.
-	owner := NewOwnerToken()
-	if _, err := s.outbox.leaseLog(ctx, s.config.ConsumerGroup, topic, owner, 0, s.config.LeaseDuration); errors.Is(err, errNotReader) {
+	c := s.outbox.cursor(s.config.ConsumerGroup, topic, s.config.LeaseDuration)
+	if _, err := c.Acquire(ctx); errors.Is(err, ErrLeaseHeld) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	_, err := s.outbox.leaseLog(ctx, s.config.ConsumerGroup, topic, owner, 0, 0)
-	return err
+	return c.Release(ctx)
 }
 
 // serve hands messages out, one at a time.

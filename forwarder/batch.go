@@ -18,7 +18,8 @@ const (
 )
 
 // BatchError is what a Publisher returns that knows of each message what became of it, in the order of the call: nil for
-// those that the broker has, outbox.Permanent for those that it will never take.
+// those that the broker has, Refused for those that it does not take, outbox.Permanent for those that it never will,
+// outbox.Unavailable where the broker is away. Of other errors the Forwarder finds out itself what they mean.
 type BatchError struct{ Errs []error }
 
 func (e *BatchError) Error() string {

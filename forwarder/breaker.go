@@ -50,6 +50,11 @@ func (b *breaker) current() State {
 // wait opens the breaker and waits for the next try, which comes at once when another worker gets through. It answers
 // false if stop is closed first.
 func (b *breaker) wait(cause error, stop <-chan struct{}) bool {
+	select {
+	case <-stop: // and what failed may have failed because of that
+		return false
+	default:
+	}
 	pause, changed := b.failed(cause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -89,6 +94,17 @@ func (b *breaker) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.through++
+	b.close()
+}
+
+// reached closes the breaker: the broker is there, though it has taken nothing.
+func (b *breaker) reached() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.close()
+}
+
+func (b *breaker) close() {
 	if b.state == Closed {
 		return
 	}

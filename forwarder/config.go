@@ -28,8 +28,8 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// Subscriber configures how messages are taken from the outbox; its Dialect is required. MaxInFlight defaults to
-	// twice the batches that may be out at once.
+	// Subscriber configures how messages are taken from the outbox; its Dialect is required. MaxInFlight defaults to four
+	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged.
 	Subscriber outbox.SubscriberConfig
 
 	// OnState is called when the breaker opens and closes, in that order; it must not call the Forwarder. Defaults to
@@ -45,7 +45,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Concurrency, 1)
 	setDefault(&c.RetryMin, 100*time.Millisecond)
 	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
-	setDefault(&c.Subscriber.MaxInFlight, 2*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
+	setDefault(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
 	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
 	if c.OnState == nil {
 		c.OnState = func(State) {}

@@ -15,7 +15,8 @@
 // however long it takes.
 //
 // When other messages can be published, a message that cannot is refused: it goes back to the outbox with the broker's
-// reason, which spends an attempt, and fails for good after the last, or at once if the error is outbox.Permanent.
+// reason, which spends an attempt, and fails for good after the last, or at once if the error is outbox.Permanent. A
+// publisher can say what an error means, by Refused, outbox.Permanent or outbox.Unavailable.
 //
 // # Guarantees
 //

@@ -56,6 +56,9 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 
 // Run forwards until ctx ends or Close is called, and then returns what Close does. It can be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
 	if err := f.start(ctx); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -66,7 +69,8 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.Close()
 }
 
-func (f *Forwarder) start(ctx context.Context) error {
+// begin leaves a forwarder that runs as it is.
+func (f *Forwarder) begin() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.isClosing() {
@@ -76,6 +80,15 @@ func (f *Forwarder) start(ctx context.Context) error {
 		return errors.New("forwarder: it runs already")
 	}
 	f.started = true
+	return nil
+}
+
+func (f *Forwarder) start(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.isClosing() {
+		return outbox.ErrClosed
+	}
 	// The subscriptions end with Close and not with ctx: what is being published may be acknowledged.
 	subscribed := context.WithoutCancel(ctx)
 	for _, topic := range f.config.Topics {
@@ -83,13 +96,23 @@ func (f *Forwarder) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("forward the topic %q: %w", topic, err)
 		}
+		queue := make(chan *message.Message, f.config.BatchSize*f.config.Concurrency)
+		f.workers.Go(func() { collect(messages, queue) })
 		for range f.config.Concurrency {
-			w := &worker{Forwarder: f, topic: topic, messages: messages}
+			w := &worker{Forwarder: f, topic: topic, messages: queue}
 			f.workers.Go(w.run)
 		}
 	}
 	close(f.running)
 	return nil
+}
+
+// collect puts messages, which come one by one, where they wait for the next batch. It ends with the subscription.
+func collect(messages <-chan *message.Message, queue chan<- *message.Message) {
+	defer close(queue)
+	for msg := range messages {
+		queue <- msg
+	}
 }
 
 // Running is closed once all topics are subscribed.

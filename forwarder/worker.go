@@ -22,10 +22,10 @@ type worker struct {
 	held     []*item
 }
 
-// run ends when the subscription does, or Close in an outage. What is held then goes back.
+// run ends when Close begins. What is held then goes back.
 func (w *worker) run() {
 	defer w.release()
-	for w.receive() {
+	for w.receive() && !w.isClosing() {
 		through, cause := w.round()
 		if cause != nil && !through && !w.breaker.wait(cause, w.closing) {
 			return
@@ -37,11 +37,18 @@ var errClosing = outbox.Unavailable(errors.New("the forwarder was closed before 
 
 func (w *worker) release() {
 	for _, it := range w.held {
-		if d, ok := outbox.DeliveryFrom(it.received.Context()); ok {
-			d.SetErr(errClosing)
-		}
-		it.received.Nack()
+		giveBack(it.received)
 	}
+	for msg := range w.messages { // until the subscription has ended
+		giveBack(msg)
+	}
+}
+
+func giveBack(msg *message.Message) {
+	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
+		d.SetErr(errClosing)
+	}
+	msg.Nack()
 }
 
 // receive waits for a message if none is held, and takes what else is there, up to a batch. It answers false when the
@@ -151,12 +158,25 @@ func (w *worker) answer(it *item, err error) (again bool) {
 		it.received.Ack()
 		return false
 	}
+	switch {
+	case lost(it):
+		return false
+	case IsRefused(err):
+		w.breaker.reached()
+		w.refuse(it.received, err)
+		return false
+	case outbox.IsPermanent(err):
+		w.refuse(it.received, err)
+		return false
+	case outbox.IsUnavailable(err): // not this message's fault, whatever got through since
+		return true
+	}
 	got := w.breaker.successes()
 	if it.failed && got > it.seen {
 		it.strikes++
 	}
 	it.failed, it.seen = true, got
-	if outbox.IsPermanent(err) || it.strikes >= maxStrikes {
+	if it.strikes >= maxStrikes {
 		w.refuse(it.received, err)
 		return false
 	}

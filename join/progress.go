@@ -156,7 +156,8 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.Jo
 }
 
 // Purge deletes the joins that ended longer ago than olderThan, with their steps, in small batches, and returns how many
-// joins. A pending join is never deleted. When ctx ends it stops with what it has deleted so far and ctx's error.
+// joins. A pending join is never deleted, nor one whose end a message still has to act on. When ctx ends it stops with
+// what it has deleted so far and ctx's error.
 func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins int, err error) {
 	if olderThan < 0 {
 		return 0, badField("olderThan", "is negative")

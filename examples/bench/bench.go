@@ -26,6 +26,7 @@ const (
 // A bench is a table and how it is measured.
 type bench struct {
 	*table
+	amqp    string // the URL of a RabbitMQ
 	runs    int
 	scale   float64
 	profile string

@@ -35,6 +35,9 @@ var figures = []figure{
 
 	// How long a claim takes with few and with many messages waiting.
 	{"backlog", measureBacklog},
+
+	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
+	{forward, measureForward},
 }
 
 func figureNames() []string {

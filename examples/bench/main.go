@@ -4,6 +4,7 @@
 //	go run ./examples/bench                                       on SQLite, in a temporary file
 //	go run ./examples/bench -backend postgres -dsn postgres://user:password@host/db
 //	go run ./examples/bench -backend sqlserver -dsn "sqlserver://user:password@host?database=db" -figure publish1,drain
+//	go run ./examples/bench -figure forward -amqp amqp://user:password@host
 //
 // Each figure has the value of the product, that of the bare statements, and their ratio: 1 is as fast as the statements
 // alone, and more is faster, whatever the unit. With -json a figure is one line of JSON, with -v the statements and each
@@ -20,6 +21,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -36,6 +38,7 @@ func main() {
 
 type options struct {
 	backend, dsn, figures, profile string
+	amqp                           string
 	json, verbose                  bool
 	runs                           int
 	scale                          float64
@@ -48,6 +51,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags.SetOutput(errOut)
 	flags.StringVar(&o.backend, "backend", "sqlite", "the database: "+strings.Join(backendNames(), ", "))
 	flags.StringVar(&o.dsn, "dsn", "", "where it is, as its driver reads it; not needed for sqlite, which then has a temporary file")
+	flags.StringVar(&o.amqp, "amqp", "", "the `URL` of a RabbitMQ, for the figure "+forward)
 	flags.StringVar(&o.figures, "figure", "", "measure only these, a list of `names`: "+strings.Join(figureNames(), ", "))
 	flags.BoolVar(&o.json, "json", false, "print a line of JSON a figure instead of a table")
 	flags.BoolVar(&o.verbose, "v", false, "show the bare statements and each single run")
@@ -90,20 +94,33 @@ func (o options) validate(rest []string) error {
 	case !(o.scale > 0 && o.scale <= 100):
 		return fmt.Errorf("-scale: %v is not above 0 and up to 100", o.scale)
 	}
-	_, err := chosenFigures(o.figures)
+	_, err := o.chosen()
 	if err != nil {
 		return fmt.Errorf("-figure: %w", err)
 	}
 	return nil
 }
 
+// chosen are the figures to measure. The one that needs a broker is left out where none was asked for by name.
+func (o options) chosen() ([]figure, error) {
+	figures, err := chosenFigures(o.figures)
+	needs := slices.IndexFunc(figures, func(f figure) bool { return f.name == forward })
+	if err != nil || needs < 0 || o.amqp != "" {
+		return figures, err
+	}
+	if o.figures != "" {
+		return nil, fmt.Errorf("%s needs -amqp, the URL of a RabbitMQ", forward)
+	}
+	return slices.Concat(figures[:needs], figures[needs+1:]), nil
+}
+
 // measure measures the chosen figures, one after the other, and prints each as soon as it is known.
 func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) {
-	figures, err := chosenFigures(o.figures)
+	figures, err := o.chosen()
 	if err != nil {
 		return err
 	}
-	b := &bench{runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
+	b := &bench{amqp: o.amqp, runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
 	if o.verbose {
 		b.log = errOut
 	}

@@ -27,6 +27,7 @@ func TestBadFlags(t *testing.T) {
 		"no such backend":      {[]string{"-backend", "mysql"}, `-backend: there is no "mysql"; there are sqlite, postgres, sqlserver`},
 		"no DSN":               {[]string{"-backend", "postgres"}, "-backend postgres needs -dsn"},
 		"no such figure":       {[]string{"-figure", "publish1,speed"}, `-figure: there is no "speed"; there are publish1, publish100,`},
+		"no RabbitMQ":          {[]string{"-figure", "forward"}, "-figure: forward needs -amqp"},
 		"a scale of 0":         {[]string{"-scale", "0"}, "-scale: 0 is not above 0"},
 		"no runs":              {[]string{"-runs", "0"}, "-runs: 0 is less than 1"},
 		"a rest":               {[]string{"-json", "drain"}, `"drain" is no flag`},
@@ -52,7 +53,12 @@ func TestFiguresOnSQLite(t *testing.T) {
 	dsn := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "bench.db")) +
 		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate"
 	var out, errOut bytes.Buffer
-	code := run(t.Context(), []string{"-dsn", dsn, "-json", "-runs", "1", "-scale", "0.002"}, &out, &errOut)
+	args := []string{"-dsn", dsn, "-json", "-runs", "1", "-scale", "0.002"}
+	want := len(figures) - 1 // without forward
+	if url := os.Getenv("OUTBOX_TEST_AMQP_URL"); url != "" {
+		args, want = append(args, "-amqp", url), len(figures)
+	}
+	code := run(t.Context(), args, &out, &errOut)
 	require.Zero(t, code, errOut.String())
 	require.Empty(t, errOut.String())
 
@@ -67,7 +73,7 @@ func TestFiguresOnSQLite(t *testing.T) {
 		require.NotEmpty(t, r.Unit)
 		seen[r.Figure] = true
 	}
-	require.Len(t, seen, len(figures))
+	require.Len(t, seen, want)
 
 	table, err := openTable(t.Context(), "sqlite", dsn, "bench")
 	require.NoError(t, err)

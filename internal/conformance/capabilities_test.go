@@ -3,13 +3,10 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"sort"
 	"sync"
-	"text/tabwriter"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -38,7 +35,7 @@ func (f *fixture) needs(capabilities ...*capability) {
 func (f *fixture) lacks(c *capability) (why string) {
 	f.t.Helper()
 	if why = probes.ask(c, f.db); why != "" {
-		skipped.add(f.t.Name()+" (a part)", c.name, why)
+		skipped.Add(f.t.Name()+" (a part)", c.name, why)
 	}
 	return why
 }
@@ -46,7 +43,7 @@ func (f *fixture) lacks(c *capability) (why string) {
 // skip leaves a test out, with the reason in the list at the end of the run.
 func (f *fixture) skip(needed, why string) {
 	f.t.Helper()
-	skipped.add(f.t.Name(), needed, why)
+	skipped.Add(f.t.Name(), needed, why)
 	f.t.Skipf("needs %s: %s", needed, why)
 }
 
@@ -87,47 +84,4 @@ func (a *answers) ask(c *capability, db *testdb.DB) (why string) {
 		known.why = lacks
 	})
 	return known.why
-}
-
-// skipped is the list of what did not run.
-var skipped skips
-
-type skips struct {
-	mu   sync.Mutex
-	list [][3]string // test, capability, why
-}
-
-func (s *skips) add(test, needed, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.list = append(s.list, [3]string{test, needed, why})
-}
-
-// report prints the list, and appends it to a file if one is named, for a run that hides what passing tests print.
-func (s *skips) report(file string) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.list) == 0 {
-		return nil
-	}
-	sort.Slice(s.list, func(i, j int) bool { return s.list[i][0] < s.list[j][0] })
-	s.print(os.Stdout)
-	if file == "" {
-		return nil
-	}
-	out, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("OUTBOX_TEST_SKIPPED: %w", err)
-	}
-	s.print(out)
-	return out.Close()
-}
-
-func (s *skips) print(w io.Writer) {
-	fmt.Fprintln(w, "did NOT run, by what the server lacks:")
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, entry := range s.list {
-		fmt.Fprintf(table, "  %s\tneeds %s\t%s\n", entry[0], entry[1], entry[2])
-	}
-	_ = table.Flush() // to a terminal or a file that Close tells about
 }

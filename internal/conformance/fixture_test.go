@@ -20,6 +20,8 @@ type fixture struct {
 	db     *testdb.DB
 	config outbox.Config
 	outbox *outbox.Outbox
+
+	withoutJoins bool // of what migrate installs
 }
 
 // forEach runs a test on every database, on an installed outbox, and checks the invariants when it ends.
@@ -79,7 +81,7 @@ func (f *fixture) newOutbox(db *sql.DB, options ...func(*outbox.Config)) *outbox
 }
 
 func (f *fixture) migrateConfig() outbox.MigrateConfig {
-	return outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}
+	return outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, WithoutJoins: f.withoutJoins}
 }
 
 func (f *fixture) migrate() {

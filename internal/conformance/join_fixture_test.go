@@ -68,3 +68,41 @@ func (f *fixture) stands(c *join.Coordinator, id outbox.JoinID, status outbox.Jo
 	j := f.join(c, id)
 	f.Equal(want, []any{j.Status, j.CompletedSteps, j.FailedSteps}, "status, completed, failed, by Get")
 }
+
+// joinsWork goes once through everything that joins can do, but for the handler of waits.
+func (f *fixture) joinsWork() {
+	f.t.Helper()
+	c := f.joins()
+	id := f.start(c, join.StartParams{Open: true, GroupingKey: "a group"})
+	steps := f.addSteps(c, id, "steps", 2)
+	extra := f.enqueueN("extra", 1)
+	f.NoError(c.Attach(f.ctx(), nil, id, extra...))
+	f.NoError(c.AttachByReport(f.ctx(), nil, id, outbox.MessageID{1}))
+	_, err := c.EnqueueWait(f.ctx(), nil, join.Wait{Join: id, OnComplete: join.Continuation{Topic: "next"}})
+	f.NoError(err)
+	claimed := f.claim("steps")
+	f.Equal(steps, messageIDs(claimed))
+	f.Empty(f.settle(append(settled(outbox.Ack, claimed[0]), settled(outbox.Fail, claimed[1])...)...))
+	f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, outbox.MessageID{1}))
+	f.NoError(c.ReportStepFailed(f.ctx(), nil, id, extra[0]))
+	f.Empty(f.claim(join.DefaultWaitTopic))
+	f.NoError(c.Seal(f.ctx(), nil, id))
+	waiting := f.claim(join.DefaultWaitTopic)
+	f.Len(waiting, 1)
+
+	found, err := c.ByGroup(f.ctx(), nil, "a group", outbox.JoinID{}, 10)
+	f.NoError(err)
+	f.Len(found, 1)
+	f.Equal([]any{outbox.JoinFailed, 4, 2, 2}, []any{found[0].Status, found[0].ExpectedSteps, found[0].CompletedSteps, found[0].FailedSteps})
+	read, err := c.Steps(f.ctx(), nil, id, outbox.MessageID{}, 10)
+	f.NoError(err)
+	f.Len(read, 4)
+	f.ErrorIs(c.Cancel(f.ctx(), nil, id), join.ErrEnded)
+
+	f.settle(settled(outbox.Ack, append(waiting, f.claim("extra")...)...)...)
+	f.exec("UPDATE {join} SET {created} = {past}, {updated} = {past}")
+	n, err := c.Purge(f.ctx(), 0)
+	f.NoError(err)
+	f.Equal(1, n)
+	f.exec("DELETE FROM {outbox}")
+}

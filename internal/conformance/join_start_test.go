@@ -245,16 +245,22 @@ func TestJoinReadsRefuseWhatCannotBeMeant(t *testing.T) {
 func TestJoinCoordinatorIsCheckedWhenItIsMade(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		good := join.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}
-		for field, change := range map[string]func(*join.Config){
-			"Dialect":                func(c *join.Config) { c.Dialect = nil },
-			"Table":                  func(c *join.Config) { c.Table = " x" },
-			"Config.WaitTopic":       func(c *join.Config) { c.WaitTopic = strings.Repeat("w", 256) },
-			"Config.RecheckInterval": func(c *join.Config) { c.RecheckInterval = -time.Second },
+		for _, bad := range []struct {
+			field  string
+			change func(*join.Config)
+		}{
+			{"Dialect", func(c *join.Config) { c.Dialect = nil }},
+			{"Table", func(c *join.Config) { c.Table = " x" }},
+			{"Config.WaitTopic", func(c *join.Config) { c.WaitTopic = strings.Repeat("w", 256) }},
+			{"Config.WaitTopic", func(c *join.Config) { c.WaitTopic = "waits " }},
+			{"Config.RecheckInterval", func(c *join.Config) { c.RecheckInterval = -time.Second }},
+			{"Config.RecheckInterval", func(c *join.Config) { c.RecheckInterval = time.Microsecond }},
+			{"Config.RecheckInterval", func(c *join.Config) { c.RecheckInterval = 11 * 365 * 24 * time.Hour }},
 		} {
 			config := good
-			change(&config)
+			bad.change(&config)
 			_, err := join.NewCoordinator(f.db.DB, config, nil)
-			f.requireField(err, field)
+			f.requireField(err, bad.field)
 		}
 		_, err := join.NewCoordinator(nil, good, nil)
 		f.ErrorIs(err, outbox.ErrNilDB)

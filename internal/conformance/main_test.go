@@ -8,14 +8,17 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/incursa/watermill-outbox/internal/skipped"
 )
 
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
 	runKillWorker()
+	runFanoutWorker()
 	fewerChecks()
 	code := m.Run()
-	if err := skipped.report(os.Getenv("OUTBOX_TEST_SKIPPED")); err != nil {
+	if err := skipped.Report(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -89,6 +89,24 @@ func (f *fixture) works() {
 	_, err = deleting.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, claimed...))
 	f.NoError(err)
 	f.Equal(0, f.count())
+	if !f.withoutJoins {
+		f.joinsWork()
+	}
+}
+
+// Where the database takes names for the same that differ in case only, so does the library.
+func TestTrap_NamesWithoutCase(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.db.Name != testdb.SQLite {
+			f.skip("names without case", "quoted names have case, or the collation decides")
+		}
+		other := newFixture(t, f.db, "OUTBOX")
+		f.NoError(outbox.Check(f.ctx(), f.db.DB, other.migrateConfig()))
+		f.enqueueN("orders", 1)
+		f.Len(other.claim("orders"), 1)
+		f.exec("DELETE FROM {outbox}")
+		other.joinsWork()
+	})
 }
 
 func TestTrap_TheLongestName(t *testing.T) {

@@ -25,7 +25,7 @@ func TestTrap_ALongTransactionThatAttachesHoldsUpNobody(t *testing.T) {
 		f.enqueueN("of no join", 5)
 		held := f.claim("step", "of no join")
 		f.Len(held, 25)
-		waiter := f.wait(c, nil, id, "next")
+		waiter := f.waitOn(c, nil, id, "next")
 
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
@@ -38,7 +38,7 @@ func TestTrap_ALongTransactionThatAttachesHoldsUpNobody(t *testing.T) {
 		f.NoError(err)
 		_, err = c.Enqueue(f.ctx(), tx, other, outbox.Message{Topic: "late"})
 		f.NoError(err)
-		f.wait(c, tx, other, "other")
+		f.waitOn(c, tx, other, "other")
 
 		l := f.lane("")
 		f.quickly(l, "a settle", func() error { return l.settleOn(l.db, settled(outbox.Ack, held[:10]...)...) })

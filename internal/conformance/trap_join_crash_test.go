@@ -38,7 +38,7 @@ func TestTrap_ADeadlockOverAJoinIsRetriedAndCountsOnce(t *testing.T) {
 			tx, err := conn.BeginTx(f.ctx(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.wait(c, tx, id, "next")
+			f.waitOn(c, tx, id, "next")
 			settling := l.settle(settled(outbox.Ack, held)...)
 			l.blocked(settling)
 			f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'other' WHERE {seq} = %d", held.Receipt.Seq) // closes the circle
@@ -61,7 +61,7 @@ type crashing struct {
 func (f *fixture) crashing() *crashing {
 	f.t.Helper()
 	id, last := f.lastStep()
-	return &crashing{f, id, last, f.wait(f.joins(), nil, id, "next")}
+	return &crashing{f, id, last, f.waitOn(f.joins(), nil, id, "next")}
 }
 
 // untouched asserts that nothing of a settle is left.

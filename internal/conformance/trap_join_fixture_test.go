@@ -55,8 +55,8 @@ func (f *fixture) coordinator(db *sql.DB, options ...func(*join.Config)) *join.C
 	return c
 }
 
-// wait has a message wait for a join that continues on a topic.
-func (f *fixture) wait(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, topic string) outbox.MessageID {
+// waitOn has a message wait for a join that continues on a topic.
+func (f *fixture) waitOn(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, topic string) outbox.MessageID {
 	f.t.Helper()
 	waiter, err := c.EnqueueWait(f.ctx(), x, join.Wait{Join: id, OnComplete: join.Continuation{Topic: topic}})
 	f.NoError(err)

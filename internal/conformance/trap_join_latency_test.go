@@ -22,7 +22,7 @@ func TestTrap_AJoinSlowerThanAllAttemptsContinues(t *testing.T) {
 		book := newLogBook()
 		c := f.joinsLogging(book, func(c *join.Config) { c.RecheckInterval = time.Millisecond })
 		id, last := f.lastStep()
-		waiter := f.wait(c, nil, id, "next")
+		waiter := f.waitOn(c, nil, id, "next")
 		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = attempts }) // 1 ms apart
 		follows := f.subscribe(s, "next")
 		f.serveWaits(c, s)
@@ -76,7 +76,7 @@ func TestTrap_WhatFollowsAJoinComesAtOnce(t *testing.T) {
 			l.plain = append(l.plain, time.Since(started))
 
 			id, _ := f.startWith(c, step, 2)
-			f.wait(c, nil, id, next)
+			f.waitOn(c, nil, id, next)
 			both := f.receiveN(steps, 2)
 			f.becomesDone(both[0])
 			started = time.Now()

@@ -37,8 +37,8 @@ func (f *fixture) lastStep() (outbox.JoinID, outbox.Claimed) {
 	return id, held[1]
 }
 
-// continues asserts that a wait continues now, once, without having spent an attempt.
-func (f *fixture) continues(id outbox.JoinID, waiter outbox.MessageID, topic string) {
+// continuesWith asserts that a wait continues now, once, without having spent an attempt.
+func (f *fixture) continuesWith(id outbox.JoinID, waiter outbox.MessageID, topic string) {
 	f.t.Helper()
 	f.Equal(outbox.JoinCompleted, f.tally(id).status)
 	if r := f.row(waiter); r.status == int(outbox.Ready) {
@@ -81,7 +81,7 @@ func TestTrap_TheLostWakeUp_AJoinEndsWhileItsWaitIsLookedAt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.forEachLevel(func(looking, ending *lane) {
 			id, last := f.lastStep()
-			waiter := f.wait(f.joins(), nil, id, "next")
+			waiter := f.waitOn(f.joins(), nil, id, "next")
 			msg, done := f.deliverWait()
 
 			looked := looking.stopAfterLook()
@@ -93,7 +93,7 @@ func TestTrap_TheLostWakeUp_AJoinEndsWhileItsWaitIsLookedAt(t *testing.T) {
 			looking.ended(handled)
 			ending.ended(acked)
 			done()
-			f.continues(id, waiter, "next")
+			f.continuesWith(id, waiter, "next")
 		})
 	})
 }
@@ -102,7 +102,7 @@ func TestTrap_TheLostWakeUp_AWaitIsLookedAtWhileItsJoinEnds(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.forEachLevel(func(looking, ending *lane) {
 			id, last := f.lastStep()
-			waiter := f.wait(f.joins(), nil, id, "next")
+			waiter := f.waitOn(f.joins(), nil, id, "next")
 			msg, done := f.deliverWait()
 
 			tx, err := ending.db.BeginTx(f.ctx(), nil)
@@ -114,7 +114,7 @@ func TestTrap_TheLostWakeUp_AWaitIsLookedAtWhileItsJoinEnds(t *testing.T) {
 			looking.ended(handled)
 			done()
 			f.Equal(int(outbox.Done), f.row(waiter).status, "it continues at its first look")
-			f.continues(id, waiter, "next")
+			f.continuesWith(id, waiter, "next")
 		})
 	})
 }
@@ -135,7 +135,7 @@ func TestTrap_TheLostWakeUp_AJoinEndsWhileAWaitIsEnqueued(t *testing.T) {
 			close(looked.leave)
 			enqueuing.ended(enqueued)
 			ending.ended(acked)
-			f.continues(id, waiter, "next")
+			f.continuesWith(id, waiter, "next")
 		})
 	})
 }
@@ -155,7 +155,7 @@ func TestTrap_TheLostWakeUp_AWaitIsEnqueuedWhileItsJoinEnds(t *testing.T) {
 			enqueuing.blocked(enqueued)
 			f.NoError(tx.Commit())
 			enqueuing.ended(enqueued)
-			f.continues(id, waiter, "next")
+			f.continuesWith(id, waiter, "next")
 		})
 	})
 }
@@ -189,7 +189,7 @@ func TestTrap_TheLostWakeUp_InTransactionsOfCallers(t *testing.T) {
 			}))
 			close(ended)
 			ending.ended(acked)
-			f.continues(id, waiter, "next")
+			f.continuesWith(id, waiter, "next")
 		})
 	})
 }
@@ -201,7 +201,7 @@ func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 		id, last := f.lastStep()
 		var waiters []outbox.MessageID
 		for range 20 {
-			waiters = append(waiters, f.wait(f.joins(), nil, id, "next"))
+			waiters = append(waiters, f.waitOn(f.joins(), nil, id, "next"))
 		}
 		msg, done := f.deliverWait() // one of them is with a handler, the others are due
 		f.exec("UPDATE {outbox} SET {next_attempt_at} = {future} WHERE {status} = 0")

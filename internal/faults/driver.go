@@ -163,5 +163,8 @@ func around[T any](ctx context.Context, hooks Hooks, text string, args []driver.
 	if hooks.After != nil {
 		hooks.After(ctx, statement, err)
 	}
+	if hooks.Answer != nil && err == nil {
+		err = hooks.Answer(ctx, statement)
+	}
 	return result, err
 }

@@ -20,13 +20,17 @@ const (
 	Rollback = "ROLLBACK"
 )
 
-// Hooks are called around each statement that is sent. Both may be nil, and must be safe for concurrent use.
+// Hooks are called around each statement that is sent. Each may be nil, and must be safe for concurrent use.
 type Hooks struct {
 	// Before is called first. If it returns an error, that is the statement's result and nothing is sent.
 	Before func(ctx context.Context, s Statement) error
 
 	// After is called when the statement has been run. The rows of a query are yet to be read.
 	After func(ctx context.Context, s Statement, err error)
+
+	// Answer is called after that, if there is no error. If it returns one, that is the statement's result although it has
+	// been run: the answer was lost on its way.
+	Answer func(ctx context.Context, s Statement) error
 }
 
 // A Statement is what is sent.

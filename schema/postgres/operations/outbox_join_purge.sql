@@ -1,5 +1,5 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Small batches that skip locked rows.
+-- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows.
 DROP FUNCTION IF EXISTS "public"."outbox_join_purge"(json);
 CREATE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
 LANGUAGE plpgsql
@@ -16,6 +16,8 @@ BEGIN
     SELECT array_agg(l.join_id) INTO old
     FROM (SELECT j.join_id FROM "public"."outbox_join" AS j
           WHERE j.status <> 0 AND j.created_at < before AND j.last_updated_at < before
+            AND NOT EXISTS (SELECT FROM "public"."outbox_join_wait" AS w INNER JOIN "public"."outbox" AS o ON o.message_id = w.message_id
+                            WHERE w.join_id = j.join_id AND o.status <> 2)
           ORDER BY j.created_at LIMIT most FOR UPDATE SKIP LOCKED) AS l;
     DELETE FROM "public"."outbox_join_member" AS m
     USING (SELECT n.join_id, n.message_id FROM "public"."outbox_join_member" AS n WHERE n.join_id = ANY (old) LIMIT most) AS n

@@ -1,5 +1,5 @@
--- Deletes up to limit positions that are older than the given age and that every consumer group of their topic has passed,
--- and the messages that are for the log alone; answers how many.
+-- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
+-- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
@@ -12,8 +12,8 @@ BEGIN
     RETURN QUERY
     WITH old AS MATERIALIZED (
         SELECT l.position FROM "public"."outbox_log" AS l
-        WHERE l.logged_at < before
-          AND NOT EXISTS (SELECT FROM "public"."outbox_log_group" AS g WHERE g.topic = l.topic AND g.position < l.position)
+        WHERE l.logged_at <= before
+          AND NOT EXISTS (SELECT FROM "public"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
         ORDER BY l.position
         LIMIT (arg->>'limit')::int
         FOR UPDATE OF l SKIP LOCKED),

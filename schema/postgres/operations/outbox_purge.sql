@@ -11,7 +11,7 @@ BEGIN
     RETURN QUERY
     WITH old AS MATERIALIZED (
         SELECT o.seq FROM "public"."outbox" AS o
-        WHERE o.status >= 2 AND o.status = (arg->>'status')::int AND o.processed_at < before
+        WHERE o.status >= 2 AND o.status = (arg->>'status')::int AND o.processed_at <= before
           AND NOT EXISTS (SELECT FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id)
         ORDER BY o.processed_at
         LIMIT (arg->>'limit')::int

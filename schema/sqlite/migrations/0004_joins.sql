@@ -76,6 +76,8 @@ BEGIN
 END;
 
 DROP VIEW IF EXISTS "main"."outbox_kept";
+-- The messages of steps that have not been counted yet are in it whatever has become of the join: counting finds them by
+-- their rows.
 CREATE VIEW "main"."outbox_kept" AS
 SELECT l.message_id FROM "outbox_log" AS l
 UNION ALL
@@ -83,4 +85,4 @@ SELECT p.message_id FROM "outbox_log_pending" AS p
 UNION ALL
 SELECT m.message_id
 FROM "outbox_join_member" AS m INNER JOIN "outbox_join" AS j ON j.join_id = m.join_id
-WHERE j.status = 0;
+WHERE j.status = 0 OR (m.status = 0 AND m.ends_by = 0);

@@ -3,7 +3,7 @@
 DELETE FROM "main"."outbox"
 WHERE seq IN (SELECT o.seq FROM "main"."outbox" AS o
               WHERE o.status >= 2 AND o.status = ?1 ->> '$.status'
-                AND o.processed_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+                AND o.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
                 AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = o.message_id)
               ORDER BY o.processed_at
               LIMIT (?1 ->> '$.limit'));

@@ -40,7 +40,7 @@ FROM (SELECT s.value AS seq, g.owner, g.outcome, g.delay_ms, g.error, g.worker, 
 WHERE "outbox".seq = w.seq AND +"outbox".status = 1 AND "outbox".owner_token = w.owner;
 
 -- The rest is for an outbox with joins, and a step that is not counted yet.
-SELECT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = '"outbox_join"');
+SELECT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = '"outbox_join"' COLLATE NOCASE);
 
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS s
                INNER JOIN "main"."outbox" AS o ON o.seq = s.value

@@ -10,4 +10,4 @@ FROM (SELECT 'table' AS kind, '"outbox_join"' AS name
       UNION ALL SELECT 'index', '"outbox_join_member_message"'
       UNION ALL SELECT 'table', '"outbox_join_size"'
       UNION ALL SELECT 'table', '"outbox_join_wait"') AS w
-WHERE NOT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = w.kind AND '"' || replace(m.name, '"', '""') || '"' = w.name);
+WHERE NOT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = w.kind AND '"' || replace(m.name, '"', '""') || '"' = w.name COLLATE NOCASE);

@@ -1,5 +1,5 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Small batches that skip locked rows.
+-- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Purge] AS RETURN 0');
 GO
@@ -27,9 +27,11 @@ BEGIN
         ELSE SAVE TRANSACTION Outbox_Join_Purge;
 
         INSERT INTO @Old (JoinId)
-        SELECT TOP (@Limit) JoinId FROM [dbo].[OutboxJoin] WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE Status <> 0 AND CreatedUtc < @Before AND LastUpdatedUtc < @Before
-        ORDER BY CreatedUtc;
+        SELECT TOP (@Limit) j.JoinId FROM [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, ROWLOCK)
+        WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] AS w INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = w.OutboxMessageId
+                          WHERE w.JoinId = j.JoinId AND o.Status <> 2)
+        ORDER BY j.CreatedUtc;
 
         DELETE TOP (@Limit) FROM [dbo].[OutboxJoinMember] WITH (ROWLOCK) WHERE JoinId IN (SELECT JoinId FROM @Old);
         SET @Steps = @@ROWCOUNT;

@@ -19,7 +19,7 @@ BEGIN
     DELETE FROM [dbo].[Outbox] WITH (ROWLOCK, READPAST)
     WHERE Status >= 2 AND Seq IN (
         SELECT TOP (@Limit) o.Seq FROM [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE o.Status >= 2 AND o.Status = @Status AND o.ProcessedAt < @Before
+        WHERE o.Status >= 2 AND o.Status = @Status AND o.ProcessedAt <= @Before
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
         ORDER BY o.ProcessedAt)
     OPTION (LOOP JOIN, MAXDOP 1);

@@ -1,0 +1,154 @@
+// Fanout shows one stream of orders that drives many destinations: billing, shipping and analytics, an audit for one tenant,
+// a summary once a second, and a warehouse in another database. The process that dispatches is killed in the middle of a
+// transaction, and another takes over.
+//
+//	go run ./examples/fanout      on SQLite, embedded: nothing to install
+//
+// Read on here for the story, and in dispatcher.go for the policies.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == dispatcherFlag {
+		os.Exit(dispatcherMain(os.Stdin, os.Stdout, os.Stderr)) // started by the story, below
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main, with what it needs given to it. It returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	if len(args) > 0 {
+		fmt.Fprintf(errOut, "fanout: %q: there is nothing to choose\n", args[0])
+		return 2
+	}
+	switch err := story(ctx, newScreen(out), errOut); {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		fmt.Fprintln(errOut, "fanout: stopped:", err)
+		return 130
+	default:
+		fmt.Fprintln(errOut, "fanout:", err)
+		return 1
+	}
+}
+
+const (
+	ordersBefore = 60 // are placed before the first dispatcher starts
+	killedAt     = 35 // is the order in whose transaction it is killed
+	ordersAfter  = 40 // are placed while nobody dispatches, and while the second does
+)
+
+// story is what you see.
+func story(ctx context.Context, screen *screen, errOut io.Writer) (err error) {
+	folder, err := os.MkdirTemp("", "fanout-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	todo := job{Shop: filepath.Join(folder, "shop.db"), Warehouse: filepath.Join(folder, "warehouse.db")}
+	shop, err := openShop(ctx, todo)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, shop.close()) }()
+	screen.say("two SQLite databases in %s: the shop's and the warehouse's", folder)
+
+	// 1. The stream: each order is written to the log, in the transaction in which a shop would also write its row.
+	if err := shop.place(ctx, ordersBefore); err != nil {
+		return err
+	}
+	screen.say("%d orders placed, of two tenants", ordersBefore)
+
+	// 2. A dispatcher process, which is killed while a transaction of its is open.
+	todo.HangAt = orderName(killedAt)
+	first, err := startDispatcher(ctx, "dispatcher 1", todo, errOut)
+	if err != nil {
+		return err
+	}
+	defer first.kill()
+	screen.say("dispatcher 1 starts, process %d: policies orders, acme, summary, warehouse", first.pid())
+	for hangs := false; !hangs; {
+		news, err := first.next(ctx)
+		if err != nil {
+			return err
+		}
+		hangs = news.Hangs
+		screen.tell("dispatcher 1", news)
+	}
+	first.kill()
+	screen.say("dispatcher 1 is killed in the transaction that sends %s on: neither its copies nor its cursor are written", todo.HangAt)
+	standing, err := shop.count(ctx)
+	if err != nil {
+		return err
+	}
+	screen.say("billing has %d of %d orders", standing[0].arrived, ordersBefore)
+
+	// 3. Orders go on. Another dispatcher takes over where the cursors are, once the lease of the dead one ends.
+	todo.HangAt = ""
+	second, err := startDispatcher(ctx, "dispatcher 2", todo, errOut)
+	if err != nil {
+		return err
+	}
+	defer second.kill()
+	screen.say("dispatcher 2 starts, process %d", second.pid())
+	placing := make(chan error, 1)
+	go func() { placing <- shop.place(ctx, ordersAfter) }()
+	if err := watch(ctx, second, screen); err != nil {
+		return err
+	}
+	if err := <-placing; err != nil {
+		return err
+	}
+	if err := second.stop(); err != nil {
+		return err
+	}
+
+	// 4. Count, from what the databases say.
+	counts, err := shop.count(ctx)
+	if err != nil {
+		return err
+	}
+	return screen.print(counts)
+}
+
+// watch tells what a dispatcher does until all its policies have passed all orders.
+func watch(ctx context.Context, dispatcher *process, screen *screen) error {
+	passed := map[string]int64{}
+	for {
+		news, err := dispatcher.next(ctx)
+		if err != nil {
+			return err
+		}
+		screen.tell(dispatcher.name, news)
+		passed[news.Policy] = news.Position
+		all := len(passed) == len(policyNames)
+		for _, position := range passed {
+			all = all && position == ordersBefore+ordersAfter
+		}
+		if all {
+			return nil
+		}
+	}
+}
+
+// silence is how long a dispatcher may have no news before the story is given up.
+const silence = time.Minute
+
+var dialect = outbox.SQLite{}

@@ -1,0 +1,105 @@
+package fanout
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Config configures a Dispatcher.
+type Config struct {
+	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
+	Dialect outbox.Dialect
+
+	// Schema and Table name the outbox. Default to those of outbox.Config.
+	Schema, Table string
+
+	// Policies are what the Dispatcher works on, side by side. Required.
+	Policies []Policy
+
+	// BatchSize is how many messages a policy passes in one transaction, 1 to 1,000. Defaults to 100.
+	BatchSize int
+
+	// PollInterval is the pause after a look that found nothing. It doubles each time, up to MaxPollInterval. A wake-up of
+	// this process ends it. Defaults to 5 ms.
+	PollInterval time.Duration
+
+	// MaxPollInterval is the longest pause. Defaults to 500 ms.
+	MaxPollInterval time.Duration
+
+	// LeaseDuration is how long a policy waits for its dispatcher when that dies. Defaults to 10 s.
+	LeaseDuration time.Duration
+
+	// RetryMin and RetryMax bound the pause between tries while a destination or the database cannot be reached. Default to
+	// 100 ms and 10 s.
+	RetryMin, RetryMax time.Duration
+
+	// DrainTimeout is how long Close lets the policies finish the batches that they are at. Defaults to 5 s.
+	DrainTimeout time.Duration
+
+	// OnDispatch is called after each batch that was passed, and each that could not be, by any goroutine; it must not call
+	// the Dispatcher. Defaults to nothing.
+	OnDispatch func(DispatchEvent)
+}
+
+// A DispatchEvent tells of a batch.
+type DispatchEvent struct {
+	Policy   string
+	Read     int           // messages of the log
+	Matched  int           // those that every destination gets
+	Position int64         // of the last one
+	Lag      time.Duration // how long the first one had been in the log when it was read, by the database's clock
+	Took     time.Duration
+	Err      error // nil if the policy has passed the batch
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.BatchSize, 100)
+	setDefault(&c.PollInterval, 5*time.Millisecond)
+	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
+	setDefault(&c.LeaseDuration, 10*time.Second)
+	setDefault(&c.RetryMin, 100*time.Millisecond)
+	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
+	setDefault(&c.DrainTimeout, 5*time.Second)
+	if c.OnDispatch == nil {
+		c.OnDispatch = func(DispatchEvent) {}
+	}
+	c.Policies = slices.Clone(c.Policies)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate leaves LeaseDuration to the cursors.
+func (c *Config) validate() error {
+	switch {
+	case len(c.Policies) == 0:
+		return badField("Config.Policies", "is empty; there is nothing to dispatch")
+	case c.BatchSize < 1 || c.BatchSize > 1000:
+		return badField("Config.BatchSize", "%d is not between 1 and 1000", c.BatchSize)
+	case c.PollInterval < 0 || c.MaxPollInterval < c.PollInterval:
+		return badField("Config.PollInterval", "%v is not between 0 and MaxPollInterval, %v", c.PollInterval, c.MaxPollInterval)
+	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
+		return badField("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+	case c.DrainTimeout < 0:
+		return badField("Config.DrainTimeout", "%v is negative", c.DrainTimeout)
+	}
+	names := map[string]bool{}
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		if err := p.validate(i); err != nil {
+			return err
+		}
+		if names[p.Name] {
+			return badField(fmt.Sprintf("Config.Policies[%d].Name", i), "%q is there twice; a policy has its cursor for itself", p.Name)
+		}
+		names[p.Name] = true
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// The headers that are added to each copy. The copies of publishers also have outbox.HeaderMessageID.
+const (
+	HeaderPolicy    = "fanout_policy"
+	HeaderPosition  = "fanout_position"   // of the source in the log
+	HeaderSource    = "fanout_source"     // its message id
+	HeaderTopic     = "fanout_topic"      // its topic
+	HeaderSlice     = "fanout_slice"      // the interval of its policy's Cadence, if that has one
+	HeaderStreamKey = "outbox_stream_key" // of publishers' copies of messages that have one, as the forwarder writes it
+)
+
+// correlationHeader is where Watermill keeps the correlation id.
+const correlationHeader = "correlation_id"
+
+// namespace is that of the ids of copies. It never changes.
+var namespace = uuid.MustParse("5b5ff0d4-0a1f-5d6c-9d0e-4f6f1a3b7c21")
+
+// copyID is the same for each copy of a source for a destination.
+func copyID(policy, destination string, source outbox.MessageID) outbox.MessageID {
+	return outbox.MessageID(uuid.NewSHA1(namespace, []byte(policy+"\x00"+destination+"\x00"+source.String())))
+}
+
+func (p *Policy) headers(source *outbox.LogMessage) map[string]string {
+	headers := make(map[string]string, len(source.Headers)+5)
+	maps.Copy(headers, source.Headers)
+	headers[HeaderPolicy] = p.Name
+	headers[HeaderPosition] = strconv.FormatInt(source.Position, 10)
+	headers[HeaderSource] = source.ID.String()
+	headers[HeaderTopic] = source.Topic
+	if p.Cadence.Every > 0 {
+		headers[HeaderSlice] = strconv.FormatInt(p.Cadence.slice(source.LoggedAt), 10)
+	}
+	return headers
+}
+
+// stored is the copy for an outbox, without an id.
+func (p *Policy) stored(source *outbox.LogMessage, topic string) outbox.Message {
+	m := source.Message
+	m.ID, m.Topic, m.Headers = outbox.MessageID{}, topic, p.headers(source)
+	return m
+}
+
+// published is the copy for a publisher.
+func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, destination string) *message.Message {
+	msg := message.NewMessageWithContext(ctx, source.UUID, source.Payload)
+	msg.Metadata = p.headers(source)
+	msg.Metadata[outbox.HeaderMessageID] = copyID(p.Name, destination, source.ID).String()
+	if source.StreamKey != "" {
+		msg.Metadata[HeaderStreamKey] = source.StreamKey
+	}
+	if source.CorrelationID != "" && msg.Metadata[correlationHeader] == "" {
+		msg.Metadata[correlationHeader] = source.CorrelationID
+	}
+	return msg
+}
+
+// insert enqueues the copies for topics of the same outbox, in the order of the log, and makes them steps of their joins.
+func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
+	var copies []outbox.Message // that are not inserted yet
+	flush := func() error {
+		_, err := w.outbox.Enqueue(ctx, tx, copies...)
+		copies = nil
+		return err
+	}
+	for i := range sources {
+		source := &sources[i]
+		var mine []outbox.Message
+		for _, d := range w.policy.Destinations {
+			if d.kind == toTopic {
+				mine = append(mine, w.policy.stored(source, d.topic))
+			}
+		}
+		if w.policy.Join == nil {
+			copies = append(copies, mine...)
+			continue
+		}
+		id, ok, err := w.policy.Join(ctx, tx, *source)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			copies = append(copies, mine...)
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		if err := w.insertSteps(ctx, tx, id, mine); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+// insertSteps enqueues steps of a join. If it takes none, they are in the transaction all the same.
+func (w *worker) insertSteps(ctx context.Context, tx outbox.Executor, id outbox.JoinID, steps []outbox.Message) error {
+	_, err := w.joins.Enqueue(ctx, tx, id, steps...)
+	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
+		w.logger.Error("A join takes no steps; the messages go out without it", err, watermill.LogFields{"join_id": id.String()})
+		return nil
+	}
+	return err
+}

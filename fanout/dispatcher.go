@@ -1,0 +1,130 @@
+package fanout
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// A Dispatcher works on policies. Any number may have the same ones, in one process and in many: each policy is with one of
+// them at a time, and the others stand by.
+type Dispatcher struct {
+	config  Config
+	workers []*worker
+
+	running chan struct{} // closed once the policies are worked on
+	closing chan struct{} // closed when Close begins
+	closed  chan struct{} // closed when the policies have stopped
+
+	mu      sync.Mutex
+	started bool
+}
+
+// closeGrace is how long Close waits for what does not heed its context, and for the database.
+const closeGrace = 15 * time.Second
+
+// NewDispatcher returns a dispatcher of the log of the outbox on db. It does not touch the database. A nil logger logs
+// nothing.
+func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Dispatcher, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	o, err := outbox.New(db, outbox.Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{config: config, running: make(chan struct{}), closing: make(chan struct{}), closed: make(chan struct{})}
+	for i := range d.config.Policies {
+		p := &d.config.Policies[i]
+		p.Destinations = slices.Clone(p.Destinations)
+		w := &worker{
+			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
+			logger: logger.With(watermill.LogFields{"policy": p.Name}), sent: make([]int64, len(p.Destinations))}
+		if w.cursor, err = o.Cursor(outbox.CursorConfig{Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration}); err != nil {
+			return nil, err
+		}
+		if p.Join != nil {
+			if w.joins, err = join.NewCoordinator(db, join.Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger); err != nil {
+				return nil, err
+			}
+		}
+		d.workers = append(d.workers, w)
+	}
+	return d, nil
+}
+
+// Run dispatches until ctx ends or Close is called, and then returns what Close does. It can be called once.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-d.closing:
+	}
+	return d.Close()
+}
+
+func (d *Dispatcher) start(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if isClosed(d.closing) {
+		return outbox.ErrClosed
+	}
+	if d.started {
+		return errors.New("fanout: it runs already")
+	}
+	d.started = true
+	// The work ends with Close and not with ctx: a batch may be finished.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var workers sync.WaitGroup
+	for _, w := range d.workers {
+		workers.Go(func() { w.run(work) })
+	}
+	go func() {
+		defer cancel()
+		<-d.closing
+		expire := time.AfterFunc(d.config.DrainTimeout, cancel)
+		defer expire.Stop()
+		workers.Wait()
+		close(d.closed)
+	}()
+	close(d.running)
+	return nil
+}
+
+// Running is closed once the policies are worked on.
+func (d *Dispatcher) Running() chan struct{} { return d.running }
+
+// Close stops dispatching: a batch may be finished within DrainTimeout, and is else dispatched by whoever comes next, as it
+// would be after a crash. It is bounded, idempotent, and safe to call from many goroutines.
+func (d *Dispatcher) Close() error {
+	d.mu.Lock()
+	if !isClosed(d.closing) {
+		close(d.closing)
+		if !d.started {
+			close(d.closed)
+		}
+	}
+	d.mu.Unlock()
+	hung := time.NewTimer(d.config.DrainTimeout + closeGrace)
+	defer hung.Stop()
+	select {
+	case <-d.closed:
+		return nil
+	case <-hung.C:
+		return errors.New("fanout: a destination or the database did not answer before Close gave up; its policy goes on elsewhere when the lease runs out")
+	}
+}

@@ -1,0 +1,109 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// sendElsewhere has all destinations that are not in the same outbox take the messages. Those that have taken them are not
+// asked again while this worker tries the others.
+func (w *worker) sendElsewhere(ctx context.Context, sources []outbox.LogMessage) error {
+	errs := make([]error, len(w.policy.Destinations))
+	return w.whileHeld(ctx, func(ctx context.Context) error {
+		var sending sync.WaitGroup
+		for i := range w.policy.Destinations {
+			if d := &w.policy.Destinations[i]; d.kind != toTopic {
+				sending.Go(func() { errs[i] = w.send(ctx, d, &w.sent[i], sources) })
+			}
+		}
+		sending.Wait()
+		return errors.Join(errs...)
+	})
+}
+
+// send sends what comes after the position sent, and moves that.
+func (w *worker) send(ctx context.Context, d *Destination, sent *int64, sources []outbox.LogMessage) (err error) {
+	for len(sources) > 0 && sources[0].Position <= *sent {
+		sources = sources[1:]
+	}
+	if len(sources) == 0 {
+		return nil
+	}
+	if d.kind == toStore {
+		err = w.store(ctx, d, sources)
+	} else {
+		messages := make([]*message.Message, len(sources))
+		for i := range sources {
+			messages[i] = w.policy.published(ctx, &sources[i], d.name)
+		}
+		err = d.publisher.Publish(d.topic, messages...)
+	}
+	if err != nil {
+		return fmt.Errorf("send to %q: %w", d.name, err)
+	}
+	*sent = sources[len(sources)-1].Position
+	return nil
+}
+
+// store inserts what is not there yet. One that two dispatchers insert at once is refused for the second, which then finds it.
+func (w *worker) store(ctx context.Context, d *Destination, sources []outbox.LogMessage) error {
+	ids := make([]outbox.MessageID, len(sources))
+	for i := range sources {
+		ids[i] = copyID(w.policy.Name, d.name, sources[i].ID)
+	}
+	found, err := d.store.Get(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	there := make(map[outbox.MessageID]bool, len(found))
+	for i := range found {
+		there[found[i].ID] = true
+	}
+	var missing []outbox.Message
+	for i := range sources {
+		if !there[ids[i]] {
+			m := w.policy.stored(&sources[i], d.topic)
+			m.ID = ids[i]
+			missing = append(missing, m)
+		}
+	}
+	_, err = d.store.Enqueue(ctx, d.store.DB(), missing...)
+	return err
+}
+
+// whileHeld renews the lease while f runs. When the lease is lost, f's context ends.
+func (w *worker) whileHeld(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		ticker := time.NewTicker(w.renewEvery())
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				if err := w.renew(ctx); errors.Is(err, outbox.ErrLeaseLost) {
+					cancel(err)
+					return
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	err := f(ctx)
+	close(done)
+	renewing.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, outbox.ErrLeaseLost) {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,177 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A Policy says which messages of the log go where.
+type Policy struct {
+	// Name names the policy and its cursor, which lives in the database: a policy under another name begins anew. Required.
+	Name string
+
+	// Topics is the pattern of path.Match of the topics to send on, such as "orders", "orders.*" or "orders/*": a star
+	// stands for anything but a slash. Defaults to all topics.
+	Topics string
+
+	// Tenant restricts the policy to the messages of one tenant. Defaults to all.
+	Tenant Tenant
+
+	// Match restricts it to messages for which it answers true; they must be the same each time. Defaults to all.
+	Match func(msg outbox.LogMessage) bool
+
+	// Destinations are where each message goes. Required.
+	Destinations []Destination
+
+	// Cadence collects messages, and sends them on at intervals. Defaults to at once.
+	Cadence Cadence
+
+	// Join makes the copies in topics of the same outbox steps of a join, in the transaction tx that inserts them, in which
+	// it may also start that join. It is called again when that transaction is. It answers false for a message whose copies are
+	// no steps. An error holds up the policy,
+	// and a join that has ended, is full or does not exist is logged; the copies then go out without it. Defaults to none.
+	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error)
+}
+
+// A Tenant is known by a header of its messages.
+type Tenant struct {
+	Header, Value string
+}
+
+// A Cadence divides time into intervals, by the database's clock and beginning in 1970. What has been logged in an interval
+// is its slice, which is due at the interval's end, or up to Jitter later. Nothing is sent for an empty slice. Slices that
+// were missed go out together.
+//
+// That a slice goes out once needs no state beside the cursor: which slice a message is in follows from when it was logged.
+type Cadence struct {
+	// Every is the length of an interval, at least 1 ms. Defaults to none.
+	Every time.Duration
+
+	// Jitter spreads the slices of different policies: each slice is due later by a time of up to Jitter that policy and
+	// slice decide on. At most Every. Defaults to none.
+	Jitter time.Duration
+}
+
+// A Destination is a topic of the same outbox, of an outbox in another database, or of a publisher. Make one with ToTopic,
+// ToStore and ToPublisher.
+type Destination struct {
+	name, topic string
+	store       *outbox.Outbox
+	publisher   message.Publisher
+	kind        kind
+}
+
+type kind int
+
+const (
+	none kind = iota
+	toTopic
+	toStore
+	toPublisher
+)
+
+// ToTopic is a topic in the queue of the same outbox.
+func ToTopic(topic string) Destination { return Destination{name: topic, topic: topic, kind: toTopic} }
+
+// ToStore is a topic of an outbox in another database. The name is a part of the ids of its messages: keep it.
+func ToStore(name string, store *outbox.Outbox, topic string) Destination {
+	return Destination{name: name, topic: topic, store: store, kind: toStore}
+}
+
+// ToPublisher is a topic of a publisher, whose Publish must return only when the broker has the messages. The name is a part
+// of the ids of its messages: keep it. The publisher stays the caller's to close, after the Dispatcher.
+func ToPublisher(name string, publisher message.Publisher, topic string) Destination {
+	return Destination{name: name, topic: topic, publisher: publisher, kind: toPublisher}
+}
+
+// group is the consumer group whose place in the log is the policy's cursor.
+func (p *Policy) group() string { return "fanout:" + p.Name }
+
+// concerns reports whether messages of a topic may match.
+func (p *Policy) concerns(topic string) bool {
+	matched, err := path.Match(p.Topics, topic)
+	return p.Topics == "" || err == nil && matched // a pattern that does not compile has been refused
+}
+
+func (p *Policy) matches(msg *outbox.LogMessage) bool {
+	return p.concerns(msg.Topic) &&
+		(p.Tenant == Tenant{} || msg.Headers[p.Tenant.Header] == p.Tenant.Value) &&
+		(p.Match == nil || p.Match(*msg))
+}
+
+// validate names the policy in its errors by where it stands, and by its name.
+func (p *Policy) validate(i int) error {
+	bad := func(field, format string, args ...any) error {
+		return badField(fmt.Sprintf("Config.Policies[%d].%s", i, field), "(%q) %s", p.Name, fmt.Sprintf(format, args...))
+	}
+	if p.Name == "" {
+		return badField(fmt.Sprintf("Config.Policies[%d].Name", i), "is empty; its cursor needs a name")
+	}
+	if problem := limits.Key(p.group()); problem != "" {
+		return bad("Name", "with %q before it %s", "fanout:", problem)
+	}
+	if _, err := path.Match(p.Topics, ""); err != nil {
+		return bad("Topics", "the pattern %q does not compile: %v", p.Topics, err)
+	}
+	switch c := p.Cadence; {
+	case p.Tenant != Tenant{} && p.Tenant.Header == "":
+		return bad("Tenant", "has a value and no header to find it in")
+	case p.Tenant != Tenant{} && p.Tenant.Value == "":
+		return bad("Tenant", "has the header %q and no value: name the tenant", p.Tenant.Header)
+	case c.Every < 0 || c.Every > 0 && c.Every < time.Millisecond:
+		return bad("Cadence.Every", "%v is less than 1 ms", c.Every)
+	case c.Jitter < 0 || c.Jitter > c.Every:
+		return bad("Cadence.Jitter", "%v is not between 0 and Every, %v", c.Jitter, c.Every)
+	case len(p.Destinations) == 0:
+		return bad("Destinations", "is empty; where do the messages go?")
+	}
+	names := map[string]bool{}
+	topics := false
+	for d := range p.Destinations {
+		to := &p.Destinations[d]
+		field := fmt.Sprintf("Destinations[%d]", d)
+		if err := to.validate(); err != nil {
+			return bad(field, "%v", err)
+		}
+		if names[to.name] {
+			return bad(field, "%q is there twice", to.name)
+		}
+		names[to.name] = true
+		topics = topics || to.kind == toTopic
+	}
+	if p.Join != nil && !topics {
+		return bad("Join", "is set and no destination is a topic of the same outbox: only those become steps")
+	}
+	return nil
+}
+
+func (d *Destination) validate() error {
+	switch {
+	case d.kind == none:
+		return errors.New("is empty; make it with ToTopic, ToStore or ToPublisher")
+	case d.kind == toStore && d.store == nil:
+		return fmt.Errorf("%q has no store: it is nil", d.name)
+	case d.kind == toPublisher && d.publisher == nil:
+		return fmt.Errorf("%q has no publisher: it is nil", d.name)
+	case d.topic == "":
+		return fmt.Errorf("%q has no topic", d.name)
+	case d.name == "":
+		return fmt.Errorf("the destination with the topic %q has no name", d.topic)
+	}
+	if problem := limits.Key(d.topic); problem != "" && d.kind != toPublisher {
+		return fmt.Errorf("the topic %q %s", d.topic, problem)
+	}
+	return nil
+}
+
+func badField(field, format string, args ...any) error {
+	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}

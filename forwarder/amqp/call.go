@@ -1,0 +1,101 @@
+package amqp
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/incursa/watermill-outbox/forwarder"
+)
+
+// A call is what one Publish is about: messages to one exchange with one routing key, and what became of each.
+type call struct {
+	exchange, key string
+	publishings   []amqp091.Publishing
+
+	started  atomic.Bool   // it is its turn to be sent
+	progress chan struct{} // gets a token when a message was sent or answered
+	done     chan struct{} // closed when all are answered
+
+	mu       sync.Mutex
+	errs     []error
+	answered []bool
+	left     int
+}
+
+func newCall(exchange, key string, publishings []amqp091.Publishing) *call {
+	return &call{
+		exchange: exchange, key: key, publishings: publishings,
+		progress: make(chan struct{}, 1), done: make(chan struct{}),
+		errs: make([]error, len(publishings)), answered: make([]bool, len(publishings)), left: len(publishings),
+	}
+}
+
+// answer says what became of a message. The first answer holds.
+func (c *call) answer(i int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answered[i] {
+		return
+	}
+	c.answered[i], c.errs[i] = true, err
+	if c.left--; c.left == 0 {
+		close(c.done)
+	}
+	c.moved()
+}
+
+// moved notes progress.
+func (c *call) moved() {
+	select {
+	case c.progress <- struct{}{}:
+	default:
+	}
+}
+
+// rest answers all that have no answer yet.
+func (c *call) rest(err error) {
+	for i := range c.publishings {
+		c.answer(i, err)
+	}
+}
+
+func (c *call) isAnswered(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answered[i]
+}
+
+// collateral are the messages that a closed channel took along, and why it was closed.
+func (c *call) collateral() (cause *amqp091.Error, indexes []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, err := range c.errs {
+		var e *collateralError
+		if errors.As(err, &e) {
+			cause, indexes = e.cause, append(indexes, i)
+		}
+	}
+	return cause, indexes
+}
+
+// correct replaces an answer.
+func (c *call) correct(i int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errs[i] = err
+}
+
+// result is nil if all are published.
+func (c *call) result() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range c.errs {
+		if err != nil {
+			return &forwarder.BatchError{Errs: append([]error(nil), c.errs...)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package amqp
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Config configures a Publisher.
+type Config struct {
+	// URL is where the broker is: amqp://user:password@host:port/vhost, or amqps:// for TLS. Required.
+	URL string
+
+	// Route maps what the forwarder calls the destination to an exchange and a routing key. Defaults to the default
+	// exchange, which routes to the queue of that name.
+	Route func(topic string) (exchange, routingKey string)
+
+	// DeclareQueues are the names of durable queues to declare on each connection. Defaults to none: then others have to
+	// declare them, and messages are refused until they have.
+	DeclareQueues []string
+
+	// Topology is declared on each connection, for more than plain queues. Defaults to nothing.
+	Topology Topology
+
+	// MaxPayload is the most bytes of a payload; a larger one fails for good without being sent. Defaults to 0: the broker
+	// decides (128 MiB in RabbitMQ 3, 16 MiB in RabbitMQ 4), with the same result.
+	MaxPayload int
+
+	// ConfirmTimeout is how long the broker may confirm nothing of what it was sent. Defaults to 30 s.
+	ConfirmTimeout time.Duration
+
+	// ConnectTimeout bounds each attempt to connect. Defaults to 10 s.
+	ConnectTimeout time.Duration
+
+	// Heartbeat is how often both sides show that they are there; a heartbeat in the URL goes before it. Defaults to 10 s.
+	Heartbeat time.Duration
+
+	// TLS is for amqps. Defaults to the system's certificates and the host of the URL.
+	TLS *tls.Config
+
+	// ConnectionName is what RabbitMQ shows. Defaults to the program's name and process id.
+	ConnectionName string
+}
+
+// Topology is what is to be there before anything is published. All of it is durable.
+type Topology struct {
+	Exchanges []Exchange
+	Queues    []Queue
+	Bindings  []Binding
+}
+
+// An Exchange to declare.
+type Exchange struct {
+	Name string
+	Kind string // direct, fanout, topic or headers
+	Args map[string]any
+}
+
+// A Queue to declare.
+type Queue struct {
+	Name string
+	Args map[string]any // as "x-queue-type": "quorum"
+}
+
+// A Binding of a queue to an exchange.
+type Binding struct {
+	Queue, Exchange, RoutingKey string
+	Args                        map[string]any
+}
+
+func (c *Config) setDefaults() {
+	if c.Route == nil {
+		c.Route = func(topic string) (exchange, routingKey string) { return "", topic }
+	}
+	setDefault(&c.ConfirmTimeout, 30*time.Second)
+	setDefault(&c.ConnectTimeout, 10*time.Second)
+	setDefault(&c.Heartbeat, 10*time.Second)
+	setDefault(&c.ConnectionName, fmt.Sprintf("%s, process %d", filepath.Base(os.Args[0]), os.Getpid()))
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// maxShort is how long a name may be in AMQP.
+const maxShort = 255
+
+func (c *Config) validate() error {
+	// What the parser says has the password in it.
+	if _, err := amqp091.ParseURI(c.URL); err != nil {
+		return badField("Config.URL", "is not of the form amqp://user:password@host:port/vhost")
+	}
+	switch {
+	case c.MaxPayload < 0:
+		return badField("Config.MaxPayload", "%d is negative", c.MaxPayload)
+	case c.ConfirmTimeout < 0:
+		return badField("Config.ConfirmTimeout", "is negative")
+	case c.ConnectTimeout < 0:
+		return badField("Config.ConnectTimeout", "is negative")
+	case c.Heartbeat < time.Second:
+		return badField("Config.Heartbeat", "%v is less than a second", c.Heartbeat)
+	}
+	for i, name := range c.DeclareQueues {
+		if err := validateName(fmt.Sprintf("Config.DeclareQueues[%d]", i), name); err != nil {
+			return err
+		}
+	}
+	return c.Topology.validate()
+}
+
+func (t *Topology) validate() error {
+	for i, e := range t.Exchanges {
+		if err := validateName(fmt.Sprintf("Config.Topology.Exchanges[%d].Name", i), e.Name); err != nil {
+			return err
+		}
+		if e.Kind == "" {
+			return badField(fmt.Sprintf("Config.Topology.Exchanges[%d].Kind", i), "is empty; it is direct, fanout, topic or headers")
+		}
+		if err := validateArgs(fmt.Sprintf("Config.Topology.Exchanges[%d].Args", i), e.Args); err != nil {
+			return err
+		}
+	}
+	for i, q := range t.Queues {
+		if err := validateName(fmt.Sprintf("Config.Topology.Queues[%d].Name", i), q.Name); err != nil {
+			return err
+		}
+		if err := validateArgs(fmt.Sprintf("Config.Topology.Queues[%d].Args", i), q.Args); err != nil {
+			return err
+		}
+	}
+	for i, b := range t.Bindings {
+		field := fmt.Sprintf("Config.Topology.Bindings[%d]", i)
+		if err := validateName(field+".Queue", b.Queue); err != nil {
+			return err
+		}
+		if err := validateName(field+".Exchange", b.Exchange); err != nil {
+			return err
+		}
+		if len(b.RoutingKey) > maxShort {
+			return badField(field+".RoutingKey", "has %d bytes; %d are the most", len(b.RoutingKey), maxShort)
+		}
+		if err := validateArgs(field+".Args", b.Args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validateName(field, name string) error {
+	switch {
+	case name == "":
+		return badField(field, "is empty")
+	case len(name) > maxShort:
+		return badField(field, "has %d bytes; %d are the most", len(name), maxShort)
+	}
+	return nil
+}
+
+func validateArgs(field string, args map[string]any) error {
+	if err := amqp091.Table(args).Validate(); err != nil {
+		return badField(field, "%v", err)
+	}
+	return nil
+}
+
+func badField(field, format string, args ...any) error {
+	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}

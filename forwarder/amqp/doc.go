@@ -1,0 +1,25 @@
+// Package amqp publishes to RabbitMQ for a forwarder: a message counts as published when the broker has confirmed it, and
+// one that no queue has taken is an error and not lost.
+//
+//	publisher, err := amqp.NewPublisher(amqp.Config{URL: "amqp://…", DeclareQueues: []string{"orders"}}, logger)
+//	f, err := forwarder.New(db, publisher, forwarder.Config{Topics: []string{"orders"}, …}, logger)
+//
+// # What becomes of a message
+//
+//	confirmed                                    published
+//	returned: no queue has its routing key       forwarder.Refused, ErrUnroutable: an attempt, and again after the backoff
+//	no such exchange, no right to publish        forwarder.Refused, with the broker's words
+//	larger than allowed, bad in itself           outbox.Permanent: fails at once
+//	not confirmed by the queue (full, failing)   ErrNacked: the forwarder finds out whether anything gets through
+//	no connection, no answer, broker blocked     outbox.Unavailable: held, no attempt spent
+//
+// An exchange or a message that RabbitMQ answers by closing the channel takes what was under way beside it along. That is
+// published again, in smaller and smaller parts on a channel of its own, so that the error reaches the message that it is
+// about.
+//
+// # Consumers
+//
+// Any consumer of watermill-amqp understands the messages, with its DefaultMarshaler: the payload is the body, metadata
+// are headers, the UUID is the header _watermill_message_uuid. The property message-id is the outbox's MessageID, the
+// same however often the message arrives. Package wmamqp has a configuration for it.
+package amqp

@@ -1,0 +1,248 @@
+package amqp_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/forwarder/amqp"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testoutbox"
+)
+
+// forwarderVariable makes the test program a forwarder. Its value is the job.
+const forwarderVariable = "OUTBOX_TEST_FORWARDER"
+
+type forwarderJob struct {
+	Backend, Driver, DSN, Schema string
+	URL, Queue                   string
+	Lease                        time.Duration
+	Hang                         bool // after the first confirmation, before the acknowledgement
+}
+
+// What the process tells, a line each.
+const (
+	toldConfirmed = "confirmed" // the broker has a batch, and nothing of it is acknowledged
+	toldSettled   = "settled"   // something is acknowledged
+)
+
+// A forwarderProcess is the process as the test sees it.
+type forwarderProcess struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	news  chan string // closed when it has ended
+}
+
+// lease is short, but long enough that only the dead lose theirs.
+func (r *relay) lease() time.Duration {
+	if r.DB.Name == testdb.SQLServer {
+		return 10 * time.Second
+	}
+	return 4 * time.Second
+}
+
+// startProcess starts a forwarder, which ends with the test at the latest.
+func (r *relay) startProcess(hang bool) *forwarderProcess {
+	r.T.Helper()
+	program, err := os.Executable()
+	r.NoError(err)
+	job, err := json.Marshal(forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), hang})
+	r.NoError(err)
+	p := &forwarderProcess{cmd: exec.CommandContext(r.T.Context(), program), news: make(chan string, 100_000)}
+	p.cmd.Env = append(os.Environ(), forwarderVariable+"="+string(job))
+	p.cmd.Stderr = os.Stderr
+	p.stdin, err = p.cmd.StdinPipe()
+	r.NoError(err)
+	stdout, err := p.cmd.StdoutPipe()
+	r.NoError(err)
+	r.NoError(p.cmd.Start())
+	ended := make(chan struct{})
+	r.T.Cleanup(func() { <-ended })
+	go func() {
+		defer close(ended)
+		defer close(p.news)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			p.news <- lines.Text()
+		}
+		_ = p.cmd.Wait() // how it ended is in its ProcessState
+	}()
+	return p
+}
+
+// next waits for some news.
+func (r *relay) next(p *forwarderProcess) string {
+	r.T.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case news, open := <-p.news:
+		r.True(open, "the forwarder's process has ended")
+		return news
+	case <-timer.C:
+		r.FailNow("the forwarder's process is silent")
+		return ""
+	}
+}
+
+// kill kills it as nothing can be caught, and answers how many messages the table says it held: those under tokens that
+// no process had that was killed before.
+func (r *relay) kill(p *forwarderProcess, dead map[string]bool) (held int) {
+	r.T.Helper()
+	r.NoError(p.cmd.Process.Kill())
+	for range p.news {
+		continue
+	}
+	rows, err := r.DB.QueryContext(r.T.Context(), r.SQL("SELECT {owner_token}, COUNT(*) FROM {outbox} WHERE {status} = 1 GROUP BY {owner_token}"))
+	r.NoError(err)
+	defer func() { r.NoError(rows.Close()) }()
+	for rows.Next() {
+		var owner []byte
+		var n int
+		r.NoError(rows.Scan(&owner, &n))
+		if !dead[string(owner)] {
+			dead[string(owner)] = true
+			held += n
+		}
+	}
+	r.NoError(rows.Err())
+	return held
+}
+
+// The broker has confirmed a batch, of which the outbox does not hear: it is published again, by the next.
+func TestAProcessKilledBetweenConfirmAndAckLosesNothing(t *testing.T) {
+	forEachRelay(t, testbroker.URL, func(t *testing.T, r *relay) {
+		const n = 100
+		r.Enqueue(r.queue, 0, n)
+		hanging := r.startProcess(true)
+		r.Equal(toldConfirmed, r.next(hanging))
+		r.Positive(r.kill(hanging, map[string]bool{}))
+		r.Zero(r.Count(outbox.Done))
+		confirmed := r.broker.waiting(r.queue)
+		r.Positive(confirmed)
+
+		r.startProcess(false)
+		r.Becomes(outbox.Done, n)
+		r.Equal(1, r.Attempts())
+		r.Equal(confirmed, r.broker.allArrived(r.broker.drain(r.queue), n), "what was confirmed comes again, with the same id")
+	})
+}
+
+// Forwarders are killed while they hold messages: nothing is lost, and each kill costs a message an attempt at most.
+func TestKilledForwardersLoseNothing(t *testing.T) {
+	plan := newRelayPlan()
+	seed := rand.Uint64()
+	forEachRelay(t, testbroker.URL, func(t *testing.T, r *relay) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		r.Enqueue(r.queue, 0, plan.messages)
+		started := time.Now()
+		p := r.startProcess(false)
+		var held []int
+		dead, settled := map[string]bool{}, 0
+		for done := 0; done < plan.messages; {
+			if r.next(p) == toldSettled {
+				settled++
+				done = r.Count(outbox.Done)
+			}
+			// Not before it has done something, and when it holds more.
+			if len(held) < plan.kills && settled > 0 && done > plan.messages*len(held)/(plan.kills+1) && random.IntN(2) == 0 {
+				if n := r.kill(p, dead); n > 0 {
+					held = append(held, n)
+				}
+				p, settled = r.startProcess(false), 0
+			}
+		}
+		r.Len(held, plan.kills, "all was done before all kills")
+		took := time.Since(started)
+		r.Zero(r.Count(outbox.Failed))
+		r.LessOrEqual(r.Attempts()+1, plan.kills+1)
+		duplicates := r.broker.allArrived(r.broker.drain(r.queue), plan.messages)
+		t.Logf("seed %d: %d messages, %d kills of a process that held %v: lost 0, at most %d attempts, %d arrived twice or more; %v",
+			seed, plan.messages, len(held), held, r.Attempts()+1, duplicates, took.Round(time.Millisecond))
+	})
+}
+
+// runForwarderProcess is the process: it does its job and exits, if this is one.
+func runForwarderProcess() {
+	text := os.Getenv(forwarderVariable)
+	if text == "" {
+		return
+	}
+	if err := forwarderMain(text); err != nil {
+		fmt.Fprintln(os.Stderr, "forwarder process:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func forwarderMain(text string) (err error) {
+	var job forwarderJob
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		return err
+	}
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	p, err := amqp.NewPublisher(amqp.Config{URL: job.URL, DeclareQueues: []string{job.Queue}}, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	var mu sync.Mutex
+	tell := func(event string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(os.Stdout, event)
+	}
+	fw, err := forwarder.New(db, &toldPublisher{p, tell, job.Hang}, forwarder.Config{
+		Topics: []string{job.Queue},
+		Subscriber: outbox.SubscriberConfig{
+			Dialect: testoutbox.Dialect(job.Backend), Schema: job.Schema, LeaseDuration: job.Lease, MaxAttempts: 100, HandlerLog: outbox.LogOff,
+			Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { tell(toldSettled) }},
+		},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
+		stop()
+	}()
+	return fw.Run(ctx)
+}
+
+// A toldPublisher tells when the broker has confirmed.
+type toldPublisher struct {
+	message.Publisher
+	tell func(string)
+	hang bool
+}
+
+func (p *toldPublisher) Publish(topic string, messages ...*message.Message) error {
+	err := p.Publisher.Publish(topic, messages...)
+	if err == nil {
+		p.tell(toldConfirmed)
+		if p.hang {
+			select {}
+		}
+	}
+	return err
+}

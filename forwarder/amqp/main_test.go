@@ -1,0 +1,27 @@
+package amqp_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
+)
+
+// TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
+func TestMain(m *testing.M) {
+	runForwarderProcess()
+	code := m.Run()
+	for _, end := range []func() error{testbroker.Close, skipped.Report, leftOver} {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func leftOver() error { return goleak.Find() }

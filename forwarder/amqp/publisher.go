@@ -1,0 +1,239 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// The pauses between attempts to connect. In between, Publish says at once why there is no connection.
+const (
+	reconnectMin = 50 * time.Millisecond
+	reconnectMax = time.Second
+)
+
+// A Publisher publishes to RabbitMQ on one connection, and returns from Publish when the broker has answered for every
+// message. It is safe for concurrent use.
+type Publisher struct {
+	config Config
+	logger watermill.LoggerAdapter
+
+	closing chan struct{}
+
+	mu     sync.Mutex // guards closing, and the adding to work
+	closed bool
+	work   sync.WaitGroup // all goroutines, and the calls of Publish
+
+	connecting sync.Mutex // guards what follows
+	session    *session
+	failure    error // why there was no connection the last time
+	pause      time.Duration
+	again      time.Time // when the next attempt is due
+}
+
+var _ message.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a publisher that connects when it first publishes, and again whenever it has to. A nil logger logs
+// nothing.
+func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return &Publisher{config: config, logger: logger, closing: make(chan struct{})}, nil
+}
+
+// Publish publishes the messages and waits until the broker has confirmed them. Its error is a forwarder.BatchError with
+// what became of each. A message whose context has ended is not published.
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	exchange, key := p.config.Route(topic)
+	c := newCall(exchange, key, make([]amqp091.Publishing, len(messages)))
+	if !p.begin() {
+		c.rest(away(errClosed))
+		return c.result()
+	}
+	defer p.work.Done()
+	if len(exchange) > maxShort || len(key) > maxShort {
+		c.rest(unfit("the exchange %.20q… or the routing key %.20q… has more than %d bytes", exchange, key, maxShort))
+	}
+	contexts := make([]context.Context, len(messages))
+	for i, msg := range messages {
+		contexts[i] = msg.Context()
+		var err error
+		if c.publishings[i], err = newPublishing(msg, p.config.MaxPayload); err == nil && contexts[i].Err() != nil {
+			err = errEnded(contexts[i])
+		}
+		if err != nil {
+			c.answer(i, err)
+		}
+	}
+	p.publish(c, contexts)
+	return c.result()
+}
+
+func errEnded(ctx context.Context) error {
+	return fmt.Errorf("amqp: the message's context has ended: %w", context.Cause(ctx))
+}
+
+// begin counts a call, unless the Publisher is closed.
+func (p *Publisher) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.work.Add(1)
+	return true
+}
+
+func (p *Publisher) publish(c *call, contexts []context.Context) {
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	s, ch, err := p.connection()
+	if err != nil {
+		c.rest(away(err))
+		return
+	}
+	p.run(s, ch, c, contexts)
+	_, taken := c.collateral()
+	p.singleOut(s, c, contexts, taken)
+}
+
+// run sends a call and waits for its answers.
+func (p *Publisher) run(s *session, ch *channel, c *call, contexts []context.Context) {
+	p.work.Go(func() { ch.send(c) })
+	timer := time.NewTimer(p.config.ConfirmTimeout)
+	defer timer.Stop()
+	for watched := 0; ; {
+		var ended <-chan struct{}
+		if watched < len(contexts) {
+			ended = contexts[watched].Done()
+		}
+		select {
+		case <-c.done:
+			return
+		case <-c.progress:
+			timer.Reset(p.config.ConfirmTimeout)
+		case <-ended:
+			c.answer(watched, errEnded(contexts[watched]))
+			watched++
+		case <-p.closing:
+			c.rest(away(errClosed))
+		case <-timer.C:
+			if !c.started.Load() && ch.usable() && s.isBlocked() == nil { // another call has its turn, and a timer of its own
+				timer.Reset(p.config.ConfirmTimeout)
+				continue
+			}
+			if err := s.isBlocked(); err != nil {
+				c.rest(away(err))
+				continue
+			}
+			c.rest(away(fmt.Errorf("RabbitMQ has confirmed nothing for %v", p.config.ConfirmTimeout)))
+			s.abort()
+		}
+	}
+}
+
+// singleOut publishes again what a closed channel took along, on a channel that has nothing else, in smaller and smaller
+// parts, until only the messages are left because of which the broker closes it.
+func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, indexes []int) {
+	if len(indexes) == 0 {
+		return
+	}
+	part, its := newCall(c.exchange, c.key, make([]amqp091.Publishing, len(indexes))), make([]context.Context, len(indexes))
+	for n, i := range indexes {
+		part.publishings[n], its[n] = c.publishings[i], contexts[i]
+	}
+	if ch, err := s.open(p.closing); err != nil {
+		part.rest(away(err))
+	} else {
+		p.run(s, ch, part, its)
+		s.finish(ch)
+	}
+	cause, left := part.collateral()
+	for n, i := range indexes {
+		c.correct(i, part.errs[n])
+	}
+	for n := range left {
+		left[n] = indexes[left[n]]
+	}
+	switch {
+	case len(left) == 0:
+	case len(left) == 1 || concernsTheRoute(cause):
+		for _, i := range left {
+			c.correct(i, blame(c.exchange, c.key, cause))
+		}
+	default:
+		p.singleOut(s, c, contexts, left[:len(left)/2])
+		p.singleOut(s, c, contexts, left[len(left)/2:])
+	}
+}
+
+// connection returns the session with its channel, connected anew if need be.
+func (p *Publisher) connection() (*session, *channel, error) {
+	p.connecting.Lock()
+	defer p.connecting.Unlock()
+	select {
+	case <-p.closing:
+		return nil, nil, errClosed
+	default:
+	}
+	if s := p.session; s != nil && s.usable() {
+		if err := s.isBlocked(); err != nil {
+			return nil, nil, err
+		}
+		if s.main.usable() {
+			return s, s.main, nil
+		}
+		if ch, err := s.open(p.closing); err == nil {
+			s.main = ch
+			return s, ch, nil
+		}
+	}
+	if wait := time.Until(p.again); wait > 0 {
+		return nil, nil, fmt.Errorf("%w (the next attempt is in %v)", p.failure, wait.Round(time.Millisecond))
+	}
+	s, err := connect(p.config, p.closing, p.work.Go, p.logger)
+	if err != nil {
+		p.pause = min(max(2*p.pause, reconnectMin), reconnectMax)
+		p.failure, p.again = err, time.Now().Add(p.pause)
+		return nil, nil, err
+	}
+	p.session, p.pause = s, 0
+	return s, s.main, nil
+}
+
+// Close ends the connection. A Publish that is waiting returns; what it waited for may have been published. Close is
+// idempotent, bounded and safe to call from many goroutines.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.closing)
+	}
+	p.mu.Unlock()
+
+	p.connecting.Lock()
+	s := p.session
+	p.session = nil
+	p.connecting.Unlock()
+	if s != nil && s.usable() {
+		s.close()
+	}
+	p.work.Wait()
+	return nil
+}

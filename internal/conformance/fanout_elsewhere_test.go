@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/fanout"
+)
+
+// rewind sets a policy's cursor back, as if its dispatcher had died between a publish and its commit.
+func (f *fixture) rewind(policy string) {
+	f.t.Helper()
+	f.Equal(1, f.exec("UPDATE %s SET {position} = 0 WHERE {group_name} = 'fanout:%s'", f.logTable("group"), policy))
+}
+
+// What arrives elsewhere has an id that is the same when it comes again, and another for each policy and destination.
+// Another outbox takes it once.
+func TestFanout_IdsElsewhereAreDeterministic(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		other := newFixture(t, f.db, "Second")
+		other.migrate()
+		f.sequencer()
+		ids := make([]string, 0, 2)
+		for _, m := range []outbox.Message{
+			{UUID: "a", Topic: "orders", Payload: []byte{0, 1}, Headers: map[string]string{"h": "v"}, CorrelationID: "cause", StreamKey: "stream"},
+			{UUID: "b", Topic: "orders", DueAt: f.now().Add(time.Hour)},
+		} {
+			id, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB, m)
+			f.NoError(err)
+			ids = append(ids, id[0].String())
+		}
+		one, two := newRecorder(), newRecorder()
+		policies := []fanout.Policy{
+			{Name: "p", Destinations: []fanout.Destination{
+				fanout.ToPublisher("one", one, "x"), fanout.ToPublisher("two", two, "x"), fanout.ToStore("store", other.outbox, "copy")}},
+			{Name: "q", Destinations: []fanout.Destination{fanout.ToPublisher("one", two, "y"), fanout.ToStore("store", other.outbox, "copy")}},
+		}
+		for range 2 {
+			stop := f.dispatch(nil, policies)
+			f.hasPassed("p", 2)
+			f.hasPassed("q", 2)
+			stop()
+			f.rewind("p")
+		}
+		f.Equal([]string{"a", "b", "a", "b"}, one.uuids())
+		f.Len(two.uuids(), 6)
+		known := map[string]string{} // by id
+		for i, msg := range append(one.taken(), two.taken()...) {
+			id := msg.Metadata[outbox.HeaderMessageID]
+			name := msg.UUID + msg.Metadata[fanout.HeaderPolicy]
+			if i < 4 {
+				name += " one"
+			}
+			if before, again := known[id]; again {
+				f.Equal(before, name)
+			}
+			known[id] = name
+			f.Contains(ids, msg.Metadata[fanout.HeaderSource])
+		}
+		f.Len(known, 6)
+		first := one.taken()[0]
+		f.Equal(message.Payload{0, 1}, first.Payload)
+		for key, want := range map[string]string{"h": "v", "correlation_id": "cause", fanout.HeaderStreamKey: "stream", fanout.HeaderTopic: "orders"} {
+			f.Equal(want, first.Metadata[key], key)
+		}
+		f.Equal("a b a b", strings.Join(other.uuidsOf("copy"), " "), "each policy's copies once")
+		f.Len(other.claim("copy"), 2, "the others are not due yet")
+	})
+}
+
+// A destination that cannot be reached holds up its policy, and no other; then nothing is missing, and those that could be
+// reached have nothing twice.
+func TestFanout_OutagesElsewhere(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		other := newFixture(t, f.db, "Second") // where nothing is installed yet
+		f.sequencer()
+		broken, works := newRecorder(), newRecorder()
+		broken.fail(errBoom)
+		book := newLogBook()
+		var mu sync.Mutex
+		var events []fanout.DispatchEvent
+		f.dispatch(book, []fanout.Policy{
+			{Name: "broken", Destinations: []fanout.Destination{
+				fanout.ToPublisher("broken", broken, "x"), fanout.ToPublisher("works", works, "x"), fanout.ToTopic("copy")}},
+			{Name: "store", Destinations: []fanout.Destination{fanout.ToStore("store", other.outbox, "copy")}},
+			toTopics("other", "other copy"),
+		}, func(c *fanout.Config) {
+			c.BatchSize = 10
+			c.OnDispatch = func(e fanout.DispatchEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, e)
+			}
+		})
+		f.logN("orders", 0, 30)
+		f.hasPassed("other", 30)
+		f.has(broken, 30) // several tries
+		f.Eventually(func() bool { return len(book.at("ERROR", "A policy waits")) == 2 }, patience, 2*time.Millisecond)
+		for _, line := range book.at("ERROR", "A policy waits") {
+			if line.fields["policy"] == "broken" {
+				f.ErrorIs(line.err, errBoom)
+				f.ErrorContains(line.err, `send to "broken"`)
+			} else {
+				f.ErrorIs(line.err, outbox.ErrSchema)
+			}
+		}
+		f.Zero(f.passed("broken"))
+		f.Zero(f.passed("store"))
+		f.Empty(f.uuidsOf("copy"))
+
+		broken.fail(nil)
+		other.migrate()
+		f.hasPassed("broken", 30)
+		f.hasPassed("store", 30)
+		f.Equal(numbered(0, 30), f.uuidsOf("copy"))
+		f.Equal(numbered(0, 30), other.uuidsOf("copy"))
+		f.Equal(numbered(0, 30), works.uuids())
+		f.Subset(broken.uuids(), numbered(0, 30))
+		f.await(book, "INFO", "A policy goes on")
+
+		mu.Lock()
+		defer mu.Unlock()
+		matched, failed := map[string]int{}, 0
+		for _, e := range events {
+			if e.Err != nil {
+				failed++
+				continue
+			}
+			f.LessOrEqual(e.Read, 10)
+			f.Positive(e.Position)
+			matched[e.Policy] += e.Matched
+		}
+		f.Positive(failed)
+		f.Equal(map[string]int{"broken": 30, "store": 30, "other": 30}, matched)
+	})
+}
+
+// A hangingPublisher publishes nothing before it is let go, or its message's context ends.
+type hangingPublisher struct {
+	entered chan struct{}
+	let     chan struct{}
+}
+
+func (p *hangingPublisher) Publish(_ string, messages ...*message.Message) error {
+	p.entered <- struct{}{}
+	select {
+	case <-p.let:
+		return nil
+	case <-messages[0].Context().Done():
+		return messages[0].Context().Err()
+	}
+}
+
+func (p *hangingPublisher) Close() error { return nil }
+
+// The lease is kept while a publisher takes its time, and no lock is held.
+func TestFanout_ASlowPublisherKeepsTheLease(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.sequencer()
+		slow := &hangingPublisher{make(chan struct{}, 1), make(chan struct{})}
+		policy := toTopics("p", "copy")
+		policy.Destinations = append(policy.Destinations, fanout.ToPublisher("slow", slow, "x"))
+		lease := func(c *fanout.Config) { c.LeaseDuration, c.DrainTimeout = 3*time.Second, time.Millisecond }
+		stop := f.dispatch(nil, []fanout.Policy{policy}, lease)
+		f.logN("orders", 0, 1)
+		take(f, slow.entered, "the publisher")
+		until := func() int64 {
+			return f.number("SELECT %s FROM %s WHERE {group_name} = 'fanout:p'", f.millis("locked_until"), f.logTable("group"))
+		}
+		first := until()
+		f.Eventually(func() bool { return until() >= first+1000 }, patience, 20*time.Millisecond)
+		f.Zero(f.passed("p"))
+		stop() // ends the context of the message
+		f.Zero(f.passed("p"))
+		f.Empty(f.uuidsOf("copy"))
+
+		f.dispatch(nil, []fanout.Policy{policy}, lease)
+		take(f, slow.entered, "the publisher")
+		close(slow.let)
+		f.hasPassed("p", 1)
+		f.Equal([]string{"0"}, f.uuidsOf("copy"))
+	})
+}

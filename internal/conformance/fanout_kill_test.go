@@ -1,0 +1,273 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// fanoutWorkerVariable makes the test program a dispatcher of the fanout's kill test. Its value is the job.
+const fanoutWorkerVariable = "OUTBOX_TEST_FANOUT_WORKER"
+
+type fanoutJob struct {
+	Backend, Driver, DSN string
+	Schema, Table        string
+	Lease                time.Duration
+}
+
+const fanoutTopics = 20
+
+func fanoutTopic(i int) string { return fmt.Sprintf("copy %d", i) }
+
+// TestTrap_KilledDispatchersLoseAndDoubleNothing kills dispatcher processes while one of them dispatches to 20 topics and
+// to a publisher. Every topic has every message once and in order; the publisher has each at least once, under one id.
+func TestTrap_KilledDispatchersLoseAndDoubleNothing(t *testing.T) {
+	messages, kills, seed := 300, 4, killSeed(t)
+	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
+		messages, kills = 2000, 20
+	}
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
+	forEach(t, func(t *testing.T, f *fixture) {
+		r := &fanoutRun{fixture: f, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan fanoutLine), arrived: map[string]int{}, ids: map[string]string{}}
+		started := time.Now()
+		r.run(messages, kills)
+		want := f.loggedUUIDs()
+		f.Len(want, messages)
+		for i := range fanoutTopics {
+			f.Equal(want, f.uuidsOf(fanoutTopic(i)), fanoutTopic(i))
+		}
+		twice := 0
+		for _, uuid := range want {
+			f.NotZero(r.arrived[uuid], "the message %s never arrived elsewhere", uuid)
+			twice += r.arrived[uuid] - 1
+		}
+		f.Len(r.arrived, messages)
+		f.NotZero(r.kills)
+		t.Logf("%d messages to %d topics and a publisher, %d kills: lost 0, doubled 0; elsewhere %d came again, under the same id; %v",
+			messages, fanoutTopics, r.kills, twice, time.Since(started).Round(time.Millisecond))
+	})
+}
+
+// A fanoutRun starts dispatchers, and kills the one that is at work.
+type fanoutRun struct {
+	*fixture
+	random  *rand.Rand
+	workers []*fanoutWorker
+	lines   chan fanoutLine
+	kills   int
+	arrived map[string]int    // elsewhere, by UUID
+	ids     map[string]string // by UUID
+}
+
+type fanoutWorker struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// A fanoutLine is what a worker tells: a message that its publisher got, or the end.
+type fanoutLine struct {
+	worker *fanoutWorker
+	uuid   string
+	id     string
+	ended  bool
+}
+
+func (r *fanoutRun) run(messages, kills int) {
+	r.sequencer()
+	var logging sync.WaitGroup
+	defer logging.Wait()
+	logging.Go(func() { // while the dispatchers are at work
+		for from := 0; from < messages; from += 20 {
+			var batch []outbox.Message
+			for _, uuid := range numbered(from, min(from+20, messages)) {
+				batch = append(batch, outbox.Message{UUID: uuid, Topic: "orders." + uuid})
+			}
+			if _, err := r.logOutbox().Enqueue(context.Background(), r.db.DB, batch...); err != nil {
+				r.t.Errorf("logging: %v", err)
+				return
+			}
+		}
+	})
+	r.start()
+	r.start()
+	next := r.threshold(messages, kills)
+	for len(r.arrived) < messages || r.passed("killed") < int64(messages) {
+		line, ok := r.next(50 * time.Millisecond)
+		if ok && r.kills < kills && len(r.arrived) >= next {
+			r.kill(line.worker)
+			next = len(r.arrived) + r.threshold(messages, kills)
+		}
+	}
+	workers := r.workers
+	r.workers = nil
+	for _, w := range workers {
+		r.NoError(w.stdin.Close())
+	}
+	for ended := 0; ended < len(workers); {
+		if line, ok := r.next(patience); ok && line.ended {
+			ended++
+		}
+	}
+}
+
+// threshold is after how many messages more the next kill comes.
+func (r *fanoutRun) threshold(messages, kills int) int { return 1 + r.random.IntN(messages/(kills+1)) }
+
+// next counts what comes, unless nothing does for a while. Two ids for one message are an error.
+func (r *fanoutRun) next(patience time.Duration) (line fanoutLine, ok bool) {
+	r.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case line = <-r.lines:
+	case <-timer.C:
+		return line, false
+	}
+	if line.ended {
+		r.False(slices.Contains(r.workers, line.worker), "a dispatcher ended by itself: %v", line.worker.cmd.ProcessState)
+		return line, true
+	}
+	if id, known := r.ids[line.uuid]; known {
+		r.Equal(id, line.id, "the message %s came again under another id", line.uuid)
+	}
+	r.ids[line.uuid] = line.id
+	r.arrived[line.uuid]++
+	return line, true
+}
+
+func (r *fanoutRun) kill(w *fanoutWorker) {
+	r.t.Helper()
+	if !slices.Contains(r.workers, w) {
+		return
+	}
+	time.Sleep(time.Duration(r.random.IntN(int(20 * time.Millisecond)))) // anywhere in its turn
+	r.NoError(w.cmd.Process.Kill())
+	r.workers = slices.DeleteFunc(r.workers, func(other *fanoutWorker) bool { return w == other })
+	for {
+		if line, ok := r.next(patience); !ok || line.ended && line.worker == w {
+			break
+		}
+	}
+	r.kills++
+	r.start()
+}
+
+func (r *fanoutRun) start() {
+	r.t.Helper()
+	program, err := os.Executable()
+	r.NoError(err)
+	lease := 300 * time.Millisecond
+	if r.db.Name == testdb.SQLServer {
+		lease = 3 * time.Second
+	}
+	job, err := json.Marshal(fanoutJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, lease})
+	r.NoError(err)
+	w := &fanoutWorker{cmd: exec.CommandContext(r.ctx(), program)}
+	w.cmd.Env = append(os.Environ(), fanoutWorkerVariable+"="+string(job))
+	w.cmd.Stderr = os.Stderr
+	w.stdin, err = w.cmd.StdinPipe()
+	r.NoError(err)
+	stdout, err := w.cmd.StdoutPipe()
+	r.NoError(err)
+	r.NoError(w.cmd.Start())
+	r.workers = append(r.workers, w)
+	ctx, done := r.ctx(), make(chan struct{})
+	r.t.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		lines := bufio.NewReader(stdout)
+		for {
+			text, err := lines.ReadString('\n')
+			if err != nil {
+				break // half a line is of one that was killed
+			}
+			uuid, id, _ := strings.Cut(strings.TrimSpace(text), " ")
+			select {
+			case r.lines <- fanoutLine{worker: w, uuid: uuid, id: id}:
+			case <-ctx.Done():
+			}
+		}
+		_ = w.cmd.Wait() // how it ended is in its ProcessState
+		select {
+		case r.lines <- fanoutLine{worker: w, ended: true}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// runFanoutWorker is the dispatcher's process, if this is one.
+func runFanoutWorker() {
+	text := os.Getenv(fanoutWorkerVariable)
+	if text == "" {
+		return
+	}
+	if err := fanoutWorkerMain(text); err != nil {
+		fmt.Fprintln(os.Stderr, "fanout worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func fanoutWorkerMain(text string) (err error) {
+	var job fanoutJob
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		return err
+	}
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	policy := fanout.Policy{Name: "killed", Topics: "orders.*", Destinations: []fanout.Destination{fanout.ToPublisher("pipe", &pipePublisher{}, "x")}}
+	for i := range fanoutTopics {
+		policy.Destinations = append(policy.Destinations, fanout.ToTopic(fanoutTopic(i)))
+	}
+	d, err := fanout.NewDispatcher(db, fanout.Config{
+		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table, Policies: []fanout.Policy{policy},
+		BatchSize: 10, LeaseDuration: job.Lease, MaxPollInterval: 20 * time.Millisecond,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job
+		_ = d.Close()                        // Run returns the same
+	}()
+	return d.Run(context.Background())
+}
+
+// A pipePublisher has published what the pipe has taken: the test reads it even if this process is killed then.
+type pipePublisher struct{}
+
+func (p *pipePublisher) Publish(_ string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		if _, err := strconv.Atoi(msg.UUID); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(os.Stdout, msg.UUID, msg.Metadata[outbox.HeaderMessageID]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pipePublisher) Close() error { return nil }

@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// all runs n calls at once and answers with their errors.
+func all(n int, call func(i int) error) error {
+	start := make(chan struct{})
+	failures := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			<-start
+			failures[i] = call(i)
+		})
+	}
+	close(start)
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+// Twenty workers end the steps of joins that share them, in calls of three, while others attach and report.
+func TestJOIN060_061_ManyWorkersLoseNoCount(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const workers, each, joins = 20, 3, 4
+		c := f.joins()
+		ids := f.enqueueN("s", workers*each)
+		var shared []outbox.JoinID
+		for i := range joins {
+			id := f.start(c, join.StartParams{Open: true})
+			f.NoError(c.Attach(f.ctx(), nil, id, ids[i*10:]...)) // each another part
+			shared = append(shared, id)
+		}
+		claimed := f.claim("s")
+		f.Len(claimed, workers*each)
+		extra := f.enqueueN("extra", workers)
+		f.NoError(all(workers, func(worker int) error {
+			mine := claimed[worker*each : (worker+1)*each]
+			refused, err := f.outbox.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, mine[0], mine[1]), settled(outbox.Fail, mine[2])...))
+			if err == nil && len(refused) > 0 {
+				err = errors.New("refused")
+			}
+			target := shared[worker%joins]
+			return errors.Join(err, c.Attach(f.ctx(), nil, target, extra[worker]),
+				c.ReportStepFailed(f.ctx(), nil, target, extra[worker]),
+				c.ReportStepCompleted(f.ctx(), nil, shared[0], ids[worker])) // has ended, or ends here
+		}))
+		for i, id := range shared {
+			r := f.joinRow(id)
+			f.Equal(workers*each-i*10+workers/joins, r.completed+r.failed)
+			f.Equal(r.attached, r.members)
+			f.NoError(c.Seal(f.ctx(), nil, id))
+			f.NotEqual(outbox.JoinPending, f.join(c, id).Status)
+		}
+	})
+}
+
+// Whoever races for the last step, the join ends once, and whoever waits continues once.
+func TestJOIN060_TheLastStepEndsTheJoinOnce(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const rounds, steps = 5, 4
+		var mu sync.Mutex
+		ended := map[outbox.JoinID]int{}
+		hooks := outbox.Hooks{OnJoinEnd: func(e outbox.JoinEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			ended[e.ID]++
+		}}
+		o := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Hooks = hooks })
+		c := f.joins(func(c *join.Config) { c.Hooks = hooks })
+		for range rounds {
+			id, _ := f.startWith(c, "s", steps)
+			f.wait(c, waits(id, "next", ""))
+			claimed := f.claim("s")
+			f.NoError(all(steps, func(i int) error {
+				_, err := o.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, claimed[i]))
+				return err
+			}))
+			f.stands(c, id, outbox.JoinCompleted, steps, 0)
+			mu.Lock()
+			f.Equal(1, ended[id])
+			mu.Unlock()
+			waiting := f.claim(join.DefaultWaitTopic)
+			f.Len(waiting, 1)
+			f.settle(settled(outbox.Ack, waiting...)...)
+		}
+	})
+}
+
+// Of many that attach at once, as many succeed as the join has room for.
+func TestJOIN023_060_NoRaceFillsAJoinBeyondWhatItExpects(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const racers, room = 12, 7
+		c := f.joins()
+		id := f.start(c, join.StartParams{ExpectedSteps: room})
+		ids := f.enqueueN("s", racers)
+		var mu sync.Mutex
+		full := 0
+		f.NoError(all(racers, func(i int) error {
+			err := c.Attach(f.ctx(), nil, id, ids[i])
+			if errors.Is(err, join.ErrFull) {
+				mu.Lock()
+				defer mu.Unlock()
+				full++
+				return nil
+			}
+			return err
+		}))
+		f.Equal(racers-room, full)
+		f.Equal(room, f.joinRow(id).members)
+		again := f.start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(all(racers, func(int) error { return c.Attach(f.ctx(), nil, again, ids[0]) }), "the same one, by all")
+		f.Equal(1, f.joinRow(again).attached)
+		f.Equal(room, f.joinRow(id).attached)
+	})
+}
+
+// conflictOnce is a pool on which the first statement about joins loses a conflict.
+func (f *fixture) conflictOnce() (pool *sql.DB, conflicts *atomic.Int32) {
+	f.t.Helper()
+	conflicts = &atomic.Int32{}
+	pool = faults.Open(f.t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		if strings.Contains(strings.ToLower(s.Text), "outbox_join") && conflicts.CompareAndSwap(0, 1) {
+			return faults.Deadlock(f.db.Name)
+		}
+		return nil
+	}})
+	return pool, conflicts
+}
+
+func TestJOIN062_ALostConflictIsRetriedOrReturned(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		calls := map[string]func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error{
+			"start": func(c *join.Coordinator, x outbox.Executor, _ outbox.JoinID, _ []outbox.MessageID) error {
+				_, err := c.Start(f.ctx(), x, join.StartParams{ExpectedSteps: 1})
+				return err
+			},
+			"attach": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error {
+				return c.Attach(f.ctx(), x, id, steps[1])
+			},
+			"enqueue": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+				_, err := c.Enqueue(f.ctx(), x, id, outbox.Message{Topic: "enqueued"})
+				return err
+			},
+			"report": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error {
+				return c.ReportStepCompleted(f.ctx(), x, id, steps[0])
+			},
+			"wait": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+				_, err := c.EnqueueWait(f.ctx(), x, waits(id, "next", ""))
+				return err
+			},
+			"cancel": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+				return c.Cancel(f.ctx(), x, id)
+			},
+		}
+		for name, call := range calls {
+			begin := func() (outbox.JoinID, []outbox.MessageID) {
+				id := f.start(c, join.StartParams{Open: true})
+				return id, append(f.addSteps(c, id, "s", 1), f.enqueueN("other", 1)...)
+			}
+			on := func(pool *sql.DB) *join.Coordinator {
+				c, err := join.NewCoordinator(pool, join.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+				f.NoError(err)
+				return c
+			}
+			id, steps := begin()
+			pool, conflicts := f.conflictOnce()
+			f.NoError(call(on(pool), nil, id, steps), "%s, in a transaction of its own", name)
+			f.Equal(int32(1), conflicts.Load(), name)
+
+			id, steps = begin()
+			pool, _ = f.conflictOnce()
+			tx, err := pool.BeginTx(f.ctx(), nil)
+			f.NoError(err)
+			err = call(on(pool), tx, id, steps)
+			f.True(outbox.IsRetryable(err), "%s, in the caller's: %v", name, err)
+			f.NoError(tx.Rollback())
+			r := f.joinRow(id)
+			f.Equal([]int{0, 0, 0, 1, 1, 0}, []int{r.completed, r.failed, r.status, r.members, r.attached, r.waiting}, name)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package conformance
+
+import (
+	"database/sql"
+	"testing"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// Ending steps, and attaching what has ended, reads those messages and their joins, however many others there are and have
+// been. What the database has counted before may be wrong by then: no message had ended when it counted.
+func TestTrap_EndingStepsReadsTensOfRows(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.load(f.backlog() / 2)
+		c := f.joins()
+		for range 200 {
+			f.startWith(c, "steps", 50)
+		}
+		for _, analyzed := range []bool{false, true} {
+			f.exec("DELETE FROM {outbox} WHERE {status} = 2")
+			if analyzed {
+				f.analyze()
+			}
+			f.Empty(f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})...)...))
+			held := f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})[:10] // of all that are held
+			f.cost(func(o *outbox.Outbox, db *sql.DB) {
+				refused, err := o.Settle(f.ctx(), db, settled(outbox.Ack, held...))
+				f.NoError(err)
+				f.Empty(refused)
+			})
+			another := f.start(c, join.StartParams{ExpectedSteps: len(held)})
+			f.cost(func(_ *outbox.Outbox, db *sql.DB) {
+				for _, h := range held {
+					f.NoError(c.Attach(f.ctx(), db, another, h.ID))
+				}
+			})
+			f.stands(c, another, outbox.JoinCompleted, len(held), 0)
+		}
+	})
+}

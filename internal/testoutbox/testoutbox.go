@@ -1,0 +1,170 @@
+// Package testoutbox gives the tests of what stands around the outbox one of their own, on each database.
+package testoutbox
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// Patience is how long a test waits for what has to happen.
+const Patience = time.Minute
+
+// An Outbox is installed in a schema of its own.
+type Outbox struct {
+	*require.Assertions
+	*outbox.Outbox
+	T  *testing.T
+	DB *testdb.DB
+}
+
+// ForEach runs a test on every database.
+func ForEach(t *testing.T, test func(t *testing.T, o *Outbox)) {
+	t.Helper()
+	t.Parallel()
+	for _, backend := range testdb.Backends(t) {
+		t.Run(backend.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, New(t, backend.Open(t)))
+		})
+	}
+}
+
+// New installs an outbox.
+func New(t *testing.T, db *testdb.DB) *Outbox {
+	t.Helper()
+	o := &Outbox{Assertions: require.New(t), T: t, DB: db}
+	o.NoError(outbox.Migrate(t.Context(), db.DB, outbox.MigrateConfig{Dialect: Dialect(db.Name), Schema: db.Schema}))
+	var err error
+	o.Outbox, err = outbox.New(db.DB, outbox.Config{Dialect: Dialect(db.Name), Schema: db.Schema}, nil)
+	o.NoError(err)
+	return o
+}
+
+// Dialect is that of a backend of testdb.
+func Dialect(backend string) outbox.Dialect {
+	switch backend {
+	case testdb.Postgres:
+		return outbox.Postgres{}
+	case testdb.SQLServer:
+		return outbox.SQLServer{}
+	default:
+		return outbox.SQLite{}
+	}
+}
+
+// Subscriber configures one that looks often and tries again soon.
+func (o *Outbox) Subscriber() outbox.SubscriberConfig {
+	return outbox.SubscriberConfig{
+		Dialect: Dialect(o.DB.Name), Schema: o.DB.Schema, PollInterval: time.Millisecond, MaxPollInterval: 20 * time.Millisecond,
+		Backoff: func(int) time.Duration { return time.Millisecond }, DrainTimeout: time.Second, UnhandledAfter: -1, HandlerLog: outbox.LogOff,
+	}
+}
+
+// Enqueue adds n messages with the UUIDs from, from + 1 …
+func (o *Outbox) Enqueue(topic string, from, n int) {
+	o.T.Helper()
+	const batch = 1000
+	for ; n > 0; from, n = from+batch, n-batch {
+		list := make([]outbox.Message, min(n, batch))
+		for i := range list {
+			list[i] = outbox.Message{UUID: fmt.Sprint(from + i), Topic: topic, Payload: fmt.Appendf(nil, "payload %d", from+i)}
+		}
+		_, err := o.Outbox.Enqueue(o.T.Context(), o.DB.DB, list...)
+		o.NoError(err)
+	}
+}
+
+// A Row is what the table says of a message.
+type Row struct {
+	UUID       string
+	Status     outbox.Status
+	RetryCount int
+	LastError  string
+}
+
+// Rows are all, in the order in which they were published.
+func (o *Outbox) Rows() (rows []Row) {
+	o.T.Helper()
+	result, err := o.DB.QueryContext(o.T.Context(), o.SQL("SELECT {uuid}, {status}, {retry_count}, COALESCE({last_error}, '') FROM {outbox} ORDER BY {seq}"))
+	o.NoError(err)
+	defer func() { o.NoError(result.Close()) }()
+	for result.Next() {
+		var r Row
+		o.NoError(result.Scan(&r.UUID, &r.Status, &r.RetryCount, &r.LastError))
+		rows = append(rows, r)
+	}
+	o.NoError(result.Err())
+	return rows
+}
+
+// Count is how many have a status.
+func (o *Outbox) Count(status outbox.Status) int {
+	return o.Number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", status)
+}
+
+// Number is the one that a query answers with.
+func (o *Outbox) Number(query string, args ...any) (n int) {
+	o.T.Helper()
+	o.NoError(o.DB.QueryRowContext(o.T.Context(), o.SQL(query, args...)).Scan(&n))
+	return n
+}
+
+// Attempts is the most attempts that a message has spent.
+func (o *Outbox) Attempts() int {
+	return o.Number("SELECT COALESCE(MAX({retry_count}), 0) FROM {outbox}")
+}
+
+// Becomes waits until so many messages have a status.
+func (o *Outbox) Becomes(status outbox.Status, n int) {
+	o.T.Helper()
+	o.Eventually(func() bool { return o.Count(status) == n }, Patience, 5*time.Millisecond, "there are never %d messages %v", n, status)
+}
+
+// Exec runs a statement.
+func (o *Outbox) Exec(query string, args ...any) {
+	o.T.Helper()
+	_, err := o.DB.ExecContext(o.T.Context(), o.SQL(query, args...))
+	o.NoError(err)
+}
+
+// SQL writes a statement for the database: {outbox} is the table, any other name in braces a column.
+func (o *Outbox) SQL(text string, args ...any) string {
+	text = fmt.Sprintf(text, args...)
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		var name string
+		name, text, _ = strings.Cut(rest, "}")
+		b.WriteString(o.name(name))
+	}
+}
+
+func (o *Outbox) name(name string) string {
+	d := Dialect(o.DB.Name)
+	if name == "outbox" {
+		schema := o.DB.Schema
+		if schema == "" {
+			schema = d.Traits().Schema
+		}
+		return d.Quote(schema) + "." + d.Quote(d.Traits().Table)
+	}
+	if o.DB.Name != testdb.SQLServer {
+		return name
+	}
+	var b strings.Builder
+	for word := range strings.SplitSeq(name, "_") {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
