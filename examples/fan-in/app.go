@@ -20,8 +20,8 @@ import (
 //go:embed sql/*.sql
 var tables embed.FS
 
-// patience is how long the workflows may take. They take a second.
-const patience = time.Minute
+// patience is how long the workflows may take, on a slow server under load. They take a second.
+const patience = 3 * time.Minute
 
 // A workflow is begun once; its handlers do the rest.
 type workflow struct {

@@ -109,7 +109,7 @@ func (p *producer) send(topic string, records []*sarama.ProducerMessage) map[int
 }
 
 func index(record *sarama.ProducerMessage) int {
-	i, _ := record.Metadata.(int) //nolint:errcheck // newBatch puts it there
+	i, _ := record.Metadata.(int) // newBatch puts it there
 	return i
 }
 

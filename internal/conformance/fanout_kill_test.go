@@ -159,7 +159,7 @@ func (r *fanoutRun) kill(w *fanoutWorker) {
 	if !slices.Contains(r.workers, w) {
 		return
 	}
-	time.Sleep(time.Duration(r.random.IntN(int(20 * time.Millisecond)))) // anywhere in its turn
+	<-time.After(time.Duration(r.random.IntN(int(20 * time.Millisecond)))) // anywhere in its turn
 	r.NoError(w.cmd.Process.Kill())
 	r.workers = slices.DeleteFunc(r.workers, func(other *fanoutWorker) bool { return w == other })
 	for {

@@ -22,7 +22,7 @@ const (
 )
 
 // The documents that are checked for what they name.
-var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/databases.md", "docs/operations.md"}
+var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/databases.md", "docs/operations.md", "docs/watermill-sql.md"}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
