@@ -17,7 +17,7 @@ import (
 // settles other steps of the same join, nor whoever waits for it.
 func TestTrap_ALongTransactionThatAttachesHoldsUpNobody(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
+		f.needs(concurrentWriters, separateProcedures)
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 23})
 		f.addSteps(c, id, "step", 20)

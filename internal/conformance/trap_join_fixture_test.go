@@ -236,3 +236,25 @@ func (l *lane) inTx(call func(ctx context.Context, tx *sql.Tx) error) error {
 		}
 	}
 }
+
+// separateProcedures: what a procedure in one transaction keeps in table variables holds up no procedure in another.
+var separateProcedures = &capability{"procedures that wait for nothing but rows", func(ctx context.Context, db *testdb.DB) (string, error) {
+	if db.Name != testdb.SQLServer {
+		return "", nil
+	}
+	return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (lacks string, err error) {
+		create, drop := "CREATE PROCEDURE "+probe+"_v AS BEGIN SET NOCOUNT ON; DECLARE @A TABLE (id INT NOT NULL PRIMARY KEY); INSERT INTO @A (id) VALUES (1); END",
+			"DROP PROCEDURE "+probe+"_v"
+		if _, err := other.ExecContext(ctx, create); err != nil {
+			return "", err
+		}
+		defer func() {
+			_, dropErr := other.ExecContext(context.WithoutCancel(ctx), drop)
+			err = errors.Join(err, dropErr)
+		}()
+		return probeWhileLocked(ctx, db, holder, "EXEC "+probe+"_v", func(ctx context.Context) (string, error) {
+			_, err := other.ExecContext(ctx, "EXEC "+probe+"_v")
+			return "", err
+		})
+	})
+}}

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -30,27 +29,20 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 			r.joins.Recheck = 500 * time.Millisecond
 		}
 		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
-		waits := 0
-		f.NoError(f.outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
-			c := f.joins()
-			for i := range joins {
-				id, err := c.Start(ctx, x, join.StartParams{ExpectedSteps: steps})
-				f.NoError(err)
-				var messages []outbox.Message
-				for k := range steps {
-					messages = append(messages, outbox.Message{UUID: fmt.Sprint(i*steps + k), Topic: "work"})
-				}
-				_, err = c.Enqueue(ctx, x, id, messages...)
-				f.NoError(err)
-				twice := i%10 == 0
-				for range 1 + map[bool]int{true: 1}[twice] {
-					_, err := c.EnqueueWait(ctx, x, join.Wait{Join: id, OnComplete: join.Continuation{Topic: fmt.Sprint("next ", waits)}})
-					f.NoError(err)
-					waits++
-				}
+		c, waits := f.joins(), 0
+		for i := range joins {
+			id := f.start(c, join.StartParams{ExpectedSteps: steps})
+			var messages []outbox.Message
+			for k := range steps {
+				messages = append(messages, outbox.Message{UUID: fmt.Sprint(i*steps + k), Topic: "work"})
 			}
-			return nil
-		}))
+			_, err := c.Enqueue(f.ctx(), nil, id, messages...)
+			f.NoError(err)
+			for range map[bool]int{true: 2, false: 1}[i%10 == 0] {
+				f.wait(c, nil, id, fmt.Sprint("next ", waits))
+				waits++
+			}
+		}
 		started := time.Now()
 		r.run()
 		r.checkJoins(joins, waits)
