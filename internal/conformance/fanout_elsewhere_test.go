@@ -106,7 +106,7 @@ func TestFanout_OutagesElsewhere(t *testing.T) {
 				f.ErrorIs(line.err, errBoom)
 				f.ErrorContains(line.err, `send to "broken"`)
 			} else {
-				f.ErrorIs(line.err, outbox.ErrSchema)
+				f.ErrorContains(line.err, `send to "store"`)
 			}
 		}
 		f.Zero(f.passed("broken"))
