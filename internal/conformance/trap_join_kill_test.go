@@ -39,7 +39,7 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 			_, err := c.Enqueue(f.ctx(), nil, id, messages...)
 			f.NoError(err)
 			for range map[bool]int{true: 2, false: 1}[i%10 == 0] {
-				f.wait(c, nil, id, fmt.Sprint("next ", waits))
+				f.waitOn(c, nil, id, fmt.Sprint("next ", waits))
 				waits++
 			}
 		}
