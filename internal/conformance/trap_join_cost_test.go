@@ -21,9 +21,9 @@ func TestTrap_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 		c.db = faults.Open(t, f.db, c.sent.Hooks())
 		c.db.SetMaxOpenConns(1)
 		c.outbox, c.joins = f.newOutbox(c.db), f.coordinator(c.db)
-		huge := f.fewer(100_000)
+		huge := f.fewer(30_000)
 		if testing.Short() || f.db.Name == testdb.SQLite {
-			huge = 20_000
+			huge = 10_000
 		}
 
 		const small, expected = 100, 1 << 30
