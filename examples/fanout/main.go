@@ -19,6 +19,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 func main() {
@@ -78,21 +79,21 @@ func story(ctx context.Context, screen *screen, errOut io.Writer) (err error) {
 
 	// 2. A dispatcher process, which is killed while a transaction of its is open.
 	todo.HangAt = orderName(killedAt)
-	first, err := startDispatcher(ctx, "dispatcher 1", todo, errOut)
+	first, err := stage.Start[news](ctx, "dispatcher 1", dispatcherFlag, todo, errOut)
 	if err != nil {
 		return err
 	}
-	defer first.kill()
-	screen.say("dispatcher 1 starts, process %d: policies orders, acme, summary, warehouse", first.pid())
+	defer first.Kill()
+	screen.say("dispatcher 1 starts, process %d: policies orders, acme, summary, warehouse", first.PID())
 	for hangs := false; !hangs; {
-		news, err := first.next(ctx)
+		news, err := first.Next(ctx)
 		if err != nil {
 			return err
 		}
 		hangs = news.Hangs
 		screen.tell("dispatcher 1", news)
 	}
-	first.kill()
+	first.Kill()
 	screen.say("dispatcher 1 is killed in the transaction that sends %s on: neither its copies nor its cursor are written", todo.HangAt)
 	standing, err := shop.count(ctx)
 	if err != nil {
@@ -102,12 +103,12 @@ func story(ctx context.Context, screen *screen, errOut io.Writer) (err error) {
 
 	// 3. Orders go on. Another dispatcher takes over where the cursors are, once the lease of the dead one ends.
 	todo.HangAt = ""
-	second, err := startDispatcher(ctx, "dispatcher 2", todo, errOut)
+	second, err := stage.Start[news](ctx, "dispatcher 2", dispatcherFlag, todo, errOut)
 	if err != nil {
 		return err
 	}
-	defer second.kill()
-	screen.say("dispatcher 2 starts, process %d", second.pid())
+	defer second.Kill()
+	screen.say("dispatcher 2 starts, process %d", second.PID())
 	placing := make(chan error, 1)
 	go func() { placing <- shop.place(ctx, ordersAfter) }()
 	if err := watch(ctx, second, screen); err != nil {
@@ -116,7 +117,7 @@ func story(ctx context.Context, screen *screen, errOut io.Writer) (err error) {
 	if err := <-placing; err != nil {
 		return err
 	}
-	if err := second.stop(); err != nil {
+	if err := second.Stop(); err != nil {
 		return err
 	}
 
@@ -129,14 +130,14 @@ func story(ctx context.Context, screen *screen, errOut io.Writer) (err error) {
 }
 
 // watch tells what a dispatcher does until all its policies have passed all orders.
-func watch(ctx context.Context, dispatcher *process, screen *screen) error {
+func watch(ctx context.Context, dispatcher *stage.Process[news], screen *screen) error {
 	passed := map[string]int64{}
 	for {
-		news, err := dispatcher.next(ctx)
+		news, err := dispatcher.Next(ctx)
 		if err != nil {
 			return err
 		}
-		screen.tell(dispatcher.name, news)
+		screen.tell(dispatcher.Name, news)
 		passed[news.Policy] = news.Position
 		all := len(passed) == len(policyNames)
 		for _, position := range passed {
@@ -147,8 +148,5 @@ func watch(ctx context.Context, dispatcher *process, screen *screen) error {
 		}
 	}
 }
-
-// silence is how long a dispatcher may have no news before the story is given up.
-const silence = time.Minute
 
 var dialect = outbox.SQLite{}

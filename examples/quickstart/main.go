@@ -143,14 +143,14 @@ func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, err
 	if err != nil {
 		return err
 	}
-	defer worker.kill()
-	screen.Say("%s starts, process %d", todo.Name, worker.pid())
+	defer worker.Kill()
+	screen.Say("%s starts, process %d", todo.Name, worker.PID())
 
 	// It finishes a few, and one more without a chance to say so; all others stay in its hands, half done.
 	var acked, done, hanging int
 	wantHanging := min(maxInFlight, orders-todo.HangAfter)
 	for acked < todo.HangAfter || done <= todo.HangAfter || hanging < wantHanging {
-		news, err := worker.next(ctx)
+		news, err := worker.Next(ctx)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, err
 	}
 	screen.Say("%s has finished %d messages and hangs in the middle of %d others", todo.Name, acked, hanging)
 
-	worker.kill()
+	worker.Kill()
 	states, err := shop.states(ctx)
 	if err != nil {
 		return err
@@ -186,11 +186,11 @@ func lastWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOu
 	if err != nil {
 		return err
 	}
-	defer worker.kill()
-	screen.Say("%s starts, process %d; leases last %v", todo.Name, worker.pid(), lease)
+	defer worker.Kill()
+	screen.Say("%s starts, process %d; leases last %v", todo.Name, worker.PID(), lease)
 
 	for {
-		news, err := worker.next(ctx)
+		news, err := worker.Next(ctx)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func lastWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOu
 			break
 		}
 	}
-	if err := worker.stop(); err != nil {
+	if err := worker.Stop(); err != nil {
 		return err
 	}
 	screen.Say("all messages have come to an end, %s stops", todo.Name)
