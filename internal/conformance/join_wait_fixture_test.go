@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -10,10 +11,13 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// runWaits runs the handler of join wait messages until the test ends.
+// runWaits runs the handler of join wait messages until the test ends. It is woken, and need not poll as quickly as others.
 func (f *fixture) runWaits(c *join.Coordinator, options ...func(*outbox.SubscriberConfig)) {
 	f.t.Helper()
-	s := f.subscriber(options...)
+	slowly := func(c *outbox.SubscriberConfig) {
+		c.PollInterval, c.MaxPollInterval = 5*time.Millisecond, 100*time.Millisecond
+	}
+	s := f.subscriber(append([]func(*outbox.SubscriberConfig){slowly}, options...)...)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
 	f.NoError(err)
 	c.AddWaitHandler(router, s)
