@@ -12,7 +12,7 @@ import (
 // been. What the database has counted before may be wrong by then: no message had ended when it counted.
 func TestTrap_EndingStepsReadsTensOfRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.load(f.backlog() / 2)
+		f.load(f.backlog() / 10)
 		c := f.joins()
 		for range 200 {
 			f.startWith(c, "steps", 50)
