@@ -1,14 +1,26 @@
 package rabbitmq_test
 
 import (
+	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := skipped.Report(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // A node that is stopped as soon as it has started is gone when Stop returns, and comes again where it was.
 func TestANodeStopsAndStartsAtOnce(t *testing.T) {
