@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 )
 
 //go:embed node.sh
@@ -27,6 +29,9 @@ func Installed() bool {
 	cmd.Env = append(os.Environ(), "NODE_FIND=1")
 	return cmd.Run() == nil
 }
+
+// stopTimeout is more than node.sh takes.
+const stopTimeout = time.Minute
 
 // A Node is a RabbitMQ on ports of its own, with its files in a folder of its own. It ends with this process, however
 // that ends.
@@ -105,6 +110,8 @@ func (n *Node) Stop() error {
 	}
 	cmd := n.cmd
 	n.cmd = nil
+	late := time.AfterFunc(stopTimeout, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // it has ended, or ends now
+	defer late.Stop()
 	if err := errors.Join(n.in.Close(), cmd.Wait()); err != nil {
 		return fmt.Errorf("stop RabbitMQ: %w", err)
 	}

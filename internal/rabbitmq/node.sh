@@ -104,4 +104,4 @@ if gone "$server_pid" || gone "$epmd_pid" || ! listens "$amqp"; then
   exit 1
 fi
 echo "$url"
-wait -n "$server_pid" "$input_pid" || true # the server's end, or that of the input
+until gone "$server_pid" || gone "$input_pid"; do sleep 0.1; done # not wait -n, which misses what has ended before it
