@@ -32,6 +32,7 @@ type forwarderJob struct {
 	Backend, Driver, DSN, Schema string
 	URL, Queue                   string
 	Lease                        time.Duration
+	Batch                        int
 	Hang                         bool // after the first confirmation, before the acknowledgement
 }
 
@@ -61,7 +62,7 @@ func (r *relay) startProcess(hang bool) *forwarderProcess {
 	r.T.Helper()
 	program, err := os.Executable()
 	r.NoError(err)
-	job, err := json.Marshal(forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), hang})
+	job, err := json.Marshal(forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), newRelayPlan().batch(), hang})
 	r.NoError(err)
 	p := &forwarderProcess{cmd: exec.CommandContext(r.T.Context(), program), news: make(chan string, 100_000)}
 	p.cmd.Env = append(os.Environ(), forwarderVariable+"="+string(job))
@@ -216,7 +217,7 @@ func forwarderMain(text string) (err error) {
 		fmt.Fprintln(os.Stdout, event)
 	}
 	fw, err := forwarder.New(db, &toldPublisher{p, tell, job.Hang}, forwarder.Config{
-		Topics: []string{job.Queue},
+		Topics: []string{job.Queue}, BatchSize: job.Batch,
 		Subscriber: outbox.SubscriberConfig{
 			Dialect: testoutbox.Dialect(job.Backend), Schema: job.Schema, LeaseDuration: job.Lease, MaxAttempts: 100, HandlerLog: outbox.LogOff,
 			Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { tell(toldSettled) }},

@@ -17,6 +17,8 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
+	fuse  int // bytes until a cut, if there is to be one
+	cuts  int
 	held  chan struct{} // while it is not nil and open, nothing of the broker's arrives
 }
 
@@ -75,6 +77,9 @@ func (p *Proxy) copy(to, from net.Conn, answers bool) {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}
+			if !answers {
+				p.burn(n)
+			}
 		}
 		if err != nil {
 			return
@@ -115,6 +120,33 @@ func (p *Proxy) Clients() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns) / 2
+}
+
+// CutAfter cuts all connections when so many more bytes have reached the broker.
+func (p *Proxy) CutAfter(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fuse = bytes
+}
+
+// Cuts is how often CutAfter has done so.
+func (p *Proxy) Cuts() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
+}
+
+func (p *Proxy) burn(bytes int) {
+	p.mu.Lock()
+	burnt := p.fuse > 0 && p.fuse <= bytes
+	p.fuse = max(0, p.fuse-bytes)
+	if burnt {
+		p.cuts++
+	}
+	p.mu.Unlock()
+	if burnt {
+		p.Cut()
+	}
 }
 
 // Cut ends all connections, and answers how many clients lost theirs.
