@@ -124,7 +124,8 @@ func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait W
 }
 
 // AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler
-// carries the end over. It returns what Attach does; ErrNotFound may mean either.
+// carries the end over. It returns what Attach does; ErrNotFound may mean either. Joins that are steps of each other in a
+// circle wait until one is cancelled or times out.
 func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child outbox.JoinID) error {
 	if parent == child {
 		return badField("child", "is the parent itself, which would never end")
