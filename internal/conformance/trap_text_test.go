@@ -22,9 +22,9 @@ func TestTrap_MetadataOfAnyText(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var messages []outbox.Message
 		all := map[string]string{}
-		longer := f.lacks(longerJSONTexts) == ""
+		longer, unescaped := f.lacks(longerJSONTexts) == "", f.lacks(unescapesJSON) == ""
 		for i, text := range nastyTexts {
-			if len(text) > 100 && !longer {
+			if len(text) > 100 && !longer || strings.Contains(text, "\x00") && !unescaped { // headers with a NUL travel as text
 				continue
 			}
 			all[fmt.Sprint(i)] = text
@@ -41,7 +41,7 @@ func TestTrap_MetadataOfAnyText(t *testing.T) {
 		records, err := f.outbox.Get(f.ctx(), ids...)
 		f.NoError(err)
 		for i, m := range messages {
-			f.Equal(len(m.Headers), len(claimed[i].Headers))
+			f.Equal(len(m.Headers), len(claimed[i].Headers), "headers %q", m.Headers)
 			for key, value := range m.Headers {
 				f.Equal(value, claimed[i].Headers[key], "header %q", key)
 				f.Equal(value, records[i].Headers[key], "header %q", key)
