@@ -97,8 +97,8 @@ func (f *fixture) installed(ctx context.Context, table string) bool {
 	if f.config.Dialect.Traits().FixedSchema {
 		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sqlite_master WHERE name = ?1", table).Scan(&n)
 	} else {
-		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+literal(f.schema())+
-			"' AND table_name = '"+literal(table)+"'").Scan(&n)
+		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '"+literal(f.schema())+
+			"' AND TABLE_NAME = '"+literal(table)+"'").Scan(&n)
 	}
 	if err != nil {
 		f.t.Errorf("asking whether the table is there: %v", err)

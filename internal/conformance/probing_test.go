@@ -135,8 +135,8 @@ func probeLongName(ctx context.Context, db *testdb.DB) (lacks string, err error)
 		err = errors.Join(err, dropErr)
 	}()
 	var n int
-	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '"+db.Schema+
-		"' AND table_name = '"+name+"'").Scan(&n)
+	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '"+db.Schema+
+		"' AND TABLE_NAME = '"+name+"'").Scan(&n)
 	if err == nil && n == 0 {
 		return fmt.Sprintf("a table name of %d characters is changed", len(name)), nil
 	}
