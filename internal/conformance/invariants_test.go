@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // The invariants hold in every row after every test. Each is a condition that no row may fulfil.
@@ -92,14 +94,14 @@ func (f *fixture) installed(ctx context.Context, table string) bool {
 	if f.config.Table != "" {
 		table = strings.Replace(table, f.config.Dialect.Traits().Table, f.config.Table, 1)
 	}
+	quote := f.config.Dialect.Quote
+	query := map[string]string{
+		testdb.SQLite:    "SELECT COUNT(*) FROM sqlite_master WHERE name = '" + literal(table) + "'",
+		testdb.Postgres:  "SELECT COUNT(to_regclass('" + literal(quote(f.schema())+"."+quote(table)) + "'))",
+		testdb.SQLServer: "SELECT COUNT(OBJECT_ID(N'" + literal(quote(f.schema())+"."+quote(table)) + "'))",
+	}[f.db.Name]
 	var n int
-	var err error
-	if f.config.Dialect.Traits().FixedSchema {
-		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sqlite_master WHERE name = ?1", table).Scan(&n)
-	} else {
-		err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA = '"+literal(f.schema())+
-			"' AND TABLE_NAME = '"+literal(table)+"'").Scan(&n)
-	}
+	err := f.db.QueryRowContext(ctx, query).Scan(&n)
 	if err != nil {
 		f.t.Errorf("asking whether the table is there: %v", err)
 	}
