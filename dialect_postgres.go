@@ -45,7 +45,7 @@ var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
 func (Postgres) Call(text string) Call {
 	function := createFunction.FindStringSubmatch(text)
 	if strings.Contains(text, "(arg json, payloads bytea)") {
-		return Call{{Text: "SELECT FROM " + function[1] + "($1, $2)"}}
+		return Call{{Text: "SELECT " + function[1] + "($1, $2)"}} // answers nothing: in FROM its nothing would be stored first
 	}
 	return Call{{Text: "SELECT * FROM " + function[1] + "($1)"}}
 }

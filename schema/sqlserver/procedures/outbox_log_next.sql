@@ -13,7 +13,9 @@ BEGIN
     SET XACT_ABORT ON;
 
     DECLARE @After BIGINT;
-    SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, READPAST, ROWLOCK) WHERE GroupName = @GroupName AND Topic = @Topic;
+    UPDATE [dbo].[Outbox_Log_Group] WITH (READPAST, ROWLOCK) SET Position = Position WHERE GroupName = @GroupName AND Topic = @Topic;
+    IF @@ROWCOUNT = 1
+        SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WHERE GroupName = @GroupName AND Topic = @Topic;
 
     SELECT TOP (@Limit) l.Position, o.Uuid, o.Payload, o.Headers
     FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
