@@ -17,6 +17,9 @@ import (
 // database counts or tells, by what is read.
 func TestTrap_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
+		if f.db.Name == testdb.SQLServer {
+			f.needs(procedureReads) // hints keep its plans, and a server that counts nothing may not heed them
+		}
 		c := &joinCost{fixture: f, sent: &faults.Log{}}
 		c.db = faults.Open(t, f.db, c.sent.Hooks())
 		c.db.SetMaxOpenConns(1)

@@ -19,7 +19,6 @@ func TestWatermillSQLOnSQLServer(t *testing.T) {
 		if f.db.Name != testdb.SQLServer {
 			f.skip("SQL Server", "watermill-sql has adapters of its own for other databases")
 		}
-		f.needs(skipLocked)
 		f.sequencer()
 		tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
 			func(t *testing.T) (message.Publisher, message.Subscriber) { return f.watermillSQL(t, "default") },
@@ -34,9 +33,11 @@ func (f *fixture) watermillSQL(t *testing.T, group string) (message.Publisher, m
 	require.NoError(t, err)
 	offsets, err := outbox.NewSQLServerOffsets(config)
 	require.NoError(t, err)
+	reading := f.db.Reopen(t)
+	reading.SetMaxOpenConns(60) // a subscription holds a transaction, and so a connection
 	p, err := wmsql.NewPublisher(f.db.DB, wmsql.PublisherConfig{SchemaAdapter: schema}, nil)
 	require.NoError(t, err)
-	s, err := wmsql.NewSubscriber(f.db.DB, wmsql.SubscriberConfig{
+	s, err := wmsql.NewSubscriber(reading.DB, wmsql.SubscriberConfig{
 		ConsumerGroup: group, SchemaAdapter: schema, OffsetsAdapter: offsets,
 		PollInterval: 10 * time.Millisecond, ResendInterval: 5 * time.Millisecond, RetryInterval: 10 * time.Millisecond,
 	}, nil)

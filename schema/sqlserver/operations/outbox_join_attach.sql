@@ -38,7 +38,8 @@ BEGIN
         SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER)
         FROM OPENJSON(@Arg, '$.messages') AS i
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m
-                          WHERE m.JoinId = @Id AND m.OutboxMessageId = CAST(i.value AS UNIQUEIDENTIFIER));
+                          WHERE m.JoinId = @Id AND m.OutboxMessageId = CAST(i.value AS UNIQUEIDENTIFIER))
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @New = @@ROWCOUNT;
 
         IF @Status IS NULL SET @Refusal = -1;
