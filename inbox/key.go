@@ -17,7 +17,9 @@ type Key struct {
 	Handler   string // who is to handle it: each handler has an entry of its own
 }
 
-func (k Key) String() string { return fmt.Sprintf("%q from %q for %q", k.MessageID, k.Source, k.Handler) }
+func (k Key) String() string {
+	return fmt.Sprintf("%q from %q for %q", k.MessageID, k.Source, k.Handler)
+}
 
 func (k Key) validate() error {
 	for _, part := range []struct{ field, text string }{
