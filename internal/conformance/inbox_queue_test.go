@@ -16,6 +16,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
@@ -262,6 +263,28 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 
 		_, err := f.in.Purge(f.ctx(), outbox.PurgeParams{OlderThan: -1})
 		f.requireField(err, "PurgeParams.OlderThan")
+	})
+}
+
+// What a join of the queue's messages still needs stays, with its entry.
+func TestInbox_PurgeSparesTheStepsOfAPendingJoin(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		config := f.inboxConfig("")
+		config.WithJoins = true
+		f.NoError(inbox.Migrate(f.ctx(), f.db.DB, config))
+		c := f.joins()
+		id := f.start(c, join.StartParams{ExpectedSteps: 2})
+		f.NoError(c.Attach(f.ctx(), nil, id, f.received("1", "2")...))
+		f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("ship"), Limit: 1})...)...)
+		n, err := f.in.Purge(f.ctx(), outbox.PurgeParams{})
+		f.NoError(err)
+		f.Zero(n)
+		f.settle(settled(outbox.Ack, f.claim("ship")...)...)
+		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
+		f.NoError(err)
+		f.Equal(2, n)
+		f.Zero(f.count() + f.countEntries())
 	})
 }
 
