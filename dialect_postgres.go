@@ -44,10 +44,14 @@ var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
 // Call implements Dialect: an operation is the function that its file creates.
 func (Postgres) Call(text string) Call {
 	function := createFunction.FindStringSubmatch(text)
-	if strings.Contains(text, "(arg json, payloads bytea)") {
+	switch {
+	case strings.Contains(text, "(arg json, payloads bytea) RETURNS void"):
 		return Call{{Text: "SELECT " + function[1] + "($1, $2)"}} // answers nothing: in FROM its nothing would be stored first
+	case strings.Contains(text, "(arg json, payloads bytea)"):
+		return Call{{Text: "SELECT * FROM " + function[1] + "($1, $2)"}}
+	default:
+		return Call{{Text: "SELECT * FROM " + function[1] + "($1)"}}
 	}
-	return Call{{Text: "SELECT * FROM " + function[1] + "($1)"}}
 }
 
 // Classify implements Dialect.

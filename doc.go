@@ -48,7 +48,8 @@
 //	examples/…, internal/…      programs and tests; they alone import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder; they alone bring the clients of brokers
 //	forwarder                   from the outbox to any publisher
-//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
+//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx; middleware uses inbox
+//	inbox                       what has been received, and a queue of it: an outbox of another name
 //	join                        fan-in: groups of messages whose end is waited for
 //	fanout                      from one stream to many destinations; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────

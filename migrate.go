@@ -23,6 +23,9 @@ type MigrateConfig struct {
 
 	// WithoutJoins leaves out the tables of package join (JOIN-090, JOIN-092). Defaults to false.
 	WithoutJoins bool
+
+	// WithInbox adds the table of package inbox. Defaults to false; inbox.Migrate sets it.
+	WithInbox bool
 }
 
 // Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
@@ -106,9 +109,11 @@ func newScript(config MigrateConfig) (*script, error) {
 	if s.migrations, err = s.read("migrations/*.sql"); err != nil {
 		return nil, err
 	}
-	if config.WithoutJoins {
-		s.migrations = slices.DeleteFunc(s.migrations, func(f sqlFile) bool { return strings.HasSuffix(f.name, "_joins") })
-	}
+	leftOut := map[string]bool{"joins": config.WithoutJoins, "inbox": !config.WithInbox}
+	s.migrations = slices.DeleteFunc(s.migrations, func(f sqlFile) bool {
+		_, part, _ := strings.Cut(f.name, "_")
+		return leftOut[part]
+	})
 	for i := range s.migrations {
 		number, _, _ := strings.Cut(s.migrations[i].name, "_")
 		if s.migrations[i].version, err = strconv.Atoi(number); err != nil {
@@ -130,16 +135,12 @@ func newScript(config MigrateConfig) (*script, error) {
 		return nil, err
 	}
 	for _, file := range queries {
-		switch file.name {
-		case "check":
+		switch part, isCheck := strings.CutPrefix(file.name, "check"); {
+		case isCheck && !leftOut[strings.TrimPrefix(part, "_")]:
 			s.checks = append(s.checks, file.text)
-		case "check_joins":
-			if !config.WithoutJoins {
-				s.checks = append(s.checks, file.text)
-			}
-		case "history_add":
+		case file.name == "history_add":
 			s.addHistory = file.text
-		case "history_list":
+		case file.name == "history_list":
 			s.listHistory = file.text
 		}
 	}

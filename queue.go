@@ -172,14 +172,19 @@ func validateLease(field string, lease time.Duration) error {
 // nil means that it answers with none. On a *sql.DB it is a transaction of its own, which is run again if it lost a
 // conflict. It is the seam on which the other packages are built.
 func (o *Outbox) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
+	return o.RunWithBytes(ctx, x, op, arg, nil, scan)
+}
+
+// RunWithBytes is Run for an operation that takes bytes beside its argument; nil means that it takes none.
+func (o *Outbox) RunWithBytes(ctx context.Context, x Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error {
 	if isNil(x) {
 		return ErrNilDB
 	}
 	if scan == nil {
-		_, err := call[struct{}](ctx, o.engine, x, operation(op), arg, nil, nil)
+		_, err := call[struct{}](ctx, o.engine, x, operation(op), arg, bytes, nil)
 		return err
 	}
-	_, err := call(ctx, o.engine, x, operation(op), arg, nil, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
+	_, err := call(ctx, o.engine, x, operation(op), arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
 	return err
 }
 

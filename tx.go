@@ -28,8 +28,11 @@ type txScope struct {
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
-// The transaction stays yours to commit or roll back.
+// The transaction stays yours to commit or roll back. A nil tx returns a context without one, for what outlives it.
 func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
+	if tx == nil {
+		return withoutTx(ctx)
+	}
 	return context.WithValue(ctx, txKey{}, &txScope{tx: tx})
 }
 

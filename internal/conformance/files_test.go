@@ -215,6 +215,7 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 			continue
 		}
 		f := newFixture(t, backend.Open(t), "")
+		f.withInbox = true
 		f.migrate()
 		for name, text := range sqlFiles(t, outbox.SQLite{}, "operations/*") {
 			shapes := map[int]bool{}
@@ -226,7 +227,7 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 				}
 				statement := s.Text
 				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1,
-					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true}`, []byte{}}
+					"id":"j","fail_fast":false,"messages":[],"message":"m","by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true,"entries":[]}`, []byte{}}
 				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
 				}

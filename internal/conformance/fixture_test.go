@@ -21,7 +21,7 @@ type fixture struct {
 	config outbox.Config
 	outbox *outbox.Outbox
 
-	withoutJoins bool // of what migrate installs
+	withoutJoins, withInbox bool // of what migrate installs
 }
 
 // forEach runs a test on every database, on an installed outbox, and checks the invariants when it ends.
@@ -81,7 +81,9 @@ func (f *fixture) newOutbox(db *sql.DB, options ...func(*outbox.Config)) *outbox
 }
 
 func (f *fixture) migrateConfig() outbox.MigrateConfig {
-	return outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, WithoutJoins: f.withoutJoins}
+	return outbox.MigrateConfig{
+		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, WithoutJoins: f.withoutJoins, WithInbox: f.withInbox,
+	}
 }
 
 func (f *fixture) migrate() {

@@ -16,6 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	runKillWorker()
 	runFanoutWorker()
+	runInboxWorker()
 	fewerChecks()
 	code := m.Run()
 	if err := skipped.Report(); err != nil {

@@ -18,8 +18,8 @@ import (
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // sql writes a statement for the database: {outbox} is the table, {now}, {past} and {future} are its clock and an hour
-// away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins; and any other
-// name in braces is a column.
+// away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins, inboxTables those
+// of inboxes; and any other name in braces is a column.
 func (f *fixture) sql(text string, args ...any) string {
 	return placeholder.ReplaceAllStringFunc(fmt.Sprintf(text, args...), func(token string) string {
 		name := token[1 : len(token)-1]
@@ -27,6 +27,9 @@ func (f *fixture) sql(text string, args ...any) string {
 			return f.object(f.config.Dialect.Traits().Table)
 		}
 		if text, ok := clock[f.db.Name][name]; ok {
+			return text
+		}
+		if text, ok := f.inboxName(name); ok {
 			return text
 		}
 		if text, ok := f.joinName(name); ok {

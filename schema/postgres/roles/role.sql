@@ -17,6 +17,10 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE
         ON "public"."outbox_join", "public"."outbox_join_member", "public"."outbox_join_size", "public"."outbox_join_wait" TO "outbox_role";
     END IF;
+    IF to_regclass('"public"."outbox_entry"') IS NOT NULL THEN
+        GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_entry" TO "outbox_role";
+        GRANT SELECT ON "public"."outbox_entry_view" TO "outbox_role";
+    END IF;
 END
 $outbox$;
 REVOKE ALL ON FUNCTION "public"."outbox_enqueue"(json, bytea) FROM PUBLIC;
@@ -61,6 +65,14 @@ REVOKE ALL ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_entry_add"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_add"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_entry_get"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_get"(json) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_entry_save"(json, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_save"(json, bytea) TO "outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_entry_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_purge"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_stamp"(json) FROM PUBLIC;

@@ -22,6 +22,10 @@ GRANT EXECUTE ON [dbo].[Outbox_Join_Wait] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Join_List] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Join_Members] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Join_Purge] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Add] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Get] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Save] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Purge] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Enqueue] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Stamp] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Lease] TO [Outbox_Role];
@@ -36,4 +40,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Abandon] TO [Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Fail] TO [Outbox_Role];
 GRANT SELECT ON [dbo].[Outbox_View] TO [Outbox_Role];
 GRANT SELECT ON [dbo].[Outbox_Migrations] TO [Outbox_Role];
+GO
+IF OBJECT_ID(N'[dbo].[OutboxEntry_View]', N'V') IS NOT NULL
+    EXEC (N'GRANT SELECT ON [dbo].[OutboxEntry_View] TO [Outbox_Role]');
 GO

@@ -29,6 +29,10 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Join_Members]'),
     (N'procedure', N'[dbo].[Outbox_Join_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
+    (N'procedure', N'[dbo].[Outbox_Entry_Add]'),
+    (N'procedure', N'[dbo].[Outbox_Entry_Get]'),
+    (N'procedure', N'[dbo].[Outbox_Entry_Save]'),
+    (N'procedure', N'[dbo].[Outbox_Entry_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Log_Enqueue]'),
     (N'procedure', N'[dbo].[Outbox_Log_Stamp]'),
     (N'procedure', N'[dbo].[Outbox_Log_Lease]'),
@@ -65,7 +69,8 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Log_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Report]'), OBJECT_ID(N'[dbo].[Outbox_Join_Seal]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wait]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'))
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Entry_Add]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Save]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'
 FROM sys.databases AS d WHERE d.database_id = DB_ID() AND d.compatibility_level < 130;

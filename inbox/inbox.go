@@ -1,0 +1,105 @@
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Config is what every part of an inbox needs to know of it.
+type Config struct {
+	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
+	Dialect outbox.Dialect
+
+	// Schema is the database schema of the inbox. Defaults to dbo on SQL Server and public on PostgreSQL;
+	// SQLite has none to choose.
+	Schema string
+
+	// Table is the name of the queue's table; all other objects are named after it. It must not be that of an outbox.
+	// Defaults to Inbox on SQL Server, and to inbox elsewhere.
+	Table string
+
+	// WorkerName is written to the messages that Queue ends, at most 100 characters.
+	// Defaults to the host's name and the process id.
+	WorkerName string
+
+	// WithJoins has Migrate create the tables of package join for the inbox, too. Defaults to false.
+	WithJoins bool
+
+	// Hooks are called as things happen in the queue. Defaults to none.
+	Hooks outbox.Hooks
+}
+
+func (c *Config) setDefaults() {
+	c.Table = tableOr(c.Table, c.Dialect)
+}
+
+// tableOr is the name of the table: the one that is given, or the default.
+func tableOr(table string, dialect outbox.Dialect) string {
+	if table != "" || dialect == nil {
+		return table
+	}
+	return strings.NewReplacer("Outbox", "Inbox", "outbox", "inbox").Replace(dialect.Traits().Table)
+}
+
+func (c Config) migration() outbox.MigrateConfig {
+	c.setDefaults()
+	return outbox.MigrateConfig{Dialect: c.Dialect, Schema: c.Schema, Table: c.Table, WithoutJoins: !c.WithJoins, WithInbox: true}
+}
+
+// Migrate creates or updates the tables, indexes and procedures of an inbox, as outbox.Migrate does those of an outbox.
+func Migrate(ctx context.Context, db *sql.DB, config Config) error {
+	return outbox.Migrate(ctx, db, config.migration())
+}
+
+// MigrationSQL returns the same as a script.
+func MigrationSQL(config Config) (string, error) { return outbox.MigrationSQL(config.migration()) }
+
+// RoleSQL returns a script that creates a role with no more rights than receivers and workers need, named after the table:
+// Inbox_Role, or inbox_role. Run it after Migrate; running it again does no harm.
+func RoleSQL(config Config) (string, error) { return outbox.RoleSQL(config.migration()) }
+
+// Check compares what is in the database with what this version of the library needs, as outbox.Check does.
+func Check(ctx context.Context, db *sql.DB, config Config) error {
+	return outbox.Check(ctx, db, config.migration())
+}
+
+// An Inbox remembers which messages have been received, and has a queue for those that are worked on later. It is safe for
+// concurrent use; it holds no connection and need not be closed.
+type Inbox struct {
+	db     *sql.DB
+	queue  *outbox.Outbox
+	logger watermill.LoggerAdapter
+}
+
+// New returns the inbox in the table that config names. It does not touch the database. A nil logger logs nothing.
+func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
+	config.setDefaults()
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	queue, err := outbox.New(db, outbox.Config{
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, WorkerName: config.WorkerName, Hooks: config.Hooks}, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Inbox{db: db, queue: queue, logger: logger}, nil
+}
+
+// DB is the database handle that New was given.
+func (in *Inbox) DB() *sql.DB { return in.db }
+
+// Queue is the queue of what was enqueued, call by call: Claim, Settle, Ack, Abandon, Fail, ReapExpired. Its own Purge leaves
+// the entries; use that of the Inbox for failed messages, or their entries count as done.
+func (in *Inbox) Queue() *outbox.Outbox { return in.queue }
+
+// NewSubscriber returns a Watermill subscriber over the queue of an inbox. Its topics are the names of handlers, unless
+// Received says otherwise. SubscriberConfig.Table defaults to that of Config.
+func NewSubscriber(db *sql.DB, config outbox.SubscriberConfig, logger watermill.LoggerAdapter) (*outbox.Subscriber, error) {
+	config.Table = tableOr(config.Table, config.Dialect)
+	return outbox.NewSubscriber(db, config, logger)
+}

@@ -1,0 +1,89 @@
+package inbox
+
+import (
+	"fmt"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// An Identity says by what a Watermill message is known again.
+type Identity struct {
+	// Source is where the messages come from. Either it or SourceFrom is required.
+	Source string
+
+	// SourceFrom finds the source of each message. Defaults to Source for all.
+	SourceFrom func(*message.Message) string
+
+	// Handler is the one that they are for. Defaults to the name of the router's handler.
+	Handler string
+
+	// MessageID is a message's id at its source. Defaults to the header outbox.HeaderMessageID, which the forwarder sets, or
+	// without it to the message's UUID.
+	MessageID func(*message.Message) string
+
+	// Hash tells the content of messages apart. Defaults to the SHA-256 of the payload.
+	Hash func(*message.Message) Hash
+}
+
+// Validate names what is wrong with the Identity itself.
+func (i Identity) Validate() error {
+	switch {
+	case i.Source == "" && i.SourceFrom == nil:
+		return badField("Identity.Source", "is empty; say where the messages come from, with it or with SourceFrom")
+	case i.Source != "" && i.SourceFrom != nil:
+		return badField("Identity.SourceFrom", "and Source are both set; set one of them")
+	}
+	known := Key{Source: "source", MessageID: "id", Handler: "handler"} // with what is fixed in place of it
+	if i.Source != "" {
+		known.Source = i.Source
+	}
+	if i.Handler != "" {
+		known.Handler = i.Handler
+	}
+	return known.validate()
+}
+
+// Of returns the key and the hash of a message. A message without a usable key is an error that no retry mends.
+func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
+	key := Key{Source: i.Source, MessageID: msg.Metadata[outbox.HeaderMessageID], Handler: i.Handler}
+	if i.SourceFrom != nil {
+		key.Source = i.SourceFrom(msg)
+	}
+	if key.Handler == "" {
+		key.Handler = message.HandlerNameFromCtx(msg.Context())
+	}
+	switch {
+	case i.MessageID != nil:
+		key.MessageID = i.MessageID(msg)
+	case key.MessageID == "":
+		key.MessageID = msg.UUID
+	}
+	if err := key.validate(); err != nil {
+		return Key{}, Hash{}, outbox.Permanent(fmt.Errorf("identify the message: %w", err))
+	}
+	if i.Hash != nil {
+		return key, i.Hash(msg), nil
+	}
+	return key, HashOf(msg.Payload), nil
+}
+
+// Receive returns a handler for any Watermill router that puts each message into the queue, on the topic of its handler's
+// name, and has it acknowledged. UUID, metadata and payload stay as they are.
+//
+//	router.AddConsumerHandler("receive-orders", "orders", rabbitmq, receive)
+func (in *Inbox) Receive(identity Identity) (message.NoPublishHandlerFunc, error) {
+	if err := identity.Validate(); err != nil {
+		return nil, err
+	}
+	return func(msg *message.Message) error {
+		key, hash, err := identity.Of(msg)
+		if err != nil {
+			return err
+		}
+		_, err = in.Enqueue(msg.Context(), in.db, Received{
+			Key: key, Hash: hash, Message: outbox.Message{UUID: msg.UUID, Payload: msg.Payload, Headers: msg.Metadata}})
+		return err
+	}, nil
+}

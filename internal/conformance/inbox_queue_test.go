@@ -1,0 +1,276 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
+)
+
+func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		order := inbox.Received{Key: keyOf("1"), Message: outbox.Message{
+			UUID: "uuid", Payload: []byte{0, 255}, Headers: map[string]string{"correlation_id": "c", "a": "🙂"}, StreamKey: "s"}}
+		ids, err := f.in.Enqueue(f.ctx(), nil, order, order)
+		f.NoError(err)
+		f.NotEqual(outbox.MessageID{}, ids[0])
+		f.Equal(outbox.MessageID{}, ids[1])
+		again, err := f.in.Enqueue(f.ctx(), f.db.DB, order)
+		f.NoError(err)
+		f.Equal([]outbox.MessageID{{}}, again)
+		f.Equal(1, f.count())
+		claimed := f.claim("ship")
+		f.Len(claimed, 1)
+		order.Message.ID, order.Message.Topic, order.Message.CorrelationID = ids[0], "ship", "c"
+		f.Equal(order.Message, claimed[0].Message)
+		e := f.entry(keyOf("1"))
+		f.Equal([]any{2, ids[0], outbox.InProgress, true}, []any{e.Seen, e.QueueID, e.Status, e.ProcessedAt.IsZero()})
+
+		topical := receivedOf("2", "")
+		topical.Message.Topic = "elsewhere"
+		topical.Hash = inbox.Hash{7}
+		_, err = f.in.Enqueue(f.ctx(), nil, topical)
+		f.NoError(err)
+		f.Len(f.claim("elsewhere"), 1)
+		f.Equal(inbox.Hash{7}, f.entry(keyOf("2")).Hash)
+
+		none, err := f.in.Enqueue(f.ctx(), nil)
+		f.NoError(err)
+		f.Empty(none)
+		var noTx *sql.Tx
+		_, err = f.in.Enqueue(f.ctx(), noTx, order)
+		f.ErrorIs(err, outbox.ErrNilDB)
+	})
+}
+
+func TestInbox_EnqueueIsAllOrNothing(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		f.ErrorIs(f.inTx(func(tx *sql.Tx) error {
+			_, err := f.in.Enqueue(f.ctx(), tx, receivedOf("1", ""))
+			f.NoError(err)
+			return sql.ErrNoRows
+		}), sql.ErrNoRows)
+		f.Zero(f.countEntries() + f.count())
+		f.received("1")
+
+		const n = 2500 // more than a batch
+		list := make([]inbox.Received, n)
+		for i := range list {
+			list[i] = receivedOf(fmt.Sprint("m", i), fmt.Sprint(i))
+		}
+		list[1700].Key = keyOf("1")
+		_, err := f.in.Enqueue(f.ctx(), nil, list...)
+		f.ErrorIs(err, inbox.ErrContentMismatch)
+		f.Equal(1, f.countEntries())
+		f.Equal(1, f.count())
+
+		list[1700] = list[3] // comes twice
+		ids, err := f.in.Enqueue(f.ctx(), nil, list...)
+		f.NoError(err)
+		f.Len(ids, n)
+		f.Equal(outbox.MessageID{}, ids[1700])
+		f.Equal(n, f.countEntries())
+		rows := f.rows("1 = 1")
+		f.Len(rows, n)
+		ids = append(ids[:1700], ids[1701:]...)
+		for i, r := range rows[1:] {
+			f.Equal(ids[i], r.id, "the queue has the order of the call")
+		}
+	})
+}
+
+// Many enqueue the same messages in different orders: each is in the queue once, and nobody fails.
+func TestTrap_InboxConcurrentEnqueues(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		receivers, messages := 16, 60
+		if f.slow() {
+			receivers, messages = 4, 20
+		}
+		var all sync.WaitGroup
+		added := make([]int, receivers)
+		failures := make(chan error, receivers)
+		for i := range receivers {
+			all.Go(func() {
+				list := make([]inbox.Received, 0, messages)
+				for _, m := range rand.Perm(messages) {
+					list = append(list, receivedOf(fmt.Sprint(m), "same"))
+				}
+				ids, err := f.in.Enqueue(f.ctx(), nil, list...)
+				for _, id := range ids {
+					if id != (outbox.MessageID{}) {
+						added[i]++
+					}
+				}
+				failures <- err
+			})
+		}
+		all.Wait()
+		close(failures)
+		for err := range failures {
+			f.NoError(err)
+		}
+		total := 0
+		for _, n := range added {
+			total += n
+		}
+		f.Equal([]int{messages, messages, messages}, []int{total, f.count(), f.countEntries()})
+		f.Equal(messages, int(f.number("SELECT COUNT(*) FROM {entry} WHERE {seen} = %d", receivers)))
+	})
+}
+
+// The life of what is in the queue is that of a message in an outbox, and the entry tells how it stands.
+func TestInbox_TheLifeOfAQueuedMessage(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		queue := f.in.Queue()
+		f.received("done", "abandoned", "failed", "expired", "ready")
+		stands := func(id string, status outbox.Status, attempts int, lastError string) {
+			t.Helper()
+			e := f.entry(keyOf(id))
+			f.Equal([]any{status, attempts, lastError}, []any{e.Status, e.Attempts, e.LastError}, id)
+			f.Equal(status.String(), f.state(id))
+		}
+		stands("done", outbox.Ready, 0, "")
+		claimed, err := queue.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("ship"), Limit: 4})
+		f.NoError(err)
+		f.Len(claimed, 4)
+		owner := claimed[0].Receipt.Owner
+		stands("done", outbox.InProgress, 0, "")
+		f.NoError(queue.Ack(f.ctx(), owner, claimed[0].Receipt.Seq))
+		f.NoError(queue.Abandon(f.ctx(), owner, errors.New("not yet"), claimed[1].Receipt.Seq))
+		f.NoError(queue.Fail(f.ctx(), owner, errors.New("never"), claimed[2].Receipt.Seq))
+		f.expireLeases()
+		n, err := queue.ReapExpired(f.ctx())
+		f.NoError(err)
+		f.Equal(1, n)
+		stands("done", outbox.Done, 0, "")
+		stands("abandoned", outbox.Ready, 1, "not yet")
+		stands("failed", outbox.Failed, 0, "never")
+		stands("ready", outbox.Ready, 0, "")
+		e := f.entry(keyOf("expired"))
+		f.Equal([]any{outbox.Ready, 1}, []any{e.Status, e.Attempts})
+
+		for _, id := range []string{"done", "abandoned", "failed", "expired", "ready"} {
+			ids, err := f.in.Enqueue(f.ctx(), nil, receivedOf(id, "payload of "+id))
+			f.NoError(err)
+			f.Equal([]outbox.MessageID{{}}, ids, "%s is known", id)
+		}
+		f.Equal(5, f.count())
+	})
+}
+
+// state is how people see an entry.
+func (f *inboxFixture) state(id string) (state string) {
+	f.t.Helper()
+	f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT {state} FROM {entry_view} WHERE {message_id} = '%s'", id)).Scan(&state))
+	return state
+}
+
+func TestInbox_AMessageDeletedOnAckIsDone(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		f.received("1")
+		deleting := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
+		_, err := deleting.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, f.claim("ship")...))
+		f.NoError(err)
+		f.Zero(f.count())
+		f.Equal(outbox.Done, f.entry(keyOf("1")).Status)
+		f.Equal("done", f.state("1"))
+		ids, err := f.in.Enqueue(f.ctx(), nil, receivedOf("1", "payload of 1"))
+		f.NoError(err)
+		f.Equal([]outbox.MessageID{{}}, ids, "and is not enqueued again")
+		n, err := f.in.Purge(f.ctx(), outbox.PurgeParams{})
+		f.NoError(err)
+		f.Equal(1, n)
+	})
+}
+
+// From a broker into the queue by Receive, from the queue to a handler whose effects happen once: under one identity, for the
+// queue's own delivery is no duplicate of what was enqueued.
+func TestTrap_InboxReceiveNowWorkLater(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		broker := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
+		s, err := inbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
+			Dialect: f.config.Dialect, Schema: f.config.Schema, PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond,
+			DrainTimeout: time.Second, UnhandledAfter: -1, Backoff: func(int) time.Duration { return time.Millisecond }}, nil)
+		f.NoError(err)
+		router, err := message.NewRouter(message.RouterConfig{}, nil)
+		f.NoError(err)
+		receive, err := f.in.Receive(identity)
+		f.NoError(err)
+		router.AddConsumerHandler("receive", "orders", broker, receive)
+		var calls atomic.Int32
+		shipped := make(chan string, 10)
+		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
+			if err := f.effect(msg.Context(), 1); err != nil {
+				return nil, err
+			}
+			if calls.Add(1) == 1 {
+				return nil, errors.New("the first attempt fails")
+			}
+			out := message.NewMessage("next "+msg.UUID, msg.Payload)
+			out.SetContext(msg.Context())
+			return []*message.Message{out}, nil
+		})
+		unpublished := true // the first time that the result is to be published
+		router.AddConsumerHandler("ship", "ship", s, func(msg *message.Message) error {
+			produced, err := handle(msg)
+			if err != nil {
+				return err
+			}
+			if unpublished {
+				unpublished = false
+				return errors.New("the broker is away")
+			}
+			for _, p := range produced {
+				shipped <- p.UUID + " " + string(p.Payload) + " " + msg.Metadata["a"]
+			}
+			return nil
+		})
+		ran := make(chan error, 1)
+		go func() { ran <- router.Run(context.WithoutCancel(f.ctx())) }()
+		defer func() {
+			f.NoError(router.Close())
+			f.NoError(<-ran)
+			f.NoError(s.Close())
+			f.NoError(broker.Close())
+		}()
+		take(f.fixture, router.Running(), "the router")
+		for range 3 {
+			msg := message.NewMessage("1", []byte("order"))
+			msg.Metadata.Set("a", "b")
+			f.NoError(broker.Publish("orders", msg))
+		}
+		got, _ := take(f.fixture, shipped, "what the handler returned")
+		f.Equal("next 1 order b", got)
+		f.becomes(f.entry(keyOf("1")).QueueID, outbox.Done)
+		e := f.entry(keyOf("1"))
+		f.Equal([]any{outbox.Done, 2}, []any{e.Status, e.Attempts})
+		f.False(e.ProcessedAt.IsZero())
+		f.Equal(2, int(calls.Load()), "one failed, one succeeded; publishing again called none")
+		f.Equal(1, f.countEffects())
+		f.Empty(shipped)
+	})
+}
+
+// A duplicate that comes past the queue leaves the message to the queue.
+func TestInbox_ADuplicateOfAQueuedMessageIsLeftToTheQueue(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		f.received("1")
+		var calls atomic.Int32
+		produced, err := f.guarded(f.in, f.ship(&calls))(f.coming("1", "payload of 1"))
+		f.NoError(err)
+		f.Empty(produced)
+		f.Zero(calls.Load())
+		f.Len(f.claim("ship"), 1)
+	})
+}

@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/middleware"
+)
+
+// The connection breaks at each statement of a receipt in turn, up to the commit: the message comes again and is handled once.
+func TestTrap_InboxAConnectionThatBreaks(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		for broken := 0; ; broken++ {
+			var sent atomic.Int32
+			pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+				if int(sent.Add(1))-1 == broken {
+					return driver.ErrBadConn
+				}
+				return nil
+			}})
+			pool.SetMaxIdleConns(0)
+			id := fmt.Sprint(broken)
+			handler := func(msg *message.Message) ([]*message.Message, error) {
+				return []*message.Message{message.NewMessage("next", nil)}, f.effect(msg.Context(), broken)
+			}
+			_, err := f.guarded(f.open(pool, "", nil), handler)(f.coming(id, "order"))
+			if int(sent.Load()) <= broken {
+				f.NoError(err)
+				f.Greater(broken, 2, "it has been through every statement")
+				break
+			}
+			if err != nil { // where it broke before anything was sent, database/sql has tried again itself
+				f.Zero(int(f.number("SELECT COUNT(*) FROM %s WHERE id = %d", f.effects(), broken)), "statement %d: %v", broken, err)
+				f.Zero(int(f.number("SELECT COUNT(*) FROM {entry} WHERE {message_id} = '%s'", id)), "statement %d: %v", broken, err)
+			}
+			produced, err := f.guarded(f.in, handler)(f.coming(id, "order"))
+			f.NoError(err)
+			f.Len(produced, 1)
+			f.Equal(1, int(f.number("SELECT COUNT(*) FROM %s WHERE id = %d", f.effects(), broken)))
+		}
+	})
+}
+
+// The answer to the commit is lost: it is not known whether it was done, and the message that comes again is not handled twice.
+func TestTrap_InboxTheAnswerToTheCommitIsLost(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		pool := faults.Open(t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
+			if s.Text == faults.Commit {
+				return driver.ErrBadConn
+			}
+			return nil
+		}})
+		handler := func(msg *message.Message) ([]*message.Message, error) {
+			return []*message.Message{message.NewMessage("next", []byte("of order"))}, f.effect(msg.Context(), 1)
+		}
+		_, err := f.guarded(f.open(pool, "", nil), handler)(f.coming("1", "order"))
+		f.ErrorIs(err, driver.ErrBadConn)
+		produced, err := f.guarded(f.in, handler)(f.coming("1", "order"))
+		f.NoError(err)
+		f.Len(produced, 1, "what has not been published is published now")
+		f.Equal("of order", string(produced[0].Payload))
+		f.Equal(1, f.countEffects())
+	})
+}
+
+// A worker is killed between its handler and the commit.
+func TestTrap_InboxAKilledWorker(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		program, err := os.Executable()
+		f.NoError(err)
+		job, err := json.Marshal(inboxJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.effects()})
+		f.NoError(err)
+		cmd := exec.CommandContext(f.ctx(), program)
+		cmd.Env = append(os.Environ(), inboxWorkerVariable+"="+string(job))
+		cmd.Stderr = os.Stderr
+		stdin, err := cmd.StdinPipe()
+		f.NoError(err)
+		stdout, err := cmd.StdoutPipe()
+		f.NoError(err)
+		f.NoError(cmd.Start())
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		f.NoError(err)
+		f.Equal("handled", strings.TrimSpace(line))
+		f.NoError(cmd.Process.Kill())
+		_ = cmd.Wait()    // it was killed
+		_ = stdin.Close() // and reads no more
+
+		var calls atomic.Int32
+		_, err = f.guarded(f.in, f.ship(&calls))(f.coming("1", "order"))
+		f.NoError(err)
+		f.Equal(1, int(calls.Load()))
+		f.Equal(1, f.countEffects())
+		f.Equal(1, f.entry(keyOf("1")).Seen)
+	})
+}
+
+// inboxWorkerVariable makes the test program a worker that handles one message and never commits. Its value is the job.
+const inboxWorkerVariable = "OUTBOX_TEST_INBOX_WORKER"
+
+type inboxJob struct{ Backend, Driver, DSN, Schema, Effects string }
+
+func runInboxWorker() {
+	text := os.Getenv(inboxWorkerVariable)
+	if text == "" {
+		return
+	}
+	if err := inboxWorkerMain(text); err != nil {
+		fmt.Fprintln(os.Stderr, "inbox worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func inboxWorkerMain(text string) (err error) {
+	var job inboxJob
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		return err
+	}
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	in, err := inbox.New(db, inbox.Config{Dialect: dialect(job.Backend), Schema: job.Schema}, nil)
+	if err != nil {
+		return err
+	}
+	once, err := middleware.Inbox(in, identity)
+	if err != nil {
+		return err
+	}
+	_, err = once(func(msg *message.Message) ([]*message.Message, error) {
+		tx, _ := outbox.TxFrom(msg.Context())
+		if _, err := tx.ExecContext(msg.Context(), "INSERT INTO "+job.Effects+" (id) VALUES (1)"); err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(os.Stdout, "handled")
+		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed, or the test has ended
+		return nil, errors.New("it was not killed")
+	})(message.NewMessage("1", []byte("order")))
+	return err
+}

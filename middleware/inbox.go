@@ -1,0 +1,147 @@
+package middleware
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
+)
+
+// Inbox has a handler's effects happen once, however often its message comes. It works on any subscriber's messages.
+//
+// The entry of the message, what the handler writes, and the messages that it returns are committed in one transaction of
+// the inbox's database, or none of them is. The handler must use that transaction: outbox.TxFrom finds it in the message's
+// context, and an outbox Publisher does so by itself. If the handler returns an error or panics, all is rolled back and
+// the message is new when it comes again. What it does elsewhere is not rolled back.
+//
+// Once the entry is committed, the message is acknowledged without the handler. The messages that it returned are returned
+// again, as they were: the router publishes them after the commit, and a crash in between loses none, but they may be
+// published twice. Messages that the handler publishes through an outbox in the transaction need no such thing. A message
+// with the key of another and other content is an inbox.MismatchError, which is permanent.
+//
+// On a subscriber over the inbox's own queue, under the key that the message was enqueued with, the same holds: there the
+// mark is made when the handler succeeds.
+//
+// A duplicate that comes while the first is being handled waits for its end, with a connection of the pool. On SQLite, which has one writer, handlers run one
+// after the other; a pool of one connection suffices for handlers that use nothing but the transaction.
+//
+// A handler is called once a delivery. If the database refuses the commit for a conflict (outbox.IsRetryable), that is
+// returned as any error: the message comes again, or Watermill's Retry runs all of this again, if it stands before Inbox.
+// It does not help behind it, in a transaction that has failed. Put Inbox last:
+//
+//	router.AddMiddleware(Outcome, retry.Middleware, once)
+func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware, error) {
+	if in == nil {
+		return nil, &outbox.FieldError{Field: "in", Reason: "is nil; make it with inbox.New"}
+	}
+	if err := identity.Validate(); err != nil {
+		return nil, err
+	}
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			key, hash, err := identity.Of(msg)
+			if err != nil {
+				return nil, err
+			}
+			return once(in, next, msg, key, hash)
+		}
+	}, nil
+}
+
+func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key inbox.Key, hash inbox.Hash) (produced []*message.Message, err error) {
+	received := msg.Context()
+	defer msg.SetContext(received)
+	// The transaction is ours, whatever the context carries: nobody else may commit a half of it.
+	err = outbox.InTx(outbox.WithTx(received, nil), in.DB(), func(ctx context.Context, tx *sql.Tx) error {
+		entry, err := in.Begin(ctx, tx, key, hash)
+		if err != nil {
+			return err
+		}
+		if !isDue(received, entry) {
+			produced, err = decodeResult(entry.Result)
+			return err
+		}
+		msg.SetContext(ctx)
+		if produced, err = next(msg); err != nil {
+			return err
+		}
+		if len(produced) == 0 && entry.First() {
+			return nil // Begin has marked it
+		}
+		result, err := encodeResult(produced)
+		if err != nil {
+			return err
+		}
+		return in.SaveResult(ctx, tx, key, result)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range produced { // which are published after the transaction
+		p.SetContext(outbox.WithTx(p.Context(), nil))
+	}
+	return produced, nil
+}
+
+// isDue says whether the handler is to be called: for a new message, and for one that the inbox's own queue delivers.
+func isDue(received context.Context, entry inbox.Entry) bool {
+	if entry.First() {
+		return true
+	}
+	delivery, ok := outbox.DeliveryFrom(received)
+	return ok && delivery.MessageID() == entry.QueueID && entry.ProcessedAt.IsZero()
+}
+
+// A producedMessage is one that a handler has returned, as it is kept.
+type producedMessage struct {
+	UUID     string            `json:"uuid"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Payload  []byte            `json:"payload"`
+}
+
+func encodeResult(produced []*message.Message) ([]byte, error) {
+	if len(produced) == 0 {
+		return nil, nil
+	}
+	kept := make([]producedMessage, len(produced))
+	for i, p := range produced {
+		if !utf8.ValidString(p.UUID) {
+			return nil, &outbox.FieldError{Field: "UUID", Reason: "is not valid UTF-8"}
+		}
+		for key, value := range p.Metadata {
+			if !utf8.ValidString(key) || !utf8.ValidString(value) {
+				return nil, &outbox.FieldError{Field: "Metadata", Reason: fmt.Sprintf("header %q is not valid UTF-8; put bytes into the payload, or encode them", key)}
+			}
+		}
+		kept[i] = producedMessage{p.UUID, p.Metadata, p.Payload}
+	}
+	result, err := json.Marshal(kept)
+	if err != nil {
+		return nil, fmt.Errorf("encode the messages of the handler: %w", err)
+	}
+	return result, nil
+}
+
+func decodeResult(result []byte) ([]*message.Message, error) {
+	if len(result) == 0 {
+		return nil, nil
+	}
+	var kept []producedMessage
+	if err := json.Unmarshal(result, &kept); err != nil {
+		return nil, fmt.Errorf("decode the messages that the handler has returned: %w", err)
+	}
+	produced := make([]*message.Message, len(kept))
+	for i, k := range kept {
+		produced[i] = message.NewMessage(k.UUID, k.Payload)
+		for key, value := range k.Metadata {
+			produced[i].Metadata.Set(key, value)
+		}
+	}
+	return produced, nil
+}

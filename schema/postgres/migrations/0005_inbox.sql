@@ -1,0 +1,29 @@
+-- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
+-- queue_id the message there that the handler works on; NULL where the message was handled as it was received.
+-- seen counts how often the message came up: 1 is the first time. processed_at is set with the effects of the handler.
+CREATE TABLE IF NOT EXISTS "public"."outbox_entry" (
+    seq           bigint      GENERATED ALWAYS AS IDENTITY,
+    source        text        COLLATE "C" NOT NULL,
+    message_id    text        COLLATE "C" NOT NULL,
+    handler       text        COLLATE "C" NOT NULL,
+    content_hash  bytea       NOT NULL,
+    first_seen_at timestamptz NOT NULL,
+    last_seen_at  timestamptz NOT NULL,
+    seen          integer     NOT NULL DEFAULT 1,
+    queue_id      uuid        NULL,
+    processed_at  timestamptz NULL,
+    result        bytea       NULL,
+    CONSTRAINT "outbox_entry_pk" PRIMARY KEY (seq),
+    CONSTRAINT "outbox_entry_key" UNIQUE (handler, source, message_id)
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+
+-- Entries by age, for purging.
+CREATE INDEX IF NOT EXISTS "outbox_entry_last_seen" ON "public"."outbox_entry" (last_seen_at);
+
+-- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
+CREATE OR REPLACE VIEW "public"."outbox_entry_view" AS
+SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
+       coalesce(o.status, 2)::int AS status,
+       CASE coalesce(o.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
+       coalesce(o.retry_count, 0) AS attempts, o.last_error, e.result, "public"."outbox_text"(e.result) AS result_text
+FROM "public"."outbox_entry" AS e LEFT JOIN "public"."outbox" AS o ON o.message_id = e.queue_id;

@@ -1,0 +1,14 @@
+-- Marks an entry as processed, with what its handler has answered; answers whether there is one.
+DROP FUNCTION IF EXISTS "public"."outbox_entry_save"(json, bytea);
+CREATE FUNCTION "public"."outbox_entry_save"(arg json, payloads bytea) RETURNS TABLE (affected bigint)
+LANGUAGE plpgsql AS $outbox$
+BEGIN
+    RETURN QUERY
+    WITH saved AS (
+        UPDATE "public"."outbox_entry" AS e
+        SET processed_at = coalesce(e.processed_at, clock_timestamp()), result = payloads
+        WHERE e.handler = arg->>'handler' AND e.source = arg->>'source' AND e.message_id = arg->>'message_id'
+        RETURNING 1)
+    SELECT count(*) FROM saved;
+END
+$outbox$;

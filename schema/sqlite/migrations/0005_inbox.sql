@@ -1,0 +1,37 @@
+-- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
+-- queue_id the message there that the handler works on; NULL where the message was handled as it was received.
+-- seen counts how often the message came up: 1 is the first time. processed_at is set with the effects of the handler.
+CREATE TABLE IF NOT EXISTS "main"."outbox_entry" (
+    seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+    source        TEXT    NOT NULL,
+    message_id    TEXT    NOT NULL,
+    handler       TEXT    NOT NULL,
+    content_hash  BLOB    NOT NULL,
+    first_seen_at INTEGER NOT NULL,
+    last_seen_at  INTEGER NOT NULL,
+    seen          INTEGER NOT NULL DEFAULT 1,
+    queue_id      TEXT    NULL,
+    processed_at  INTEGER NULL,
+    result        BLOB    NULL,
+    CONSTRAINT "outbox_entry_key" UNIQUE (handler, source, message_id)
+);
+
+-- Entries by age, for purging.
+CREATE INDEX IF NOT EXISTS "main"."outbox_entry_last_seen" ON "outbox_entry" (last_seen_at);
+
+-- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
+CREATE VIEW IF NOT EXISTS "main"."outbox_entry_view" AS
+SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
+       coalesce(o.status, 2) AS status,
+       CASE coalesce(o.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
+       coalesce(o.retry_count, 0) AS attempts, o.last_error, e.result, CAST(e.result AS TEXT) AS result_text,
+       datetime(e.first_seen_at / 1000.0, 'unixepoch', 'subsec') AS first_seen,
+       datetime(e.last_seen_at / 1000.0, 'unixepoch', 'subsec') AS last_seen,
+       datetime(e.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed
+FROM "outbox_entry" AS e LEFT JOIN "outbox" AS o ON o.message_id = e.queue_id;
+
+-- An entry takes its message with it.
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_entry_gone" AFTER DELETE ON "outbox_entry" WHEN OLD.queue_id IS NOT NULL
+BEGIN
+    DELETE FROM "outbox" WHERE message_id = OLD.queue_id AND +status >= 2;
+END;

@@ -1,0 +1,14 @@
+-- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
+-- messages in the queue (by a trigger); answers how many. Those that are still needed (outbox_kept) are spared.
+DELETE FROM "main"."outbox_entry"
+WHERE seq IN (
+    SELECT e.seq
+    FROM "main"."outbox_entry" AS e LEFT JOIN "main"."outbox" AS o ON o.message_id = e.queue_id
+    WHERE e.last_seen_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+      AND coalesce(o.status, 2) = ?1 ->> '$.status'
+      AND coalesce(o.processed_at, 0) <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = o.message_id)
+    ORDER BY e.last_seen_at
+    LIMIT (?1 ->> '$.limit'));
+
+SELECT changes();

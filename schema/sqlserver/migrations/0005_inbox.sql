@@ -1,0 +1,36 @@
+-- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
+-- QueueId the message there that the handler works on; NULL where the message was handled as it was received.
+-- Seen counts how often the message came up: 1 is the first time. ProcessedAt is set with the effects of the handler.
+-- The key takes up to 1,530 bytes, more than a clustered index may and fewer than another may: rows lie in order of Seq.
+IF OBJECT_ID(N'[dbo].[OutboxEntry]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[OutboxEntry] (
+        Seq         BIGINT           IDENTITY(1, 1) NOT NULL,
+        Source      NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        MessageId   NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        Handler     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        ContentHash BINARY(32)       NOT NULL,
+        FirstSeenAt DATETIME2(3)     NOT NULL,
+        LastSeenAt  DATETIME2(3)     NOT NULL,
+        Seen        INT              NOT NULL,
+        QueueId     UNIQUEIDENTIFIER NULL,
+        ProcessedAt DATETIME2(3)     NULL,
+        Result      VARBINARY(MAX)   NULL,
+        CONSTRAINT [PK_OutboxEntry] PRIMARY KEY CLUSTERED (Seq),
+        CONSTRAINT [UQ_OutboxEntry_Key] UNIQUE NONCLUSTERED (Handler, Source, MessageId)
+    );
+
+    -- Entries by age, for purging.
+    CREATE INDEX [IX_OutboxEntry_LastSeenAt] ON [dbo].[OutboxEntry] (LastSeenAt);
+END
+GO
+-- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
+-- CREATE VIEW must be alone in its batch, and so it stands in a string.
+IF OBJECT_ID(N'[dbo].[OutboxEntry_View]', N'V') IS NULL
+    EXEC (N'CREATE VIEW [dbo].[OutboxEntry_View] AS
+SELECT e.Seq, e.Source, e.MessageId, e.Handler, e.ContentHash, e.FirstSeenAt, e.LastSeenAt, e.Seen, e.QueueId, e.ProcessedAt,
+       CAST(COALESCE(o.Status, 2) AS INT) AS Status,
+       CASE COALESCE(o.Status, 2) WHEN 0 THEN N''ready'' WHEN 1 THEN N''in progress'' WHEN 2 THEN N''done'' WHEN 3 THEN N''failed'' END AS State,
+       COALESCE(o.RetryCount, 0) AS Attempts, o.LastError, e.Result, CAST(e.Result AS VARCHAR(MAX)) AS ResultText
+FROM [dbo].[OutboxEntry] AS e LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = e.QueueId');
+GO

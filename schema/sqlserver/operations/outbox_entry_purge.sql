@@ -1,0 +1,59 @@
+-- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
+-- messages in the queue; answers how many. Those that are still needed (Outbox_Kept) are spared.
+-- Small batches that skip locked entries. A message is not skipped, or one that is being claimed would seem to be gone; it is
+-- looked at again when it is deleted, for it may have been revived meanwhile.
+IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Purge] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Entry_Purge]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @Outer INT = @@TRANCOUNT;
+    IF @Outer = 0
+    BEGIN
+        SET XACT_ABORT ON;
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    END
+    ELSE SET XACT_ABORT OFF;
+
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
+    DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
+    DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL);
+
+    BEGIN TRY
+        IF @Outer = 0 BEGIN TRANSACTION;
+        ELSE SAVE TRANSACTION Outbox_Entry_Purge;
+
+        INSERT INTO @Old (Seq, QueueId)
+        SELECT TOP (@Limit) e.Seq, e.QueueId
+        FROM [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, ROWLOCK) LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = e.QueueId
+        WHERE e.LastSeenAt <= @Before
+          AND COALESCE(o.Status, 2) = @Status AND COALESCE(o.ProcessedAt, @Before) <= @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
+        ORDER BY e.LastSeenAt
+        OPTION (LOOP JOIN, MAXDOP 1);
+
+        DELETE FROM [dbo].[Outbox] WITH (ROWLOCK)
+        WHERE Status >= 2 AND Status = @Status AND MessageId IN (SELECT QueueId FROM @Old WHERE QueueId IS NOT NULL)
+        OPTION (LOOP JOIN, MAXDOP 1);
+
+        DELETE FROM [dbo].[OutboxEntry] WITH (ROWLOCK)
+        WHERE Seq IN (SELECT g.Seq FROM @Old AS g
+                      WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.MessageId = g.QueueId))
+        OPTION (LOOP JOIN, MAXDOP 1);
+
+        SELECT CAST(@@ROWCOUNT AS BIGINT);
+
+        IF @Outer = 0 COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Entry_Purge;
+        THROW;
+    END CATCH
+END
+GO
