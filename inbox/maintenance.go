@@ -30,7 +30,8 @@ func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
 // that are done, or with Failed those that have failed. What is ready or in progress is never deleted. The age is that of the
 // end, and of the last time the message came up.
 //
-// A message that comes again after its entry is deleted is new. Keep entries for longer than a broker may deliver again.
+// A message that comes again after its entry is deleted is new: keep entries for longer than a broker may deliver again.
+// Nothing else deletes them, and so call it from time to time. Messages that a pending join or the log needs are spared.
 func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total int, err error) {
 	if params.OlderThan < 0 {
 		return 0, badField("PurgeParams.OlderThan", "is negative")

@@ -1,8 +1,8 @@
 -- Adds entries to an inbox, and touches those that are there already; answers as Outbox_Entry_Get does. Whoever comes upon
 -- an entry that is not committed yet waits for it. In order of the keys, so that two such calls do not wait for each other.
 -- A duplicate key is caught with XACT_ABORT OFF: with ON it would doom the caller's transaction. It means that somebody else
--- has committed an entry since it was looked for, and so it is looked for again. READCOMMITTEDLOCK sees what is committed at
--- any isolation level.
+-- has committed an entry since it was looked for; an entry may also be purged before it is touched. Then it is looked for again.
+-- READCOMMITTEDLOCK sees what is committed at any isolation level.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Add]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Add] AS RETURN 0');
 GO
@@ -19,10 +19,12 @@ BEGIN
     END
     ELSE SET XACT_ABORT OFF;
 
-    DECLARE @Now DATETIME2(3), @Left INT, @Looking BIT = 1;
+    DECLARE @Now DATETIME2(3), @Left INT, @Tries INT = 0;
     DECLARE @Wanted TABLE (
         Handler NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Source NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
         MessageId NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, ContentHash BINARY(32) NOT NULL, QueueId UNIQUEIDENTIFIER NULL);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Touched TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -33,12 +35,13 @@ BEGIN
         FROM OPENJSON(@Arg, '$.entries') WITH (
                  handler NVARCHAR(255) '$.handler', source NVARCHAR(255) '$.source', message_id NVARCHAR(255) '$.message_id',
                  hash VARCHAR(64) '$.hash', queue_id UNIQUEIDENTIFIER '$.queue_id') AS a;
-        SET @Left = @@ROWCOUNT; -- each duplicate is one that is not found missing again
+        SET @Left = @@ROWCOUNT;
 
         SET XACT_ABORT OFF;
-        WHILE @Looking = 1
+        WHILE @Left > 0
         BEGIN
             SET @Now = SYSUTCDATETIME();
+            SET @Tries = @Tries + 1;
             BEGIN TRY
                 INSERT INTO [dbo].[OutboxEntry] (Source, MessageId, Handler, ContentHash, FirstSeenAt, LastSeenAt, Seen, QueueId, ProcessedAt)
                 SELECT w.Source, w.MessageId, w.Handler, w.ContentHash, @Now, @Now, 0, w.QueueId, CASE WHEN w.QueueId IS NULL THEN @Now END
@@ -47,21 +50,31 @@ BEGIN
                                   WHERE e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId)
                 ORDER BY w.Handler, w.Source, w.MessageId
                 OPTION (LOOP JOIN, MAXDOP 1);
-                SET @Looking = 0;
             END TRY
             BEGIN CATCH
-                IF ERROR_NUMBER() NOT IN (2601, 2627) OR @Left <= 0 OR XACT_STATE() <> 1 THROW;
-                SET @Left = @Left - 1;
+                IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @Tries >= 1000 THROW;
             END CATCH
-        END
 
-        -- From 0 to 1 those that are new, by one those that are not.
-        UPDATE e
-        SET Seen = e.Seen + 1, LastSeenAt = CASE e.Seen WHEN 0 THEN e.LastSeenAt ELSE SYSUTCDATETIME() END
-        FROM @Wanted AS w
-        INNER JOIN [dbo].[OutboxEntry] AS e WITH (ROWLOCK, READCOMMITTEDLOCK)
-                ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            DELETE FROM @Found;
+            INSERT INTO @Found (Seq)
+            SELECT e.Seq
+            FROM @Wanted AS w
+            INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK)
+                    ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
+            WHERE NOT EXISTS (SELECT 1 FROM @Touched AS t WHERE t.Seq = e.Seq)
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            -- From 0 to 1 those that are new, by one those that are not.
+            UPDATE [dbo].[OutboxEntry] WITH (ROWLOCK, READCOMMITTEDLOCK)
+            SET Seen = Seen + 1, LastSeenAt = CASE Seen WHEN 0 THEN LastSeenAt ELSE SYSUTCDATETIME() END
+            OUTPUT inserted.Seq INTO @Touched (Seq)
+            WHERE Seq IN (SELECT f.Seq FROM @Found AS f)
+            OPTION (LOOP JOIN, MAXDOP 1);
+            SET @Left = @Left - @@ROWCOUNT;
+
+            IF @Left > 0 AND @Tries >= 1000
+                THROW 51000, 'entries of the inbox come and go faster than they can be touched; try again', 1;
+        END
 
         EXEC [dbo].[Outbox_Entry_Get] @Arg = @Arg;
 
