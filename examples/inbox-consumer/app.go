@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,7 @@ func (a *app) receive(ctx context.Context) error {
 	if err := errors.Join(a.bookPayments(router, broker), a.receiveParcels(router, broker)); err != nil {
 		return err
 	}
-	err = routing(ctx, router, func() error { return errors.Join(a.sendOrders(ctx, broker), a.sendParcels(ctx, broker)) })
+	err = routing(ctx, router, func() error { return a.deliver(ctx, broker, slices.Concat(sentOrders, sentParcels)) })
 	return errors.Join(err, broker.Close())
 }
 
@@ -84,15 +85,23 @@ func (a *app) watch(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// deliver delivers a message as often as the upstream and the broker will have it.
-func (a *app) deliver(ctx context.Context, broker message.Publisher, topic, uuid, content string, times int) error {
-	a.Say("%s (%s) is delivered, %d times in all", uuid, content, times)
-	for range times {
-		if err := broker.Publish(topic, message.NewMessage(uuid, []byte(content))); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+// A delivery is a message that comes several times.
+type delivery struct {
+	topic, uuid, content string
+	times                int
+}
+
+// deliver does what the broker does.
+func (a *app) deliver(ctx context.Context, broker message.Publisher, deliveries []delivery) error {
+	for _, d := range deliveries {
+		a.Say("%s (%s) is delivered, %s", d.uuid, d.content, []string{"", "once", "twice", "three times"}[d.times])
+		for range d.times {
+			if err := broker.Publish(d.topic, message.NewMessage(d.uuid, []byte(d.content))); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 	}
 	return nil

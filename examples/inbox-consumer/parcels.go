@@ -30,14 +30,11 @@ func (a *app) receiveParcels(router *message.Router, broker message.Subscriber) 
 	return nil
 }
 
-func (a *app) sendParcels(ctx context.Context, broker message.Publisher) error {
-	err := errors.Join(
-		a.deliver(ctx, broker, "parcels", "parcel-1", "1 Main Street", 2),
-		a.deliver(ctx, broker, "parcels", "parcel-2", "Nowhere", 3),
-		a.deliver(ctx, broker, "parcels", "parcel-3", "3 Main Street", 2),
-	)
-	a.Say("  each is in the queue once, and waits; the broker has nothing left")
-	return err
+// sentParcels are what the upstream sends, and how often the broker delivers it.
+var sentParcels = []delivery{
+	{"parcels", "parcel-1", "1 Main Street", 2},
+	{"parcels", "parcel-2", "Nowhere", 3},
+	{"parcels", "parcel-3", "3 Main Street", 2},
 }
 
 // A courier does not know every address.
@@ -73,7 +70,7 @@ func (a *app) shipLater(ctx context.Context) (err error) {
 }
 
 func (c *courier) shipAll(ctx context.Context) error {
-	c.Say("a worker starts")
+	c.Say("each parcel is in the queue once, and the broker has nothing left; a worker starts")
 	poison, err := c.await(ctx, "parcel-2", outbox.Failed)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"sync"
 
@@ -25,13 +24,12 @@ func (a *app) bookPayments(router *message.Router, broker message.Subscriber) er
 	return nil
 }
 
-func (a *app) sendOrders(ctx context.Context, broker message.Publisher) error {
-	return errors.Join(
-		a.deliver(ctx, broker, "orders", "order-1", "30 EUR", 3),
-		a.deliver(ctx, broker, "orders", "order-2", "20 EUR", 2),
-		a.deliver(ctx, broker, "orders", "order-3", "10 EUR", 2),
-		a.deliver(ctx, broker, "orders", "order-1", "9999 EUR", 1),
-	)
+// sentOrders are what the upstream sends, and how often the broker delivers it. The last has the id of the first.
+var sentOrders = []delivery{
+	{"orders", "order-1", "30 EUR", 3},
+	{"orders", "order-2", "20 EUR", 2},
+	{"orders", "order-3", "10 EUR", 2},
+	{"orders", "order-1", "9999 EUR", 1},
 }
 
 // bookPayment writes a payment in the transaction of the inbox, and returns a receipt, which the router publishes after
