@@ -39,6 +39,7 @@ func newInboxPlan(backend string) inboxPlan {
 // TestTrap_InboxAMessageThatFailedIsHandledAgain in internal/conformance.
 func TestInboxEachEffectHappensOnceBehindRabbitMQ(t *testing.T) {
 	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		b := &broker{require.New(t), t, testbroker.URL(t)}
 		r := &inboxRun{Outbox: o, inboxPlan: newInboxPlan(o.DB.Name), broker: b, queue: b.queue(),
@@ -49,9 +50,9 @@ func TestInboxEachEffectHappensOnceBehindRabbitMQ(t *testing.T) {
 		r.run()
 		took := time.Since(started)
 		seen := r.check()
-		t.Logf("seed %d: %d messages, %d times each, %d consumers killed as they told %v: each effect once, %d duplicates suppressed, "+
+		t.Logf("%d messages, %d times each, %d consumers killed as they told %v: each effect once, %d duplicates suppressed, "+
 			"of which %d came again after a commit; %d handlers were rolled back and ran again, %d deliveries returned; %v",
-			seed, r.messages, r.copies, len(r.killed), r.killed, seen-r.messages, seen-r.messages*r.copies,
+			r.messages, r.copies, len(r.killed), r.killed, seen-r.messages, seen-r.messages*r.copies,
 			r.told[toldHandled]-r.messages, r.told[toldReturned], took.Round(time.Millisecond))
 	})
 }
