@@ -113,8 +113,7 @@ func (r *inboxRun) publish() {
 // run has the queue consumed until nothing is left. What the killed ones held comes again, some of it in a later round.
 func (r *inboxRun) run() {
 	thresholds := r.thresholds()
-	points := []string{toldHandled, toldCommitted}
-	point := points[r.random.IntN(2)]
+	points := []string{toldHandled, toldCommitted} // before the commit, and between it and the acknowledgement, in turn
 	for left := r.left(); left > 0; left = r.left() {
 		for range r.consumers {
 			r.start()
@@ -122,9 +121,8 @@ func (r *inboxRun) run() {
 		for until := r.told[toldCommitted] + left; r.told[toldCommitted] < until; {
 			news := r.next()
 			reached := len(r.killed) < len(thresholds) && r.told[toldCommitted] >= thresholds[len(r.killed)]
-			if reached && (news.event == point || r.told[toldHandled] >= r.messages) {
+			if reached && (news.event == points[len(r.killed)%2] || r.told[toldHandled] >= r.messages) {
 				r.kill(news)
-				point = points[r.random.IntN(2)]
 			} else {
 				r.answer(news)
 			}
