@@ -65,6 +65,11 @@ relay: ## Forward to a RabbitMQ that is stopped, cut off and whose forwarders ar
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run 'Relay|KilledForwarders' ./forwarder/amqp
 
+.PHONY: inbox
+inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at full size
+	OUTBOX_TEST_INBOX=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run Inbox ./forwarder/amqp
+
 .PHONY: bench bench-each
 bench: ## Measure every database, one JSON line a figure
 	@$(DATABASES) $(MAKE) --no-print-directory bench-each

@@ -74,15 +74,20 @@ func (b *broker) delete(queue string) {
 	})
 }
 
-// waiting is how many messages are in a queue.
-func (b *broker) waiting(queue string) (n int) {
+// waiting is how many messages are in a queue, without those that a consumer holds.
+func (b *broker) waiting(queue string) int {
+	b.t.Helper()
+	return b.inspect(queue).Messages
+}
+
+func (b *broker) inspect(queue string) (q amqp091.Queue) {
 	b.t.Helper()
 	b.admin(func(ch *amqp091.Channel) {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		var err error
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		b.NoError(err)
-		n = q.Messages
 	})
-	return n
+	return q
 }
 
 // take takes one message out of a queue.

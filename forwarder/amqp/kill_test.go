@@ -1,16 +1,13 @@
 package amqp_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -42,13 +39,6 @@ const (
 	toldSettled   = "settled"   // something is acknowledged
 )
 
-// A forwarderProcess is the process as the test sees it.
-type forwarderProcess struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	news  chan string // closed when it has ended
-}
-
 // lease is short, but long enough that only the dead lose theirs.
 func (r *relay) lease() time.Duration {
 	if r.DB.Name == testdb.SQLServer {
@@ -58,35 +48,14 @@ func (r *relay) lease() time.Duration {
 }
 
 // startProcess starts a forwarder, which ends with the test at the latest.
-func (r *relay) startProcess(hang bool) *forwarderProcess {
+func (r *relay) startProcess(hang bool) *process {
 	r.T.Helper()
-	program, err := os.Executable()
-	r.NoError(err)
-	job, err := json.Marshal(forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), newRelayPlan().batch(), hang})
-	r.NoError(err)
-	p := &forwarderProcess{cmd: exec.CommandContext(r.T.Context(), program), news: make(chan string, 100_000)}
-	p.cmd.Env = append(os.Environ(), forwarderVariable+"="+string(job))
-	p.cmd.Stderr = os.Stderr
-	p.stdin, err = p.cmd.StdinPipe()
-	r.NoError(err)
-	stdout, err := p.cmd.StdoutPipe()
-	r.NoError(err)
-	r.NoError(p.cmd.Start())
-	ended := make(chan struct{})
-	r.T.Cleanup(func() { <-ended })
-	go func() {
-		defer close(ended)
-		defer close(p.news)
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			p.news <- lines.Text()
-		}
-		_ = p.cmd.Wait() // how it ended is in its ProcessState
-	}()
-	return p
+	return startProcess(r.T, forwarderVariable,
+		forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), newRelayPlan().batch(), hang})
 }
 
 // next waits for some news.
-func (r *relay) next(p *forwarderProcess) string {
+func (r *relay) next(p *process) string {
 	r.T.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -102,7 +71,7 @@ func (r *relay) next(p *forwarderProcess) string {
 
 // kill kills it as nothing can be caught, and answers how many messages the table says it held: those under tokens that
 // no process had that was killed before.
-func (r *relay) kill(p *forwarderProcess, dead map[string]bool) (held int) {
+func (r *relay) kill(p *process, dead map[string]bool) (held int) {
 	r.T.Helper()
 	r.NoError(p.cmd.Process.Kill())
 	for range p.news {
@@ -182,24 +151,8 @@ func TestKilledForwardersLoseNothing(t *testing.T) {
 	})
 }
 
-// runForwarderProcess is the process: it does its job and exits, if this is one.
-func runForwarderProcess() {
-	text := os.Getenv(forwarderVariable)
-	if text == "" {
-		return
-	}
-	if err := forwarderMain(text); err != nil {
-		fmt.Fprintln(os.Stderr, "forwarder process:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func forwarderMain(text string) (err error) {
-	var job forwarderJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
-		return err
-	}
+// run is the process.
+func (job forwarderJob) run() (err error) {
 	db, err := sql.Open(job.Driver, job.DSN)
 	if err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
-	runForwarderProcess()
+	runProcess(forwarderVariable, forwarderJob.run)
+	runProcess(consumerVariable, consumerJob.run)
 	code := m.Run()
 	for _, end := range []func() error{testbroker.Close, skipped.Report, leftOver} {
 		if err := end(); err != nil {

@@ -167,13 +167,8 @@ func (o *Outbox) SQL(text string, args ...any) string {
 }
 
 func (o *Outbox) name(name string) string {
-	d := Dialect(o.DB.Name)
 	if name == "outbox" {
-		schema := o.DB.Schema
-		if schema == "" {
-			schema = d.Traits().Schema
-		}
-		return d.Quote(schema) + "." + d.Quote(d.Traits().Table)
+		return o.Table(Dialect(o.DB.Name).Traits().Table)
 	}
 	if o.DB.Name != testdb.SQLServer {
 		return name
@@ -183,4 +178,14 @@ func (o *Outbox) name(name string) string {
 		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
 	}
 	return b.String()
+}
+
+// Table is the full name of a table.
+func (o *Outbox) Table(name string) string {
+	d := Dialect(o.DB.Name)
+	schema := o.DB.Schema
+	if schema == "" {
+		schema = d.Traits().Schema
+	}
+	return d.Quote(schema) + "." + d.Quote(name)
 }
