@@ -33,8 +33,15 @@ func (s *Subscriber) claim(ctx context.Context) {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
 		}
-		claimed, err := s.outbox.Claim(ctx, params)
+		if s.config.Turns != nil {
+			if params.Limit = s.config.Turns.Take(limit, s.closing); params.Limit == 0 {
+				continue // Close has begun
+			}
+		}
+		claimed, err := s.take(ctx, params)
 		switch {
+		case err != nil && s.config.Turns != nil:
+			continue
 		case err != nil:
 			s.logger.Error("Cannot claim messages, trying again", err, nil)
 			s.pacer.pause(outage, nil, s.closing)
@@ -51,6 +58,20 @@ func (s *Subscriber) claim(ctx context.Context) {
 		}
 		outage = outagePauseMin
 	}
+}
+
+// take claims within ClaimTimeout.
+func (s *Subscriber) take(ctx context.Context, params ClaimParams) ([]Claimed, error) {
+	if s.config.ClaimTimeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	claimed, err := s.outbox.Claim(ctx, params)
+	if s.config.Turns != nil {
+		s.config.Turns.Claimed(len(claimed), err)
+	}
+	return claimed, err
 }
 
 // dispatch puts claimed messages into the queues of their topics.
