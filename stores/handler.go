@@ -16,7 +16,7 @@ import (
 // If build fails, the message is delivered again and no attempt is spent. A message that comes from elsewhere than from a
 // Subscriber of this package fails for good.
 func PerStore(build func(*Store) (message.HandlerFunc, error)) message.HandlerFunc {
-	builder := new(struct{ _ byte }) // a key of its own
+	builder := new(int) // a key of its own
 	return func(msg *message.Message) ([]*message.Message, error) {
 		s, ok := FromContext(msg.Context())
 		if !ok {

@@ -71,6 +71,13 @@ func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.Logger
 	return outbox.NewPublisher(s.db, config, logger)
 }
 
+// SubscriberConfig returns config for a Subscriber or a forwarder of this store: Dialect, Schema, Table and Store are those of
+// the store.
+func (s *Store) SubscriberConfig(config outbox.SubscriberConfig) outbox.SubscriberConfig {
+	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
+	return config
+}
+
 func noHooks(h outbox.Hooks) bool {
 	return h.OnPublish == nil && h.OnClaim == nil && h.OnSettle == nil && h.OnReap == nil && h.OnJoinEnd == nil && h.OnBacklog == nil
 }
@@ -127,28 +134,4 @@ func FromContext(ctx context.Context) (*Store, bool) {
 
 func withStore(ctx context.Context, s *Store) context.Context {
 	return context.WithValue(ctx, storeKey{}, s)
-}
-
-// parts are what others have built for a store, once each. They go with it.
-type parts struct {
-	mu    sync.Mutex
-	built map[any]any // by who has built it
-}
-
-// partOf returns what builder has built for the store. An error is not kept: the next call builds again.
-func partOf[T any](s *Store, builder any, build func(*Store) (T, error)) (T, error) {
-	s.parts.mu.Lock()
-	defer s.parts.mu.Unlock()
-	if part, ok := s.parts.built[builder].(T); ok {
-		return part, nil
-	}
-	part, err := build(s)
-	if err != nil {
-		return part, err
-	}
-	if s.parts.built == nil {
-		s.parts.built = map[any]any{}
-	}
-	s.parts.built[builder] = part
-	return part, nil
 }

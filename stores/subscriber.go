@@ -148,9 +148,8 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 	config := s.config.Subscriber
 	s.config.Configure(store, &config)
 	config.ClaimTimeout, config.DrainTimeout = s.config.Subscriber.ClaimTimeout, s.config.Subscriber.DrainTimeout
-	d := store.Database()
-	config.Dialect, config.Schema, config.Table, config.Store, config.Turns = d.Dialect, d.Schema, d.Table, d.ID, m
-	return outbox.NewSubscriber(store.DB(), config, s.logger)
+	config.Turns = m
+	return outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
 }
 
 // leave lets handlers finish and releases what the store has not handed out.
