@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,7 +62,8 @@ func choicesOf(f *fixture, strategy stores.SelectionStrategy, n int) []string {
 	return steps.choices()[:n]
 }
 
-const tick = 2e6
+// tick is how often a test looks for what gives no signal.
+const tick = 2 * time.Millisecond
 
 func TestOBX061_AStrategyChoosesTheStoreToPoll(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
