@@ -28,13 +28,20 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
+		if s.config.Turns != nil {
+			if quotas, limit = s.awaitTurn(topics, quotas, limit); limit == 0 {
+				continue // Close has begun
+			}
+		}
 		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
 		}
-		claimed, err := s.outbox.Claim(ctx, params)
+		claimed, err := s.take(ctx, params)
 		switch {
+		case err != nil && s.config.Turns != nil:
+			continue
 		case err != nil:
 			s.logger.Error("Cannot claim messages, trying again", err, nil)
 			s.pacer.pause(outage, nil, s.closing)
@@ -51,6 +58,32 @@ func (s *Subscriber) claim(ctx context.Context) {
 		}
 		outage = outagePauseMin
 	}
+}
+
+// awaitTurn waits for this Subscriber's turn, and says what may be claimed by then. The limit is 0 if Close begins first.
+func (s *Subscriber) awaitTurn(topics []string, quotas []TopicQuota, limit int) ([]TopicQuota, int) {
+	granted := s.config.Turns.Take(func() int {
+		_, now := s.window.quotas(topics)
+		return now
+	}, s.closing)
+	if now, more := s.window.quotas(topics); more > 0 {
+		quotas, limit = now, more
+	}
+	return quotas, min(limit, granted)
+}
+
+// take claims within ClaimTimeout.
+func (s *Subscriber) take(ctx context.Context, params ClaimParams) ([]Claimed, error) {
+	if s.config.ClaimTimeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	claimed, err := s.outbox.Claim(ctx, params)
+	if s.config.Turns != nil {
+		s.config.Turns.Claimed(len(claimed), err)
+	}
+	return claimed, err
 }
 
 // dispatch puts claimed messages into the queues of their topics.

@@ -30,7 +30,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	topics := topicsOf(messages)
 	started := time.Now()
 	err = o.insert(ctx, x, messages, rows)
-	o.config.Hooks.published(PublishEvent{Topics: topics, Messages: len(messages), Took: time.Since(started), Err: err})
+	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Messages: len(messages), Took: time.Since(started), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 		o.logger.Info("Enqueued messages", watermill.LogFields{
 			"topic": strings.Join(topics, ", "), "correlation_id": rows[0].CorrelationID, "count": len(messages)})
 	}
-	wakeAfter(ctx, x, topics)
+	o.wakeAfter(ctx, x, topics)
 	return ids, nil
 }
 

@@ -15,7 +15,7 @@ type Hooks struct {
 	OnSettle func(SettleEvent)
 
 	// OnReap is called when messages were given back because their lease had expired.
-	OnReap func(messages int)
+	OnReap func(ReapEvent)
 
 	// OnJoinEnd is called when a join has ended, also inside a transaction that may yet be rolled back.
 	OnJoinEnd func(JoinEvent)
@@ -26,6 +26,7 @@ type Hooks struct {
 
 // A PublishEvent tells of one call that enqueued messages.
 type PublishEvent struct {
+	Store    string // of the outbox's configuration
 	Topics   []string
 	Messages int
 	Took     time.Duration
@@ -34,6 +35,7 @@ type PublishEvent struct {
 
 // A ClaimEvent tells of one claim.
 type ClaimEvent struct {
+	Store    string // of the outbox's configuration
 	Messages int
 	Took     time.Duration
 	Err      error
@@ -41,14 +43,22 @@ type ClaimEvent struct {
 
 // A SettleEvent tells of one batch of settlements.
 type SettleEvent struct {
+	Store    string // of the outbox's configuration
 	Outcomes map[Outcome]int
 	Refused  int // receipts that were no longer held
 	Took     time.Duration
 	Err      error
 }
 
+// A ReapEvent tells of leases that had expired.
+type ReapEvent struct {
+	Store    string // of the outbox's configuration
+	Messages int
+}
+
 // A TopicBacklog is a topic with due messages.
 type TopicBacklog struct {
+	Store   string // of the outbox's configuration
 	Topic   string
 	Waiting int           // due messages, counted up to 10,000
 	Oldest  time.Time     // when the oldest of them became due
@@ -68,7 +78,7 @@ func (h Hooks) claimed(e ClaimEvent) {
 	}
 }
 
-func (h Hooks) settled(settlements []Settlement, refused int, took time.Duration, err error) {
+func (h Hooks) settled(store string, settlements []Settlement, refused int, took time.Duration, err error) {
 	if h.OnSettle == nil {
 		return
 	}
@@ -76,12 +86,12 @@ func (h Hooks) settled(settlements []Settlement, refused int, took time.Duration
 	for _, s := range settlements {
 		outcomes[s.Outcome]++
 	}
-	h.OnSettle(SettleEvent{Outcomes: outcomes, Refused: refused, Took: took, Err: err})
+	h.OnSettle(SettleEvent{Store: store, Outcomes: outcomes, Refused: refused, Took: took, Err: err})
 }
 
-func (h Hooks) reaped(messages int) {
-	if h.OnReap != nil && messages > 0 {
-		h.OnReap(messages)
+func (h Hooks) reaped(e ReapEvent) {
+	if h.OnReap != nil && e.Messages > 0 {
+		h.OnReap(e)
 	}
 }
 

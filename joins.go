@@ -43,6 +43,7 @@ type JoinEvent struct {
 	Status            JoinStatus
 	Expected          int // 0 if it ended before it was sealed
 	Completed, Failed int
+	Store             string // of the outbox's configuration
 }
 
 // A JoinRefusal is the error of ChangeJoin when the database refuses a change.
@@ -118,13 +119,13 @@ func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) er
 		if err != nil {
 			return err
 		}
-		e := JoinEvent{id, JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64)}
+		e := JoinEvent{id, JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64), o.config.Store}
 		o.logger.Info("Join ended", watermill.LogFields{"join_id": id.String(), "status": e.Status.String(),
 			"expected": e.Expected, "completed": e.Completed, "failed": e.Failed})
 		o.config.Hooks.joinEnded(e)
 	}
 	if len(topics) > 0 {
-		wakeAfter(ctx, x, topics)
+		o.wakeAfter(ctx, x, topics)
 	}
 	return nil
 }

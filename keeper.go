@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -30,27 +31,48 @@ func renewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Mi
 // run returns when ctx has ended and all duties with it.
 func (k *keeper) run(ctx context.Context) {
 	var duties sync.WaitGroup
-	duties.Go(func() { k.every(ctx, renewEvery(k.config.LeaseDuration), k.renew) })
-	duties.Go(func() { k.every(ctx, k.config.LeaseDuration, k.reap) })
-	duties.Go(func() { k.every(ctx, k.config.UnhandledAfter, k.findUnhandled) })
+	renewal := renewEvery(k.config.LeaseDuration)
+	duties.Go(func() { k.every(ctx, renewal, renewal, k.renew) })
+	duties.Go(func() { k.inTurn(ctx, k.config.LeaseDuration, k.reap) })
+	duties.Go(func() { k.inTurn(ctx, k.config.UnhandledAfter, k.findUnhandled) })
 	if k.config.Retention > 0 {
-		duties.Go(func() { k.every(ctx, purgeInterval, k.purge) })
+		duties.Go(func() { k.inTurn(ctx, purgeInterval, k.purge) })
 	}
 	duties.Wait()
 }
 
+// inTurn does a duty that can wait: where there are Turns it begins at any moment, so that many Subscribers do not all ask
+// at once, and leaves a store alone that is down.
+func (k *keeper) inTurn(ctx context.Context, interval time.Duration, duty func(context.Context) error) {
+	turns := k.config.Turns
+	if turns == nil || interval <= 0 {
+		k.every(ctx, interval, interval, duty)
+		return
+	}
+	k.every(ctx, 1+rand.N(interval), interval, func(ctx context.Context) error {
+		if turns.Down() {
+			return nil
+		}
+		return duty(ctx)
+	})
+}
+
 // every calls duty until ctx ends. An error is logged; the duty is tried again the next time.
-func (k *keeper) every(ctx context.Context, interval time.Duration, duty func(context.Context) error) {
+func (k *keeper) every(ctx context.Context, first, interval time.Duration, duty func(context.Context) error) {
 	if interval <= 0 {
 		return
 	}
-	ticker := time.NewTicker(interval)
+	ticker := time.NewTicker(first)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			if first != interval {
+				first = interval
+				ticker.Reset(interval)
+			}
 			if err := duty(ctx); err != nil && ctx.Err() == nil {
 				k.logger.Error("A periodic duty of the outbox failed, trying again", err, nil)
 			}
@@ -110,6 +132,7 @@ func (k *keeper) findUnhandled(ctx context.Context) error {
 	}
 	for i := range topics {
 		t := &topics[i]
+		t.Store = k.config.Store
 		if t.Handled = k.subscribed(t.Topic); t.Handled || t.Age < k.config.UnhandledAfter {
 			continue
 		}

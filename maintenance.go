@@ -24,7 +24,7 @@ func (o *Outbox) reaped(n int) {
 	if n > 0 {
 		o.logger.Info("Gave back messages whose lease had expired", watermill.LogFields{"count": n})
 	}
-	o.config.Hooks.reaped(n)
+	o.config.Hooks.reaped(ReapEvent{o.config.Store, n})
 }
 
 // FailedParams choose failed messages to look at.

@@ -26,10 +26,11 @@ func newPacer(shortest, longest time.Duration) *pacer {
 // wake ends the present pause, or the next one.
 func (p *pacer) wake() { notify(p.woken) }
 
-// listen passes on the wake-ups for topics that are subscribed: those of this process, and those of a channel.
-func (p *pacer) listen(wakeups <-chan string, subscribed func(string) bool) (stop func()) {
+// listen passes on the wake-ups for topics that are subscribed: those of a store in this process, and those of a channel.
+func (p *pacer) listen(store string, wakeups <-chan string, subscribed func(string) bool) (stop func()) {
 	concerns := func(topics []string) bool { return len(topics) == 0 || slices.ContainsFunc(topics, subscribed) }
 	stopListening := listen(&wakeListener{
+		store: store,
 		now: func(topics []string) {
 			if concerns(topics) {
 				p.wake()

@@ -17,6 +17,9 @@ type PublisherConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
+	// Store names this outbox among many, as in Config. Defaults to none.
+	Store string
+
 	// RequireTx refuses to publish outside a transaction, with ErrTxRequired: it catches the handler that forgot to
 	// pass one on. A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
 	RequireTx bool
@@ -56,7 +59,7 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 		x = nil
 	}
 	o, err := newOutbox(nil, Config{
-		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Log: config.Log, Hooks: config.Hooks}, logger)
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,11 @@ type Config struct {
 	// Defaults to Outbox on SQL Server, and to outbox elsewhere.
 	Table string
 
+	// Store names this outbox among many (OBX-064): all that is logged has it as the field "store" (OBX-065, OBX-101), the
+	// events of hooks carry it, and wake-ups reach the Subscribers of the same store only. At most 255 UTF-16 units.
+	// Defaults to none.
+	Store string
+
 	// WorkerName is written to the rows that this process ends (OBX-023), at most 100 characters.
 	// Defaults to the host's name and the process id.
 	WorkerName string
@@ -81,8 +86,14 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if err := config.Log.validate("Log"); err != nil {
 		return nil, err
 	}
+	if err := validateKey("Store", config.Store); err != nil {
+		return nil, err
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
+	}
+	if config.Store != "" {
+		logger = logger.With(watermill.LogFields{"store": config.Store})
 	}
 	return &Outbox{db: db, engine: engine, config: config, logger: logger}, nil
 }
@@ -204,6 +215,9 @@ func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	})
 }
 
+// Logger is what the outbox logs to: the logger that New was given, with the outbox's Store.
+func (o *Outbox) Logger() watermill.LoggerAdapter { return o.logger }
+
 // DB is the database handle that New was given.
 func (o *Outbox) DB() *sql.DB { return o.db }
 
@@ -242,7 +256,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		o.reaped(claimed[0].RetryCount)
 		claimed = claimed[1:]
 	}
-	o.config.Hooks.claimed(ClaimEvent{Messages: len(claimed), Took: time.Since(started), Err: err})
+	o.config.Hooks.claimed(ClaimEvent{Store: o.config.Store, Messages: len(claimed), Took: time.Since(started), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +292,7 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 		refused = append(refused, batch...)
 		settlements = settlements[n:]
 	}
-	o.config.Hooks.settled(all, len(refused), time.Since(started), err)
+	o.config.Hooks.settled(o.config.Store, all, len(refused), time.Since(started), err)
 	return refused, err
 }
 

@@ -34,6 +34,9 @@ type SequencerConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
+	// Store names this outbox among many, as in Config. Defaults to none.
+	Store string
+
 	// PollInterval is the pause after a look that found nothing. It doubles each time, up to MaxPollInterval. A wake-up
 	// of this process ends it. Defaults to 5 ms.
 	PollInterval time.Duration
@@ -58,7 +61,7 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	if config.PollInterval < 0 || config.MaxPollInterval < config.PollInterval {
 		return nil, badField("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
 	}
-	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger)
+	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,7 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 
 // Run gives positions until ctx ends, and then returns nil. An error of the database is logged, and tried again.
 func (s *Sequencer) Run(ctx context.Context) error {
-	stop := s.pacer.listen(nil, func(string) bool { return true })
+	stop := s.pacer.listen(s.outbox.config.Store, nil, func(string) bool { return true })
 	defer stop()
 	outage := outagePauseMin
 	for ctx.Err() == nil {
@@ -107,7 +110,7 @@ func (s *Sequencer) Stamp(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("give positions: %w", err)
 	}
 	if total > 0 {
-		Wake(topics...)
+		WakeStore(s.outbox.config.Store, topics...)
 	}
 	return total, nil
 }

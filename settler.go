@@ -32,6 +32,7 @@ var errNacked = errors.New("the handler nacked the message; put middleware.Outco
 type settler struct {
 	outbox      *Outbox
 	window      *window
+	turns       Turns // nil without
 	holdings    *holdings
 	maxAttempts int
 	backoff     Backoff
@@ -172,6 +173,9 @@ func (s *settler) answered(answers []answer) {
 		}
 	}
 	s.window.answered(deliveries)
+	if s.turns != nil {
+		s.turns.Answered(len(deliveries))
+	}
 }
 
 // decide says what an ack or a nack means.

@@ -57,7 +57,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		return nil, err
 	}
 	o, err := New(db, Config{
-		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table,
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store,
 		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, Hooks: config.Hooks,
 	}, logger)
 	if err != nil {
@@ -75,7 +75,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		topics:   map[string]*topic{},
 	}
 	s.settler = &settler{
-		outbox: o, window: s.window, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
+		outbox: o, window: s.window, turns: config.Turns, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
 		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{outbox: o, holdings: s.holdings, config: config, subscribed: s.subscribed, logger: o.logger}
@@ -88,16 +88,27 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 // A message's context keeps the values of ctx, and ends when the message is acked, nacked, loses its lease, or outlives
 // DrainTimeout. A second live subscription to a topic competes for its messages.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
-	if err := (&Message{Topic: name}).validate(); err != nil {
+	out := make(chan *message.Message)
+	if err := s.SubscribeInto(ctx, name, out, func() { close(out) }); err != nil {
 		return nil, err
+	}
+	return out, nil
+}
+
+// SubscribeInto does the same into a channel that several Subscribers may share, and that it leaves open. done is called
+// once nothing more comes from this subscription; not if an error is returned.
+func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
+	if err := (&Message{Topic: name}).validate(); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if isClosed(s.closing) {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	if s.config.ConsumerGroup != "" {
-		return s.subscribeLog(ctx, name), nil
+		s.subscribeLog(ctx, name, out, done)
+		return nil
 	}
 	t := s.topics[name]
 	if t == nil {
@@ -112,18 +123,17 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 		s.started = true
 		go s.run() //nolint:contextcheck // the work ends with Close, not with the first subscription
 	}
-	out := make(chan *message.Message)
 	s.subscriptions.Go(func() {
 		defer s.unsubscribe(name, t)
-		defer close(out)
+		defer done()
 		s.serve(ctx, t, out)
 	})
 	s.pacer.wake()
-	return out, nil
+	return nil
 }
 
 // subscribeLog delivers a topic of the log. The caller holds the lock.
-func (s *Subscriber) subscribeLog(ctx context.Context, name string) <-chan *message.Message {
+func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *message.Message, done func()) {
 	if !s.started {
 		s.started = true
 		go func() {
@@ -138,14 +148,12 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string) <-chan *mess
 		logger:  s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup}),
 		closing: s.closing,
 	}
-	out := make(chan *message.Message)
 	s.subscriptions.Go(func() {
-		defer close(out)
-		stopWakeups := r.pacer.listen(s.config.Wakeups, func(topic string) bool { return topic == name })
+		defer done()
+		stopWakeups := r.pacer.listen(s.config.Store, s.config.Wakeups, func(topic string) bool { return topic == name })
 		defer stopWakeups()
 		r.run(ctx, out)
 	})
-	return out
 }
 
 // SubscribeInitialize implements message.SubscribeInitializer: a consumer group exists from then on, and what is purged
@@ -250,7 +258,7 @@ func (s *Subscriber) logDelivery(d *Delivery) {
 // run is the Subscriber's life: from the first subscription to the end of Close.
 func (s *Subscriber) run() {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	stopWakeups := s.pacer.listen(s.config.Wakeups, s.subscribed)
+	stopWakeups := s.pacer.listen(s.config.Store, s.config.Wakeups, s.subscribed)
 
 	var claiming, settling, keeping sync.WaitGroup
 	keepCtx, stopKeeping := context.WithCancel(ctx)

@@ -10,6 +10,9 @@ type SubscriberConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
+	// Store names this outbox among many, as in Config. Defaults to none.
+	Store string
+
 	// ConsumerGroup makes the Subscriber read the log instead of the queue: every group receives every message that was
 	// published with LogOnly or QueueAndLog, in the order of the log, one at a time. One subscription of a group to a
 	// topic is active; others stand by. A nack delivers the same message again after Backoff, without end, and holds up
@@ -48,6 +51,10 @@ type SubscriberConfig struct {
 	// MaxPollInterval is the longest pause between claims. Defaults to 500 ms.
 	MaxPollInterval time.Duration
 
+	// ClaimTimeout is how long a claim may take, with the wait for a connection of the pool, before it has failed.
+	// Defaults to none: as long as it takes.
+	ClaimTimeout time.Duration
+
 	// Wakeups carries topics of which other processes have published messages, from wake/pgx for example. Wake-ups of
 	// this process need no channel. An empty string means all topics. Defaults to none.
 	Wakeups <-chan string
@@ -72,6 +79,9 @@ type SubscriberConfig struct {
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
+
+	// Turns shares out the claims of many Subscribers. Defaults to none: this one claims when it wants to.
+	Turns Turns
 }
 
 // LogLevel is the level of a line that some want and others find too much.
@@ -119,6 +129,10 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
 	case c.PollInterval < 0:
 		return badField("SubscriberConfig.PollInterval", "is negative")
+	case c.ClaimTimeout < 0:
+		return badField("SubscriberConfig.ClaimTimeout", "is negative")
+	case c.Turns != nil && c.ConsumerGroup != "":
+		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:
 		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:

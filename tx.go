@@ -18,13 +18,13 @@ type Executor interface {
 
 type txKey struct{}
 
-// txScope is a transaction in a context. Where InTx commits it, it also collects the topics to wake afterwards.
+// txScope is a transaction in a context. Where InTx commits it, it also collects what to wake afterwards.
 type txScope struct {
 	tx *sql.Tx
 	db *sql.DB // of InTx
 
 	mu     sync.Mutex
-	topics map[string]struct{} // nil where the caller commits
+	topics map[string]map[string]struct{} // by store; nil where the caller commits
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
@@ -73,7 +73,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	// After a commit this is a no-op; otherwise an error of f, or its panic, is what the caller needs to see.
 	defer func() { _ = tx.Rollback() }()
 
-	scope := &txScope{tx: tx, db: db, topics: map[string]struct{}{}}
+	scope := &txScope{tx: tx, db: db, topics: map[string]map[string]struct{}{}}
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
 		return err
 	}
@@ -86,30 +86,33 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 
 // wakeAfter wakes the subscribers of topics when what was written on x is committed: now, when InTx commits, or, as
 // nobody tells when a caller's own transaction is, by looking often for a moment.
-func wakeAfter(ctx context.Context, x Executor, topics []string) {
+func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
 	if _, own := x.(*sql.DB); own {
-		Wake(topics...)
+		WakeStore(o.config.Store, topics...)
 		return
 	}
 	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
-		scope.add(topics)
+		scope.add(o.config.Store, topics)
 		return
 	}
-	expectSoon(topics)
+	expectSoon(o.config.Store, topics)
 }
 
-func (s *txScope) add(topics []string) {
+func (s *txScope) add(store string, topics []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.topics[store] == nil {
+		s.topics[store] = map[string]struct{}{}
+	}
 	for _, topic := range topics {
-		s.topics[topic] = struct{}{}
+		s.topics[store][topic] = struct{}{}
 	}
 }
 
 func (s *txScope) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.topics) > 0 {
-		Wake(slices.Collect(maps.Keys(s.topics))...)
+	for store, topics := range s.topics {
+		WakeStore(store, slices.Collect(maps.Keys(topics))...)
 	}
 }

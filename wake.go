@@ -11,33 +11,47 @@ var wakeups struct {
 }
 
 type wakeListener struct {
-	now  func(topics []string) // committed: claim at once
-	soon func(topics []string) // published in a transaction that is not committed yet; nil if of no use
+	store string                // whose wake-ups it is for, or empty for all
+	now   func(topics []string) // committed: claim at once
+	soon  func(topics []string) // published in a transaction that is not committed yet; nil if of no use
 }
 
 // Wake tells the Subscribers of this process that messages of these topics were committed, so that they claim at once.
 // A Publisher on a *sql.DB and InTx do it themselves; call it after committing a transaction of your own.
 // It never blocks. No topics means all.
-func Wake(topics ...string) {
-	wakeups.mu.RLock()
-	defer wakeups.mu.RUnlock()
-	for l := range wakeups.listeners {
-		l.now(topics)
-	}
+func Wake(topics ...string) { WakeStore("", topics...) }
+
+// WakeStore does the same for one of many outboxes: it wakes the Subscribers whose configuration has this Store, and those
+// that have none. An empty store means all.
+func WakeStore(store string, topics ...string) {
+	eachListener(store, func(l *wakeListener) { l.now(topics) })
 }
 
 // OnWake calls f with the topics of each Wake of this process until stop is called; no topics means all.
 // f must not block. It is how wake/pgx carries wake-ups to other processes.
-func OnWake(f func(topics []string)) (stop func()) {
-	return listen(&wakeListener{now: f})
+func OnWake(f func(topics []string)) (stop func()) { return OnWakeStore("", f) }
+
+// OnWakeStore does the same for one of many outboxes: f hears of its store and of those that have none. An empty store
+// means all.
+func OnWakeStore(store string, f func(topics []string)) (stop func()) {
+	return listen(&wakeListener{store: store, now: f})
 }
 
-func expectSoon(topics []string) {
+func expectSoon(store string, topics []string) {
+	eachListener(store, func(l *wakeListener) {
+		if l.soon != nil {
+			l.soon(topics)
+		}
+	})
+}
+
+// eachListener calls f with those whom the wake-ups of a store concern.
+func eachListener(store string, f func(*wakeListener)) {
 	wakeups.mu.RLock()
 	defer wakeups.mu.RUnlock()
 	for l := range wakeups.listeners {
-		if l.soon != nil {
-			l.soon(topics)
+		if store == "" || l.store == "" || l.store == store {
+			f(l)
 		}
 	}
 }

@@ -16,6 +16,9 @@ type Config struct {
 	// Schema and Table name the outbox. Default to those of outbox.Config.
 	Schema, Table string
 
+	// Store names this outbox among many, as in outbox.Config. Defaults to none.
+	Store string
+
 	// Policies are what the Dispatcher works on, side by side. Required.
 	Policies []Policy
 

@@ -38,10 +38,7 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
-	o, err := outbox.New(db, outbox.Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger)
+	o, err := outbox.New(db, outbox.Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +48,13 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 		p.Destinations = slices.Clone(p.Destinations)
 		w := &worker{
 			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
-			logger: logger.With(watermill.LogFields{"policy": p.Name}), sent: make([]int64, len(p.Destinations))}
+			logger: o.Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]int64, len(p.Destinations))}
 		if w.cursor, err = o.Cursor(outbox.CursorConfig{Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration}); err != nil {
 			return nil, err
 		}
 		if p.Join != nil {
-			if w.joins, err = join.NewCoordinator(db, join.Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table}, logger); err != nil {
+			if w.joins, err = join.NewCoordinator(db, join.Config{
+				Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger); err != nil {
 				return nil, err
 			}
 		}

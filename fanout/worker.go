@@ -36,7 +36,7 @@ const longestWait = time.Minute
 
 // run works until closing is closed. What it is at then may finish until ctx ends.
 func (w *worker) run(ctx context.Context) {
-	stop := outbox.OnWake(w.wake)
+	stop := outbox.OnWakeStore(w.config.Store, w.wake)
 	defer stop()
 	idle := pauses{w.config.PollInterval, w.config.MaxPollInterval, 0}
 	failing := pauses{w.config.RetryMin, w.config.RetryMax, 0}

@@ -47,6 +47,9 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	if err != nil {
 		return nil, err
 	}
+	if config.Subscriber.Store != "" {
+		logger = logger.With(watermill.LogFields{"store": config.Subscriber.Store})
+	}
 	return &Forwarder{
 		config: config, publisher: publisher, subscriber: subscriber, logger: logger,
 		breaker: newBreaker(config, logger),

@@ -20,6 +20,9 @@ type Config struct {
 	// Schema and Table name the outbox; the tables of its joins are named after it. Default to those of outbox.Config.
 	Schema, Table string
 
+	// Store names this outbox among many, as in outbox.Config. Defaults to none.
+	Store string
+
 	// WaitTopic is the topic of join wait messages (JOIN-050). Defaults to join.wait.
 	WaitTopic string
 
@@ -69,15 +72,12 @@ func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
 	o, err := outbox.New(db, outbox.Config{
-		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Hooks: config.Hooks}, logger)
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Coordinator{db: db, outbox: o, config: config, logger: logger}, nil
+	return &Coordinator{db: db, outbox: o, config: config, logger: o.Logger()}, nil
 }
 
 // on is what a call runs on.

@@ -64,7 +64,7 @@ func (w *worker) router() (*message.Router, *outbox.Subscriber, error) {
 		DrainTimeout:  time.Second,
 		Hooks: outbox.Hooks{
 			OnSettle: func(e outbox.SettleEvent) { w.report(news{Event: settled, Count: e.Outcomes[outbox.Ack]}) },
-			OnReap:   func(messages int) { w.report(news{Event: tookOver, Count: messages}) },
+			OnReap:   func(e outbox.ReapEvent) { w.report(news{Event: tookOver, Count: e.Messages}) },
 		},
 	}, logger)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestOBX100_ReapingIsLoggedAtInfo(t *testing.T) {
 			o, err := outbox.New(f.db.DB, f.config, book)
 			f.NoError(err)
 			config := f.config
-			config.Hooks.OnReap = func(n int) { reaped += n }
+			config.Hooks.OnReap = func(e outbox.ReapEvent) { reaped += e.Messages }
 			hooked, err := outbox.New(f.db.DB, config, book)
 			f.NoError(err)
 			f.NoError(reap(hooked))

@@ -25,7 +25,7 @@ func TestOBX047_ExpiredLeasesAreReapedWithoutAnybodyAsking(t *testing.T) {
 		reaped := make(chan int, 100)
 		s := f.subscriber(func(c *outbox.SubscriberConfig) {
 			c.LeaseDuration = time.Second
-			c.Hooks.OnReap = func(n int) { reaped <- n }
+			c.Hooks.OnReap = func(e outbox.ReapEvent) { reaped <- e.Messages }
 		})
 		msg := f.receive(f.subscribe(s, "orders"))
 		f.Equal(2, f.delivery(msg).Attempt(), "a reap counts an attempt")

@@ -23,6 +23,9 @@ type NotifierConfig struct {
 	// Channel is the NOTIFY channel. Defaults to "outbox".
 	Channel string
 
+	// Store is the outbox of which it tells, where a process has many: that of PublisherConfig. Defaults to all.
+	Store string
+
 	// Interval is the least time between two NOTIFYs: each takes a lock that all commits with a NOTIFY share.
 	// Defaults to 5 ms.
 	Interval time.Duration
@@ -66,7 +69,7 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 		db: db, config: config, logger: logger, topics: map[string]struct{}{},
 		note: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
-	n.stopListening = outbox.OnWake(n.remember)
+	n.stopListening = outbox.OnWakeStore(config.Store, n.remember)
 	go n.run(ctx)
 	return n, nil
 }

@@ -1,0 +1,54 @@
+package stores
+
+import "time"
+
+// State is that of a store's breaker.
+type State int
+
+// The states.
+const (
+	Closed State = iota // the store answers
+	Open                // it does not; it is tried again from time to time
+)
+
+func (s State) String() string {
+	if s == Open {
+		return "open"
+	}
+	return "closed"
+}
+
+// A breaker says when a store that fails is worth another try: after pauses that double. The scheduler's lock guards it.
+type breaker struct {
+	min, max time.Duration
+
+	state State
+	since time.Time // of the state
+	pause time.Duration
+	until time.Time // of the next try, while it is open
+	cause error     // the last error of the store, kept when it is back
+}
+
+// failed answers whether the breaker was closed before.
+func (b *breaker) failed(cause error) (opened bool) {
+	now := time.Now()
+	b.cause = cause
+	if opened = b.state == Closed; opened {
+		b.state, b.since, b.pause = Open, now, b.min
+	} else {
+		b.pause = min(2*b.pause, b.max)
+	}
+	b.until = now.Add(b.pause)
+	return opened
+}
+
+// succeeded answers for how long the breaker was open, or 0.
+func (b *breaker) succeeded() (away time.Duration) {
+	if b.state == Closed {
+		return 0
+	}
+	now := time.Now()
+	away = max(now.Sub(b.since), 1)
+	b.state, b.since = Closed, now
+	return away
+}

@@ -1,0 +1,73 @@
+package stores
+
+import (
+	"fmt"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A Database describes a store: where it is, and what it is called. Two that are equal are the same.
+type Database struct {
+	// ID names the store, and is the key of a Router: a tenant's id, for example. It stays the same as long as the store
+	// exists (OBX-064). At most 255 UTF-16 units. Required.
+	ID string
+
+	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
+	Dialect outbox.Dialect
+
+	// Driver and DSN are for sql.Open. They may be empty where the store is made of an open *sql.DB. The DSN is never logged.
+	Driver, DSN string
+
+	// Schema and Table name the outbox. Default to those of outbox.Config.
+	Schema, Table string
+
+	// Weight is the store's part of the work under the strategy Fair. Defaults to 1.
+	Weight int
+}
+
+// String is the store's id: the rest may hold secrets.
+func (d Database) String() string { return d.ID }
+
+// GoString is the same.
+func (d Database) GoString() string { return fmt.Sprintf("stores.Database{ID: %q}", d.ID) }
+
+func (d *Database) setDefaults() {
+	if d.Weight == 0 {
+		d.Weight = 1
+	}
+}
+
+// validate names the bad field. Names of schema and table are looked at by the outbox itself.
+func (d *Database) validate() error {
+	if d.ID == "" {
+		return badField("Database.ID", "is empty; every store needs an identifier")
+	}
+	if problem := limits.Key(d.ID); problem != "" {
+		return badField("Database.ID", "%s", problem)
+	}
+	if d.Dialect == nil {
+		return badField("Database.Dialect", "is nil; name the kind of database")
+	}
+	if d.Weight < 1 {
+		return badField("Database.Weight", "%d is less than 1", d.Weight)
+	}
+	return nil
+}
+
+// same reports whether a store of d can stay for other: all but the weight is equal.
+func (d Database) same(other Database) bool {
+	d.Weight = other.Weight
+	return d == other
+}
+
+func badField(field, format string, args ...any) error {
+	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

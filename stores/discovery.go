@@ -1,0 +1,92 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A Discovery finds out which databases there are.
+type Discovery interface {
+	// Databases returns all of them. The order is that in which strategies see the stores. What is left out is removed.
+	Databases(ctx context.Context) ([]Database, error)
+}
+
+// DiscoveryFunc is a function that is a Discovery.
+type DiscoveryFunc func(ctx context.Context) ([]Database, error)
+
+// Databases implements Discovery.
+func (f DiscoveryFunc) Databases(ctx context.Context) ([]Database, error) { return f(ctx) }
+
+// DynamicConfig configures a Dynamic.
+type DynamicConfig struct {
+	// RefreshInterval is how often the Discovery is asked (OBX-069). Defaults to 5 min (OBX-070).
+	RefreshInterval time.Duration
+
+	// RefreshTimeout is how long the Discovery may take. Defaults to 30 s.
+	RefreshTimeout time.Duration
+
+	// RetryInterval is the pause after a Discovery that failed. It doubles each time, up to RefreshInterval.
+	// Defaults to 5 s, or to RefreshInterval if that is less.
+	RetryInterval time.Duration
+
+	// Open opens the pool of a database; it need not connect. The pool is closed with its store. Defaults to sql.Open with
+	// the limits below, which are not set on a pool of yours.
+	Open func(Database) (*sql.DB, error)
+
+	// MaxOpenConns is the most connections to a store. Defaults to 4, which a Subscriber can make use of, and handlers need
+	// some for themselves.
+	MaxOpenConns int
+
+	// MaxIdleConns is the most connections to a store that are kept while nothing is done, and ConnMaxIdleTime for how long.
+	// Default to 1 and 1 min.
+	MaxIdleConns    int
+	ConnMaxIdleTime time.Duration
+
+	// Outbox configures the outbox of each store; Dialect, Schema, Table and Store are those of the database.
+	// Defaults to the defaults of outbox.Config.
+	Outbox outbox.Config
+}
+
+func (c *DynamicConfig) setDefaults() {
+	setDefault(&c.RefreshInterval, 5*time.Minute)
+	setDefault(&c.RefreshTimeout, 30*time.Second)
+	setDefault(&c.RetryInterval, min(5*time.Second, c.RefreshInterval))
+	setDefault(&c.MaxOpenConns, 4)
+	setDefault(&c.MaxIdleConns, 1)
+	setDefault(&c.ConnMaxIdleTime, time.Minute)
+	if c.Open == nil {
+		c.Open = c.open
+	}
+}
+
+func (c *DynamicConfig) validate() error {
+	switch {
+	case c.RefreshInterval < 0:
+		return badField("DynamicConfig.RefreshInterval", "is negative")
+	case c.RefreshTimeout < 0:
+		return badField("DynamicConfig.RefreshTimeout", "is negative")
+	case c.RetryInterval < 0 || c.RetryInterval > c.RefreshInterval:
+		return badField("DynamicConfig.RetryInterval", "%v is not between 0 and RefreshInterval, %v", c.RetryInterval, c.RefreshInterval)
+	case c.MaxOpenConns < 1:
+		return badField("DynamicConfig.MaxOpenConns", "%d is less than 1", c.MaxOpenConns)
+	case c.MaxIdleConns < 0:
+		return badField("DynamicConfig.MaxIdleConns", "is negative")
+	case c.ConnMaxIdleTime < 0:
+		return badField("DynamicConfig.ConnMaxIdleTime", "is negative")
+	}
+	return nil
+}
+
+func (c *DynamicConfig) open(d Database) (*sql.DB, error) {
+	db, err := sql.Open(d.Driver, d.DSN)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(c.MaxOpenConns)
+	db.SetMaxIdleConns(c.MaxIdleConns)
+	db.SetConnMaxIdleTime(c.ConnMaxIdleTime)
+	return db, nil
+}

@@ -1,0 +1,249 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Dynamic is a Provider of the stores that a Discovery finds. Whatever the Discovery does, stores that are there and are
+// still asked for stay: one that fails changes nothing, and an entry that cannot be used changes nothing but itself.
+type Dynamic struct {
+	discovery Discovery
+	config    DynamicConfig
+	logger    watermill.LoggerAdapter
+
+	cancel context.CancelFunc
+	done   chan struct{} // closed when nothing is refreshed any more
+
+	refreshing sync.Mutex // one at a time
+
+	mu      sync.Mutex
+	stores  []*Store
+	changed chan struct{} // closed when stores has changed
+	closed  bool
+}
+
+var _ Provider = (*Dynamic)(nil)
+
+// NewDynamic asks the Discovery once, within ctx, and then at its interval until Close. If it fails this first time, its
+// error is returned. A nil logger logs nothing.
+func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, logger watermill.LoggerAdapter) (*Dynamic, error) {
+	if discovery == nil {
+		return nil, badField("discovery", "is nil; pass what finds the databases")
+	}
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	d := &Dynamic{
+		discovery: discovery, config: config, logger: logger, done: make(chan struct{}), changed: make(chan struct{})}
+	if err := d.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.cancel = cancel
+	go d.run(work)
+	return d, nil
+}
+
+// Stores implements Provider.
+func (d *Dynamic) Stores() ([]*Store, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stores, d.changed
+}
+
+// Refresh asks the Discovery now. What is new is opened, what is gone is closed once those that use it have let go, what
+// has changed is both, and the rest is kept (OBX-071 to OBX-073). An error means that nothing has changed. An entry that
+// cannot be used is logged, by its identifier; a store that is there under the same identifier stays as it is.
+func (d *Dynamic) Refresh(ctx context.Context) error {
+	d.refreshing.Lock()
+	defer d.refreshing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, d.config.RefreshTimeout)
+	defer cancel()
+	databases, err := d.discovery.Databases(ctx)
+	if err != nil {
+		return fmt.Errorf("discover the databases: %w", err)
+	}
+	return d.install(databases)
+}
+
+// install makes the stores those of the databases.
+func (d *Dynamic) install(databases []Database) error {
+	present, _ := d.Stores()
+	before := map[string]*Store{}
+	for _, s := range present {
+		before[s.ID()] = s
+	}
+	count := map[string]int{}
+	for _, database := range databases {
+		count[database.ID]++
+	}
+	var after, opened []*Store
+	told := map[string]bool{}
+	for i, database := range databases {
+		old := before[database.ID]
+		s, err := d.storeOf(database, old, count[database.ID])
+		if s != nil && !slices.Contains(after, s) {
+			after = append(after, s)
+		}
+		if s != nil && s != old {
+			opened = append(opened, s)
+		}
+		if err != nil && !told[database.ID] {
+			told[database.ID] = true
+			d.logger.Error("A database that was discovered cannot be used; other stores are not affected", err,
+				watermill.LogFields{"store": database.ID, "entry": i + 1, "kept": old != nil})
+		}
+	}
+	if !d.replace(after) {
+		d.retire(opened)
+		return outbox.ErrClosed
+	}
+	var gone []*Store
+	for _, s := range present {
+		if !slices.Contains(after, s) {
+			gone = append(gone, s)
+		}
+	}
+	for _, s := range opened {
+		d.logger.Info("A store is there", watermill.LogFields{"store": s.ID()})
+	}
+	for _, s := range gone {
+		d.logger.Info("A store is gone, or has changed", watermill.LogFields{"store": s.ID()})
+	}
+	d.retire(gone)
+	return nil
+}
+
+// storeOf is the store for an entry: the old one if it will do, or if the entry will not.
+func (d *Dynamic) storeOf(database Database, old *Store, times int) (*Store, error) {
+	if times > 1 {
+		return old, ErrDuplicateStore
+	}
+	database.setDefaults()
+	if err := database.validate(); err != nil {
+		return old, err
+	}
+	if old != nil && old.database.same(database) {
+		old.weight.Store(int64(database.Weight))
+		return old, nil
+	}
+	s, err := d.open(database)
+	if err != nil {
+		return old, err
+	}
+	return s, nil
+}
+
+func (d *Dynamic) open(database Database) (*Store, error) {
+	db, err := d.config.Open(database)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s, err := New(db, database, d.config.Outbox, d.logger)
+	if err != nil {
+		if db != nil {
+			err = errors.Join(err, db.Close())
+		}
+		return nil, err
+	}
+	s.owned = true
+	return s, nil
+}
+
+// replace answers false after Close.
+func (d *Dynamic) replace(after []*Store) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	if !slices.Equal(d.stores, after) {
+		d.stores = after
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	return true
+}
+
+func (d *Dynamic) retire(stores []*Store) {
+	for _, s := range stores {
+		if err := s.retire(); err != nil {
+			d.logger.Error("Cannot close the pool of a store", err, watermill.LogFields{"store": s.ID()})
+		}
+	}
+}
+
+// run refreshes until ctx ends.
+func (d *Dynamic) run(ctx context.Context) {
+	defer close(d.done)
+	wait, retry := d.config.RefreshInterval, d.config.RetryInterval
+	for rest(ctx, wait) {
+		wait = d.config.RefreshInterval
+		err := d.Refresh(ctx)
+		if err == nil {
+			retry = d.config.RetryInterval
+			continue
+		}
+		if ctx.Err() == nil {
+			wait = retry
+			retry = min(2*retry, d.config.RefreshInterval)
+			d.logger.Error("Cannot find out which databases there are; the stores stay as they are", err,
+				watermill.LogFields{"next_try_in": wait.String()})
+		}
+	}
+}
+
+// closeGrace is how long Close waits for what does not heed its context.
+const closeGrace = 15 * time.Second
+
+// Close stops refreshing and takes all stores away: a pool is closed when those that use it have let go, and so close
+// Subscribers first. It ends the context of a Discovery that is under way. It is bounded, idempotent, and safe to call from
+// many goroutines.
+func (d *Dynamic) Close() error {
+	d.cancel()
+	hung := time.NewTimer(closeGrace)
+	defer hung.Stop()
+	select {
+	case <-d.done:
+	case <-hung.C:
+	}
+	d.mu.Lock()
+	stores := d.stores
+	if !d.closed {
+		d.closed = true
+		d.stores = nil
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	d.mu.Unlock()
+	var problems []error
+	for _, s := range stores {
+		problems = append(problems, s.retire())
+	}
+	return errors.Join(problems...)
+}
+
+// rest waits, and answers false if ctx ends first.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,33 @@
+package stores
+
+import (
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// Coordinator returns a coordinator of the joins of a store. Of config, Dialect, Schema, Table and Store are those of the
+// store. A join and its steps are in one store.
+func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (*join.Coordinator, error) {
+	d := s.Database()
+	config.Dialect, config.Schema, config.Table, config.Store = d.Dialect, d.Schema, d.Table, d.ID
+	return join.NewCoordinator(s.DB(), config, logger)
+}
+
+// AddWaitHandler adds the handler of join wait messages to a router, for every store of the subscriber: see
+// join.Coordinator.AddWaitHandler. Of config, Dialect, Schema, Table and Store are those of each store.
+func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) *message.Handler {
+	setDefault(&config.WaitTopic, join.DefaultWaitTopic)
+	handle := PerStore(func(s *Store) (message.HandlerFunc, error) {
+		c, err := Coordinator(s, config, logger)
+		if err != nil {
+			return nil, err
+		}
+		return func(msg *message.Message) ([]*message.Message, error) { return nil, c.HandleWait(msg) }, nil
+	})
+	return router.AddConsumerHandler("outbox: "+config.WaitTopic, config.WaitTopic, subscriber, func(msg *message.Message) error {
+		_, err := handle(msg)
+		return err
+	})
+}

@@ -1,0 +1,104 @@
+package stores
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/google/uuid"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// RouterConfig configures a Router.
+type RouterConfig struct {
+	// Publisher configures the publishers that the Router makes, as Store.Publisher does. Defaults to its defaults.
+	Publisher outbox.PublisherConfig
+}
+
+// A Router finds the outbox of a tenant: the key is the identifier of the store (OBX-066 to OBX-068). It asks no database,
+// and answers with the same outbox each time, as long as the store is the same (OBX-115). Ask it for each use: the pool of a
+// store that is gone, or has changed, is closed. It is safe for concurrent use.
+type Router struct {
+	provider Provider
+	config   RouterConfig
+	logger   watermill.LoggerAdapter
+	index    atomic.Pointer[index]
+}
+
+// An index is the stores by key, until they change.
+type index struct {
+	changed <-chan struct{}
+	byKey   map[string]*Store
+	byUUID  map[uuid.UUID]*Store
+}
+
+// NewRouter returns a router over the stores of a provider. A nil logger logs nothing.
+func NewRouter(provider Provider, config RouterConfig, logger watermill.LoggerAdapter) (*Router, error) {
+	if provider == nil {
+		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+	}
+	return &Router{provider: provider, config: config, logger: logger}, nil
+}
+
+// Store returns the store of a key, or ErrUnknownStore with the key.
+func (r *Router) Store(key string) (*Store, error) {
+	return found(r.current().byKey[key], key)
+}
+
+// StoreUUID does the same for the store whose identifier is a uuid, however that is written.
+func (r *Router) StoreUUID(key uuid.UUID) (*Store, error) {
+	return found(r.current().byUUID[key], key.String())
+}
+
+func found(s *Store, key string) (*Store, error) {
+	if s == nil {
+		return nil, fmt.Errorf("%w: %q", ErrUnknownStore, key)
+	}
+	return s, nil
+}
+
+// Outbox returns the outbox of a key, or ErrUnknownStore with the key.
+func (r *Router) Outbox(key string) (*outbox.Outbox, error) {
+	s, err := r.Store(key)
+	if err != nil {
+		return nil, err
+	}
+	return s.Outbox(), nil
+}
+
+// OutboxUUID does the same for the store whose identifier is a uuid, however that is written.
+func (r *Router) OutboxUUID(key uuid.UUID) (*outbox.Outbox, error) {
+	s, err := r.StoreUUID(key)
+	if err != nil {
+		return nil, err
+	}
+	return s.Outbox(), nil
+}
+
+// Publisher returns the publisher to the outbox of a key, always the same, or ErrUnknownStore with the key. Do not close it:
+// others have it too.
+func (r *Router) Publisher(key string) (*outbox.Publisher, error) {
+	s, err := r.Store(key)
+	if err != nil {
+		return nil, err
+	}
+	return partOf(s, r, func(s *Store) (*outbox.Publisher, error) { return s.Publisher(r.config.Publisher, r.logger) })
+}
+
+// current is the index of the present stores.
+func (r *Router) current() *index {
+	if known := r.index.Load(); known != nil && !isClosed(known.changed) {
+		return known
+	}
+	stores, changed := r.provider.Stores()
+	next := &index{changed: changed, byKey: make(map[string]*Store, len(stores)), byUUID: map[uuid.UUID]*Store{}}
+	for _, s := range stores {
+		next.byKey[s.ID()] = s
+		if id, err := uuid.Parse(s.ID()); err == nil && (next.byUUID[id] == nil || s.ID() == id.String()) {
+			next.byUUID[id] = s
+		}
+	}
+	r.index.Store(next)
+	return next
+}

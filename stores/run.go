@@ -1,0 +1,71 @@
+package stores
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Pauses before something that ended with an error is run again in its store.
+const (
+	restartMin = 100 * time.Millisecond
+	restartMax = 30 * time.Second
+)
+
+// Run runs f in each store of a provider, now and later, until ctx ends, and then waits for all: a forwarder, a sequencer, a
+// dispatcher, a Subscriber that reads the log. The context of a call ends with ctx, and when its store is taken away; the
+// store's pool stays open until f has returned.
+//
+// What returns an error before that is logged with its store and run again, after pauses that double up to 30 s; a minute
+// without an error makes them short again. What returns nil has done its work. A nil logger logs nothing.
+func Run(ctx context.Context, provider Provider, f func(context.Context, *Store) error, logger watermill.LoggerAdapter) error {
+	if provider == nil {
+		return badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+	}
+	if f == nil {
+		return badField("f", "is nil; pass what to run")
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	follow(provider, ctx.Done(), func([]*Store) {}, func(store *Store) (leave func()) {
+		if !store.use() {
+			return nil
+		}
+		logger := logger.With(watermill.LogFields{"store": store.ID()})
+		running, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			keepRunning(running, store, f, logger)
+		}()
+		return func() {
+			cancel()
+			<-done
+			if err := store.letGo(); err != nil {
+				logger.Error("Cannot close the pool of a store", err, nil)
+			}
+		}
+	})
+	return nil
+}
+
+func keepRunning(ctx context.Context, store *Store, f func(context.Context, *Store) error, logger watermill.LoggerAdapter) {
+	wait := restartMin
+	for {
+		started := time.Now()
+		err := f(ctx, store)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > time.Minute {
+			wait = restartMin
+		}
+		logger.Error("What runs in a store has failed, and is run again", err, watermill.LogFields{"next_try_in": wait.String()})
+		if !rest(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, restartMax)
+	}
+}

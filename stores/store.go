@@ -1,0 +1,137 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A Store is one of many outboxes, with the pool of connections to its database. It is constructed once and kept as long as
+// its configuration does not change (OBX-073, OBX-115). It is safe for concurrent use.
+type Store struct {
+	database Database
+	weight   atomic.Int64
+	db       *sql.DB
+	owned    bool // whether db is closed with the store
+	outbox   *outbox.Outbox
+	log      outbox.LogMode
+	hooks    outbox.Hooks
+	parts    parts
+
+	mu      sync.Mutex
+	users   int  // that must let go before the pool is closed
+	retired bool // nobody new may use it
+}
+
+// New returns the store of a database that is open. It touches nothing, and the pool stays the caller's to close. Of config,
+// Dialect, Schema, Table and Store are those of the database. A nil logger logs nothing.
+func New(db *sql.DB, database Database, config outbox.Config, logger watermill.LoggerAdapter) (*Store, error) {
+	database.setDefaults()
+	if err := database.validate(); err != nil {
+		return nil, err
+	}
+	config.Dialect, config.Schema, config.Table, config.Store = database.Dialect, database.Schema, database.Table, database.ID
+	o, err := outbox.New(db, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{database: database, db: db, outbox: o, log: config.Log, hooks: config.Hooks}
+	s.weight.Store(int64(database.Weight))
+	return s, nil
+}
+
+// ID is the store's identifier.
+func (s *Store) ID() string { return s.database.ID }
+
+// Database is the store's description, as it was when the store was made.
+func (s *Store) Database() Database { return s.database }
+
+// Weight is the store's part of the work under the strategy Fair.
+func (s *Store) Weight() int { return int(s.weight.Load()) }
+
+// DB is the pool of connections to the store's database.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Outbox is the store's outbox, always the same.
+func (s *Store) Outbox() *outbox.Outbox { return s.outbox }
+
+// Publisher returns a publisher to the store. Of config, Dialect, Schema, Table and Store are those of the store; Log and
+// Hooks default to those of the store's outbox.
+func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
+	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
+	setDefault(&config.Log, s.log)
+	if noHooks(config.Hooks) {
+		config.Hooks = s.hooks
+	}
+	return outbox.NewPublisher(s.db, config, logger)
+}
+
+// SubscriberConfig returns config for a Subscriber or a forwarder of this store: Dialect, Schema, Table and Store are those of
+// the store.
+func (s *Store) SubscriberConfig(config outbox.SubscriberConfig) outbox.SubscriberConfig {
+	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
+	return config
+}
+
+func noHooks(h outbox.Hooks) bool {
+	return h.OnPublish == nil && h.OnClaim == nil && h.OnSettle == nil && h.OnReap == nil && h.OnJoinEnd == nil && h.OnBacklog == nil
+}
+
+// use keeps the pool open until letGo. It answers false if the store is retired.
+func (s *Store) use() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return false
+	}
+	s.users++
+	return true
+}
+
+func (s *Store) letGo() error {
+	s.mu.Lock()
+	s.users--
+	last := s.retired && s.users == 0
+	s.mu.Unlock()
+	if last {
+		return s.close()
+	}
+	return nil
+}
+
+// retire closes the pool, if it is ours, once nobody uses it.
+func (s *Store) retire() error {
+	s.mu.Lock()
+	first := !s.retired
+	s.retired = true
+	unused := s.users == 0
+	s.mu.Unlock()
+	if first && unused {
+		return s.close()
+	}
+	return nil
+}
+
+func (s *Store) close() error {
+	if !s.owned {
+		return nil
+	}
+	return s.db.Close()
+}
+
+type storeKey struct{}
+
+// FromContext returns the store of a message that a Subscriber of this package has delivered, by the message's context.
+func FromContext(ctx context.Context) (*Store, bool) {
+	s, ok := ctx.Value(storeKey{}).(*Store)
+	return s, ok
+}
+
+func withStore(ctx context.Context, s *Store) context.Context {
+	return context.WithValue(ctx, storeKey{}, s)
+}

@@ -1,0 +1,207 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A Subscriber is a Watermill subscriber that delivers the messages of all stores of a Provider, as outbox.Subscriber does
+// those of one: at least once, under leases that are renewed, each store with its retries, retention and dead letters.
+// Stores may come and go while it runs. It is safe for concurrent use.
+//
+// A store that does not answer is left alone and tried again from time to time; what happens to it is logged with its
+// identifier and told by Status, and harms no other store.
+type Subscriber struct {
+	provider  Provider
+	config    SubscriberConfig
+	logger    watermill.LoggerAdapter
+	scheduler *scheduler
+
+	closing chan struct{} // closed when Close begins
+	closed  chan struct{} // closed when Close is done
+
+	mu            sync.Mutex
+	workers       map[*Store]*outbox.Subscriber
+	subscriptions map[*subscription]struct{}
+	serving       sync.WaitGroup // of subscriptions
+	started       bool
+	failure       error // of Close
+}
+
+var _ message.Subscriber = (*Subscriber)(nil)
+
+// A subscription is one topic in all stores.
+type subscription struct {
+	out    chan *message.Message
+	begin  func(*Store, *outbox.Subscriber) // in a store; nothing if that is closing
+	stores sync.WaitGroup                   // that may still deliver into out
+}
+
+// NewSubscriber returns a subscriber over the stores of a provider. It touches their databases only once something is
+// subscribed. A nil logger logs nothing.
+func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	if provider == nil {
+		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+	}
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return &Subscriber{
+		provider: provider, config: config, logger: logger, scheduler: newScheduler(&config),
+		closing: make(chan struct{}), closed: make(chan struct{}),
+		workers: map[*Store]*outbox.Subscriber{}, subscriptions: map[*subscription]struct{}{},
+	}, nil
+}
+
+// Subscribe delivers the messages of a topic of every store, now and later, until ctx ends or the Subscriber is closed; then
+// the channel is closed. A message's context is that of outbox.Subscriber, and FromContext finds its store there.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	if topic == "" {
+		return nil, badField("Topic", "is empty; name the topic")
+	}
+	if problem := limits.Key(topic); problem != "" {
+		return nil, badField("Topic", "%s", problem)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isClosed(s.closing) {
+		return nil, outbox.ErrClosed
+	}
+	if !s.started {
+		s.started = true
+		go s.run()
+	}
+	sub := &subscription{out: make(chan *message.Message)}
+	sub.begin = func(store *Store, worker *outbox.Subscriber) {
+		sub.stores.Add(1)
+		if err := worker.SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done); err != nil {
+			sub.stores.Done()
+		}
+	}
+	s.subscriptions[sub] = struct{}{}
+	for store, worker := range s.workers {
+		sub.begin(store, worker)
+	}
+	s.serving.Go(func() { s.serve(ctx, sub) })
+	return sub.out, nil
+}
+
+// serve waits for the end of a subscription.
+func (s *Subscriber) serve(ctx context.Context, sub *subscription) {
+	select {
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	s.mu.Lock()
+	delete(s.subscriptions, sub)
+	s.mu.Unlock()
+	sub.stores.Wait()
+	close(sub.out)
+}
+
+// run is the Subscriber's life: from the first subscription to the end of Close.
+func (s *Subscriber) run() {
+	follow(s.provider, s.closing, s.scheduler.order, s.join)
+	s.serving.Wait()
+	close(s.closed)
+}
+
+// join begins to work on a store.
+func (s *Subscriber) join(store *Store) (leave func()) {
+	if !store.use() {
+		return nil // it is gone already
+	}
+	m := newMember(s.scheduler, store, &s.config, s.logger)
+	worker, err := s.worker(store, m)
+	if err != nil {
+		m.logger.Error("Cannot work on a store; other stores are not affected", err, nil)
+		s.letGo(m)
+		return nil
+	}
+	s.scheduler.add(m)
+	s.mu.Lock()
+	s.workers[store] = worker
+	for sub := range s.subscriptions {
+		sub.begin(store, worker)
+	}
+	s.mu.Unlock()
+	return func() { s.leave(m, worker) }
+}
+
+func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error) {
+	config := s.config.Subscriber
+	s.config.Configure(store, &config)
+	config.ClaimTimeout, config.DrainTimeout = s.config.Subscriber.ClaimTimeout, s.config.Subscriber.DrainTimeout
+	config.Turns = m
+	return outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
+}
+
+// leave lets handlers finish and releases what the store has not handed out.
+func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
+	s.mu.Lock()
+	delete(s.workers, m.store)
+	s.mu.Unlock()
+	s.scheduler.remove(m)
+	err := worker.Close()
+	m.end()
+	if err != nil {
+		m.logger.Error("Cannot leave a store in order", err, nil)
+		s.mu.Lock()
+		if isClosed(s.closing) {
+			s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))
+		}
+		s.mu.Unlock()
+	}
+	s.letGo(m)
+}
+
+func (s *Subscriber) letGo(m *member) {
+	if err := m.store.letGo(); err != nil {
+		m.logger.Error("Cannot close the pool of a store", err, nil)
+	}
+}
+
+// Close closes the Subscriber of each store, all at once: nothing more is claimed, what was not handed out is released, and
+// handlers may finish within DrainTimeout. It is bounded, idempotent, and safe to call from many goroutines at once.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	if !isClosed(s.closing) {
+		close(s.closing)
+		if !s.started {
+			close(s.closed)
+		}
+	}
+	s.mu.Unlock()
+	hung := time.NewTimer(s.config.Subscriber.DrainTimeout + 3*closeGrace)
+	defer hung.Stop()
+	select {
+	case <-s.closed:
+	case <-hung.C:
+		return errors.New("stores: a store did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,70 @@
+package stores
+
+import (
+	"database/sql"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// SubscriberConfig configures a Subscriber.
+type SubscriberConfig struct {
+	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are the store's.
+	// MaxInFlight is the most messages in flight in one store, and ClaimTimeout defaults to 10 s. ConsumerGroup and Wakeups
+	// are refused: read a log with Run and a Subscriber for each store, and give each its wake-ups in Configure.
+	Subscriber outbox.SubscriberConfig
+
+	// Configure may change that for a store: its Wakeups, Retention or Hooks, but not ClaimTimeout and DrainTimeout. Defaults
+	// to nothing.
+	Configure func(*Store, *outbox.SubscriberConfig)
+
+	// Strategy chooses the store whose messages are claimed next (OBX-061). Defaults to RoundRobin.
+	Strategy SelectionStrategy
+
+	// Concurrency is how many stores claim at once. One that hangs does not count after a second. Defaults to 4.
+	Concurrency int
+
+	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores. Defaults to 1,000.
+	MaxInFlight int
+
+	// RetryMin and RetryMax bound the pause between tries of a store that does not answer. Default to 100 ms and 30 s.
+	RetryMin, RetryMax time.Duration
+}
+
+func (c *SubscriberConfig) setDefaults() {
+	setDefault(&c.MaxInFlight, 1000)
+	setDefault(&c.Concurrency, 4)
+	setDefault(&c.RetryMin, 100*time.Millisecond)
+	setDefault(&c.RetryMax, max(30*time.Second, c.RetryMin))
+	setDefault(&c.Subscriber.MaxInFlight, max(1, min(100, c.MaxInFlight)))
+	setDefault(&c.Subscriber.ClaimTimeout, 10*time.Second)
+	setDefault(&c.Subscriber.DrainTimeout, 30*time.Second)
+	if c.Strategy == nil {
+		c.Strategy = RoundRobin{}
+	}
+	if c.Configure == nil {
+		c.Configure = func(*Store, *outbox.SubscriberConfig) {}
+	}
+}
+
+func (c *SubscriberConfig) validate() error {
+	switch {
+	case c.MaxInFlight < 1:
+		return badField("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
+	case c.Concurrency < 1:
+		return badField("SubscriberConfig.Concurrency", "%d is less than 1", c.Concurrency)
+	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
+		return badField("SubscriberConfig.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+	case c.Subscriber.ConsumerGroup != "":
+		return badField("SubscriberConfig.Subscriber.ConsumerGroup", "is set; read the log of each store with Run")
+	case c.Subscriber.Wakeups != nil:
+		return badField("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
+	case c.Subscriber.Turns != nil:
+		return badField("SubscriberConfig.Subscriber.Turns", "is set, which is what this subscriber is made of")
+	}
+	// The rest is the same for all stores: what is wrong with it is an error now, and not one in each store later.
+	trial := c.Subscriber
+	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
+	_, err := outbox.NewSubscriber(new(sql.DB), trial, nil) // which it does not touch
+	return err
+}
