@@ -15,8 +15,9 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
 )
 
-// forward measures messages a second from a full outbox into a queue of RabbitMQ until all are acknowledged. Beside it,
-// the same number is published by a loop that does nothing else: as many in a batch, persistent, confirmed.
+// forward measures messages a second from a full outbox into a queue of RabbitMQ until all are acknowledged, with one batch
+// at a time, and with a second one that is sent while the first is being confirmed. Beside it, the same number is published
+// by a loop that does nothing else: as many in a batch, persistent, confirmed, one batch at a time.
 const (
 	forward         = "forward"
 	forwardMessages = 50_000
@@ -42,17 +43,22 @@ func measureForward(ctx context.Context, b *bench) (results []result, err error)
 			return []float64{float64(messages) / took.Seconds()}, bare.holds(messages)
 		}
 	}
-	bares, products, err := b.compare(ctx, prepare,
-		timed(func(context.Context) (time.Duration, error) { return bare.publish(messages) }),
-		timed(func(ctx context.Context) (time.Duration, error) { return b.forward(ctx, messages) }))
-	if err != nil {
-		return nil, err
+	for _, concurrency := range []int{1, 2} {
+		bares, products, err := b.compare(ctx, prepare,
+			timed(func(context.Context) (time.Duration, error) { return bare.publish(messages) }),
+			timed(func(ctx context.Context) (time.Duration, error) { return b.forward(ctx, messages, concurrency) }))
+		if err != nil {
+			return nil, err
+		}
+		r := perSecond(products[0], bares[0])
+		r.Concurrency = concurrency
+		results = append(results, r)
 	}
-	return []result{perSecond(products[0], bares[0])}, nil
+	return results, nil
 }
 
 // forward is the product's side.
-func (b *bench) forward(ctx context.Context, messages int) (took time.Duration, err error) {
+func (b *bench) forward(ctx context.Context, messages, concurrency int) (took time.Duration, err error) {
 	publisher, err := amqp.NewPublisher(amqp.Config{
 		URL: b.amqp, DeclareQueues: []string{b.prefix},
 		Route: func(string) (exchange, routingKey string) { return "", b.prefix },
@@ -65,7 +71,7 @@ func (b *bench) forward(ctx context.Context, messages int) (took time.Duration, 
 	var left atomic.Int64
 	left.Store(int64(messages))
 	f, err := forwarder.New(b.DB, publisher, forwarder.Config{
-		Topics: []string{topicName(0)}, BatchSize: forwardBatch,
+		Topics: []string{topicName(0)}, BatchSize: forwardBatch, Concurrency: concurrency,
 		Subscriber: outbox.SubscriberConfig{
 			Dialect: b.dialect, Table: b.tableName(),
 			Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {

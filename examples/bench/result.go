@@ -23,7 +23,8 @@ type result struct {
 	Wakeups     string `json:"wakeups,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
 	Topics      int    `json:"topics,omitempty"`
-	Steps       int    `json:"steps,omitempty"` // a join
+	Steps       int    `json:"steps,omitempty"`       // a join
+	Concurrency int    `json:"concurrency,omitempty"` // of a forwarder
 
 	// Quantiles, in milliseconds.
 	P50     float64 `json:"p50,omitempty"`
