@@ -22,7 +22,7 @@ const (
 )
 
 // The documents that are checked for what they name.
-var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/databases.md", "docs/operations.md", "docs/watermill-sql.md"}
+var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/brokers.md", "docs/configuration.md", "docs/databases.md", "docs/operations.md", "docs/watermill-sql.md"}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -207,7 +207,7 @@ func TestNamesAreExported(t *testing.T) {
 func TestConfigurationTableIsComplete(t *testing.T) {
 	var documented []string
 	defaults := map[string]string{}
-	for _, row := range parse(read(t, "README.md")).tableUnder("`SubscriberConfig`") {
+	for _, row := range parse(read(t, "docs/configuration.md")).tableUnder("`SubscriberConfig`") {
 		for _, name := range code.FindAllString(row[0], -1) {
 			name = strings.Trim(name, "`")
 			documented = append(documented, name)
