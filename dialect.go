@@ -64,7 +64,8 @@ type Traits struct {
 	// Savepoint begins a part of a caller's transaction, Release keeps it and Restore takes it back. Release may be empty.
 	Savepoint, Release, Restore string
 
-	// Procedures is true where operations are procedures in the database, which have to be installed.
+	// Procedures is true where operations are procedures in the database, which have to be installed, unless Call sends an
+	// operation as its file has it.
 	Procedures bool
 
 	// BatchSeparator is the line between batches of a printed script, empty if there is none.

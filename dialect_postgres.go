@@ -41,10 +41,12 @@ func (Postgres) Files() fs.FS { return schema.Postgres() }
 
 var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
 
-// Call implements Dialect: an operation is the function that its file creates.
+// Call implements Dialect: an operation is the function that its file creates, or its statement.
 func (Postgres) Call(text string) Call {
 	function := createFunction.FindStringSubmatch(text)
 	switch {
+	case function == nil:
+		return Call{{Text: withoutComments(text)}}
 	case strings.Contains(text, "(arg json, payloads bytea) RETURNS void"):
 		return Call{{Text: "SELECT " + function[1] + "($1, $2)"}} // answers nothing: in FROM its nothing would be stored first
 	case strings.Contains(text, "(arg json, payloads bytea)"):

@@ -124,6 +124,9 @@ func newScript(config MigrateConfig) (*script, error) {
 		if s.procedures, err = s.read("operations/*.sql"); err != nil {
 			return nil, err
 		}
+		s.procedures = slices.DeleteFunc(s.procedures, func(f sqlFile) bool { // what is sent as it is
+			return config.Dialect.Call(f.text)[0].Text == withoutComments(f.text)
+		})
 		more, err := s.read("procedures/*.sql")
 		if err != nil {
 			return nil, err

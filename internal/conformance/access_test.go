@@ -92,7 +92,7 @@ func (f *fixture) everyCall() (calls []string) {
 		}
 		return calls
 	}
-	calls = append(calls, "SELECT FROM "+f.object("outbox_enqueue")+"('"+enqueued+"', '')", "SELECT COUNT(*) FROM "+f.object("outbox_view"),
+	calls = append(calls, "SELECT FROM "+f.object("outbox_log_enqueue")+"('"+enqueued+"', '')", "SELECT COUNT(*) FROM "+f.object("outbox_view"),
 		"SELECT payload_text FROM "+f.object("outbox_view"))
 	for name, argument := range arguments {
 		calls = append(calls, "SELECT * FROM "+f.object("outbox_"+name)+"('"+argument+"')")

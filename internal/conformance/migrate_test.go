@@ -21,7 +21,7 @@ func TestOBX102_MigrateCreatesTablesAndProcedures(t *testing.T) {
 		if !f.config.Dialect.Traits().Procedures {
 			return
 		}
-		for _, operation := range []string{"Enqueue", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
+		for _, operation := range []string{"Log_Enqueue", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
 			f.Contains(lower(f.names("procedure")), strings.ToLower(table+"_"+operation))
 		}
 	})

@@ -23,8 +23,6 @@ BEGIN
     END IF;
 END
 $outbox$;
-REVOKE ALL ON FUNCTION "public"."outbox_enqueue"(json, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_enqueue"(json, bytea) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;

@@ -15,7 +15,6 @@ FROM (VALUES
     ('index',    '"public"."outbox_ended"'),
     ('view',     '"public"."outbox_view"'),
     ('view',     '"public"."outbox_kept"'),
-    ('function', '"public"."outbox_enqueue"(json,bytea)'),
     ('function', '"public"."outbox_claim"(json)'),
     ('function', '"public"."outbox_settle"(json)'),
     ('function', '"public"."outbox_renew"(json)'),
