@@ -99,10 +99,10 @@ func (f *Forwarder) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("forward the topic %q: %w", topic, err)
 		}
-		queue := make(chan *message.Message, f.config.BatchSize*f.config.Concurrency)
-		f.workers.Go(func() { collect(messages, queue) })
+		items := make(chan *item, f.config.BatchSize*f.config.Concurrency)
+		f.workers.Go(func() { f.collect(topic, messages, items) })
 		for range f.config.Concurrency {
-			w := &worker{Forwarder: f, topic: topic, messages: queue}
+			w := &worker{Forwarder: f, items: items}
 			f.workers.Go(w.run)
 		}
 	}
@@ -110,11 +110,17 @@ func (f *Forwarder) start(ctx context.Context) error {
 	return nil
 }
 
-// collect puts messages, which come one by one, where they wait for the next batch. It ends with the subscription.
-func collect(messages <-chan *message.Message, queue chan<- *message.Message) {
-	defer close(queue)
+// collect makes items of messages, which come one by one, while the batch before is published. It ends with the
+// subscription.
+func (f *Forwarder) collect(topic string, messages <-chan *message.Message, items chan<- *item) {
+	defer close(items)
 	for msg := range messages {
-		queue <- msg
+		it, err := newItem(msg, topic, f.config.Destination)
+		if err != nil {
+			f.refuse(msg, err)
+			continue
+		}
+		items <- it
 	}
 }
 

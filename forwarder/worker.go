@@ -17,10 +17,9 @@ const maxStrikes = 3
 // A worker publishes messages of one topic. It holds what cannot be published now.
 type worker struct {
 	*Forwarder
-	topic    string
-	messages <-chan *message.Message
-	held     []*item
-	nowhere  string // the destination with which the last round got nowhere, or empty
+	items   <-chan *item
+	held    []*item
+	nowhere string // the destination with which the last round got nowhere, or empty
 }
 
 // run ends when Close begins. What is held then goes back.
@@ -40,8 +39,8 @@ func (w *worker) release() {
 	for _, it := range w.held {
 		giveBack(it.received)
 	}
-	for msg := range w.messages { // until the subscription has ended
-		giveBack(msg)
+	for it := range w.items { // until the subscription has ended
+		giveBack(it.received)
 	}
 }
 
@@ -56,31 +55,26 @@ func giveBack(msg *message.Message) {
 // subscription is over.
 func (w *worker) receive() bool {
 	for len(w.held) < w.config.BatchSize {
-		msg, open := w.next()
+		it, open := w.next()
 		if !open {
 			return false
 		}
-		if msg == nil {
+		if it == nil {
 			return true
-		}
-		it, err := newItem(msg, w.topic, w.config.Destination)
-		if err != nil {
-			w.refuse(msg, err)
-			continue
 		}
 		w.held = append(w.held, it)
 	}
 	return true
 }
 
-func (w *worker) next() (msg *message.Message, open bool) {
+func (w *worker) next() (it *item, open bool) {
 	if len(w.held) == 0 {
-		msg, open = <-w.messages
-		return msg, open
+		it, open = <-w.items
+		return it, open
 	}
 	select {
-	case msg, open = <-w.messages:
-		return msg, open
+	case it, open = <-w.items:
+		return it, open
 	default:
 		return nil, true
 	}
