@@ -25,8 +25,8 @@ const (
 	early = "hooli"      // leaves
 	busy  = "initech"    // has a backlog
 	away  = "globex"     // is locked for a moment
-	each  = 5            // orders of each tenant to begin with
-	heap  = 1000         // orders that are the backlog
+	each  = 3            // orders of each tenant to begin with
+	heap  = 400          // orders that are the backlog
 	bulk  = 20           // orders that are imported while the database is locked
 	limit = time.Minute  // for anything that is waited for; all of it takes seconds
 	pause = 5 * time.Millisecond
