@@ -226,7 +226,13 @@ func (m *manyRun) handle(msg *message.Message) error {
 // measureIdle waits until the pauses between claims are the longest, and counts.
 func (m *manyRun) measureIdle() {
 	m.Eventually(func() bool {
-		return !slices.ContainsFunc(m.subscriber.Status(), func(s stores.StoreStatus) bool { return s.Store != "offline" && s.Claims < 8 })
+		idle := 0
+		for _, s := range m.subscriber.Status() {
+			if s.Claims > 8 && s.Store != "offline" {
+				idle++
+			}
+		}
+		return idle == m.sqlite+m.postgres
 	}, 2*patience, tick, "stores are not polled")
 	before, started := m.sent(), time.Now()
 	<-time.After(m.quiet)
