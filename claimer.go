@@ -28,15 +28,15 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
+		if s.config.Turns != nil {
+			if quotas, limit = s.awaitTurn(topics, quotas, limit); limit == 0 {
+				continue // Close has begun
+			}
+		}
 		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
-		}
-		if s.config.Turns != nil {
-			if params.Limit = s.config.Turns.Take(limit, s.closing); params.Limit == 0 {
-				continue // Close has begun
-			}
 		}
 		claimed, err := s.take(ctx, params)
 		switch {
@@ -58,6 +58,18 @@ func (s *Subscriber) claim(ctx context.Context) {
 		}
 		outage = outagePauseMin
 	}
+}
+
+// awaitTurn waits for this Subscriber's turn, and says what may be claimed by then. The limit is 0 if Close begins first.
+func (s *Subscriber) awaitTurn(topics []string, quotas []TopicQuota, limit int) ([]TopicQuota, int) {
+	granted := s.config.Turns.Take(func() int {
+		_, now := s.window.quotas(topics)
+		return now
+	}, s.closing)
+	if now, more := s.window.quotas(topics); more > 0 {
+		quotas, limit = now, more
+	}
+	return quotas, min(limit, granted)
 }
 
 // take claims within ClaimTimeout.

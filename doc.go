@@ -51,8 +51,9 @@
 //	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx
 //	join                        fan-in: groups of messages whose end is waited for
 //	fanout                      from one stream to many destinations; uses join
+//	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: claimer, settler, keeper, pacer, window, holdings, delivery; log_reader
+//	outbox   publisher.go   subscriber.go: claimer, turns, settler, keeper, pacer, window, holdings, delivery; log_reader
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite

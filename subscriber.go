@@ -96,7 +96,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 }
 
 // SubscribeInto does the same into a channel that several Subscribers may share, and that it leaves open. done is called
-// once nothing more comes from this subscription.
+// once nothing more comes from this subscription; not if an error is returned.
 func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
 	if err := (&Message{Topic: name}).validate(); err != nil {
 		return err

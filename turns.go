@@ -4,9 +4,10 @@ package outbox
 // once and no more messages are out than wanted. Package stores has them; a Subscriber by itself has none. A Turns belongs
 // to one Subscriber, which calls it from several goroutines. None of the methods but Take may block.
 type Turns interface {
-	// Take waits for the Subscriber's turn to claim, and returns how many messages it may take: 1 to want. It returns 0 if
-	// stop is closed first, and only then.
-	Take(want int, stop <-chan struct{}) int
+	// Take waits for the Subscriber's turn to claim, and returns how many messages it may take, at least 1. want says how
+	// many it could take now; it may be called until Take returns, by any goroutine and under locks of the Turns. Take
+	// returns 0 if stop is closed first, and only then.
+	Take(want func() int, stop <-chan struct{}) int
 
 	// Claimed ends the turn: so many messages were claimed, or none because of the error. The Subscriber neither logs the
 	// error nor pauses because of it: its next Take waits until the store is worth another try.

@@ -18,9 +18,9 @@ type member struct {
 	granted   chan int      // has room for one
 
 	breaker  breaker
-	want     int   // how many messages it wants to claim; 0 while it does not
-	turn     *turn // under way, or nil
-	inFlight int   // messages, claimed or being claimed
+	want     func() int // how many messages it could claim; nil while it does not want to
+	turn     *turn      // under way, or nil
+	inFlight int        // messages, claimed or being claimed
 	claims   int64
 	failures int64
 	messages int64
@@ -50,14 +50,14 @@ func (m *member) candidate() Candidate {
 		c.State = Away
 	case m.turn != nil:
 		c.State = Taken
-	case m.want > 0:
+	case m.want != nil:
 		c.State = Ready
 	}
 	return c
 }
 
 // Take implements outbox.Turns.
-func (m *member) Take(want int, stop <-chan struct{}) int {
+func (m *member) Take(want func() int, stop <-chan struct{}) int {
 	s := m.scheduler
 	s.mu.Lock()
 	m.want = want
@@ -71,7 +71,7 @@ func (m *member) Take(want int, stop <-chan struct{}) int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.want = 0
+	m.want = nil
 	select {
 	case <-m.granted: // in the same moment
 		s.free(m, m.turn)

@@ -80,29 +80,30 @@ func (s *scheduler) remove(m *member) {
 
 // deal gives turns to those who want one, while there are lanes and places. The caller holds the lock.
 func (s *scheduler) deal() {
+	ready := func(m *member) bool { return m.want != nil && m.breaker.state == Closed }
+	if slices.ContainsFunc(s.members, ready) {
+		s.dealLanes()
+	}
 	now := time.Now()
-	free, wanted := 0, false
+	for _, m := range s.members {
+		if m.want != nil && m.breaker.state == Open && !now.Before(m.breaker.until) && s.probing < len(s.lanes) && s.room() > 0 {
+			s.probing++
+			s.grant(m, &turn{reserved: 1})
+		}
+	}
+}
+
+func (s *scheduler) dealLanes() {
+	free := 0
 	for i := range s.lanes {
 		if s.lanes[i].turn == nil {
 			free++
 		}
 	}
-	for _, m := range s.members {
-		wanted = wanted || m.want > 0
-	}
-	if !wanted {
-		return
-	}
 	for i := range s.lanes {
 		if l := &s.lanes[i]; l.turn == nil && s.room() > 0 {
 			s.dealTo(l, free)
 			free--
-		}
-	}
-	for _, m := range s.members {
-		if m.want > 0 && m.breaker.state == Open && !now.Before(m.breaker.until) && s.probing < len(s.lanes) && s.room() > 0 {
-			s.probing++
-			s.grant(m, &turn{reserved: 1})
 		}
 	}
 }
@@ -119,7 +120,7 @@ func (s *scheduler) dealTo(l *lane, free int) {
 		return
 	}
 	m := s.members[index]
-	n := min(m.want, (s.room()+free-1)/free)
+	n := min(max(1, m.want()), (s.room()+free-1)/free)
 	if limit > 0 {
 		n = min(n, limit)
 	}
@@ -130,7 +131,7 @@ func (s *scheduler) dealTo(l *lane, free int) {
 func (s *scheduler) room() int { return s.maxInFlight - s.inFlight }
 
 func (s *scheduler) grant(m *member, t *turn) {
-	m.want, m.turn = 0, t
+	m.want, m.turn = nil, t
 	m.inFlight += t.reserved
 	s.inFlight += t.reserved
 	t.timer = time.AfterFunc(s.patience, func() {

@@ -41,10 +41,9 @@ var _ message.Subscriber = (*Subscriber)(nil)
 
 // A subscription is one topic in all stores.
 type subscription struct {
-	ctx    context.Context //nolint:containedctx // of Subscribe, for the stores that come later
-	topic  string
 	out    chan *message.Message
-	stores sync.WaitGroup // that may still deliver into out
+	begin  func(*Store, *outbox.Subscriber) // in a store; nothing if that is closing
+	stores sync.WaitGroup                   // that may still deliver into out
 }
 
 // NewSubscriber returns a subscriber over the stores of a provider. It touches their databases only once something is
@@ -83,29 +82,27 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	if !s.started {
 		s.started = true
-		go s.run() //nolint:contextcheck // the work ends with Close, not with the first subscription
+		go s.run()
 	}
-	sub := &subscription{ctx: ctx, topic: topic, out: make(chan *message.Message)}
+	sub := &subscription{out: make(chan *message.Message)}
+	sub.begin = func(store *Store, worker *outbox.Subscriber) {
+		sub.stores.Add(1)
+		if err := worker.SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done); err != nil {
+			sub.stores.Done()
+		}
+	}
 	s.subscriptions[sub] = struct{}{}
 	for store, worker := range s.workers {
-		s.subscribe(sub, store, worker)
+		sub.begin(store, worker)
 	}
-	s.serving.Go(func() { s.serve(sub) })
+	s.serving.Go(func() { s.serve(ctx, sub) })
 	return sub.out, nil
 }
 
-// subscribe begins a subscription in one store. The caller holds the lock.
-func (s *Subscriber) subscribe(sub *subscription, store *Store, worker *outbox.Subscriber) {
-	sub.stores.Add(1)
-	if err := worker.SubscribeInto(withStore(sub.ctx, store), sub.topic, sub.out, sub.stores.Done); err != nil {
-		sub.stores.Done() // it is closing
-	}
-}
-
 // serve waits for the end of a subscription.
-func (s *Subscriber) serve(sub *subscription) {
+func (s *Subscriber) serve(ctx context.Context, sub *subscription) {
 	select {
-	case <-sub.ctx.Done():
+	case <-ctx.Done():
 	case <-s.closing:
 	}
 	s.mu.Lock()
@@ -138,7 +135,7 @@ func (s *Subscriber) join(store *Store) (leave func()) {
 	s.mu.Lock()
 	s.workers[store] = worker
 	for sub := range s.subscriptions {
-		s.subscribe(sub, store, worker)
+		sub.begin(store, worker)
 	}
 	s.mu.Unlock()
 	return func() { s.leave(m, worker) }

@@ -12,7 +12,7 @@ import (
 	"github.com/incursa/watermill-outbox/stores"
 )
 
-// inStep has a strategy choose only when every store wants a turn, so that its order does not depend on which is quicker,
+// inStep has a strategy choose only when every store wants a turn and has nothing out, so that its order does not depend on which is quicker,
 // and notes what it chose.
 type inStep struct {
 	strategy stores.SelectionStrategy
@@ -27,7 +27,7 @@ func (s *inStep) Next(candidates []stores.Candidate, last stores.Turn) (index, l
 		return -1, 0
 	}
 	for _, c := range candidates {
-		if c.State != stores.Ready {
+		if c.State != stores.Ready || c.InFlight > 0 {
 			return -1, 0
 		}
 	}

@@ -95,7 +95,7 @@ func TestRequirementsFile(t *testing.T) {
 			scope[kind+" in scope"]++
 		}
 	}
-	require.Equal(t, map[string]int{"OBX": 120, "OBX in scope": 104, "JOIN": 46, "JOIN in scope": 46}, scope)
+	require.Equal(t, map[string]int{"OBX": 120, "OBX in scope": 120, "JOIN": 46, "JOIN in scope": 46}, scope)
 }
 
 func TestParseRequirementsRefuses(t *testing.T) {
@@ -121,7 +121,6 @@ func TestRunPrintsTheTable(t *testing.T) {
 	require.Regexp(t, `OBX-001 +ok +sqlite postgres +\S`, out.String())
 	require.Contains(t, out.String(), "TestOBX001_Stores\n")
 	require.Contains(t, out.String(), "FAILED: OBX-120 has no test\n")
-	require.NotContains(t, out.String(), "\nOBX-060", "of later work")
 
 	_, err = run(&out, "testdata/missing.json", false)
 	require.ErrorIs(t, err, os.ErrNotExist)
