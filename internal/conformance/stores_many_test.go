@@ -31,14 +31,15 @@ type manyPlan struct {
 	waiting          int           // messages of the one with the backlog
 	every            time.Duration // a message in each of the others, about
 	quiet            time.Duration // for which the idle cost is measured, and latency without a backlog
+	rounds           int           // in which stores come and go
 }
 
 // newManyPlan is small in the normal suite, and full where OUTBOX_TEST_STORES says so.
 func newManyPlan() manyPlan {
 	if os.Getenv("OUTBOX_TEST_STORES") == "full" {
-		return manyPlan{sqlite: 200, postgres: 20, waiting: 100_000, every: time.Second, quiet: 10 * time.Second}
+		return manyPlan{sqlite: 200, postgres: 20, waiting: 100_000, every: time.Second, quiet: 10 * time.Second, rounds: 50}
 	}
-	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: 200 * time.Millisecond, quiet: 2 * time.Second}
+	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: 200 * time.Millisecond, quiet: 2 * time.Second, rounds: 10}
 }
 
 // TestManyStores measures what a Subscriber over many databases costs, and what two bad ones do to the others: one does not
@@ -74,6 +75,47 @@ func TestManyStores(t *testing.T) {
 	m.Positive(m.attempts.Load())
 }
 
+// TestManyStoresComeAndGo has a third of the stores leave, and others come back, while messages are published in all of them.
+// None is lost and none comes twice, and no pool is opened for a store that has stayed.
+func TestManyStoresComeAndGo(t *testing.T) {
+	m := newManyRun(t)
+	m.waiting = 0 // no backlog here
+	m.subscribe()
+	stop := m.publish()
+	came := map[string]int{}
+	for _, d := range m.databases {
+		came[d.ID] = 1
+	}
+	present, left := m.databases, 0
+	for range m.rounds {
+		next := slices.DeleteFunc(slices.Clone(m.databases), func(stores.Database) bool { return rand.N(3) == 0 })
+		for _, d := range next {
+			if !slices.Contains(present, d) {
+				came[d.ID]++
+			}
+		}
+		for _, d := range present {
+			if !slices.Contains(next, d) {
+				left++
+			}
+		}
+		m.refresh(next)
+		present = next
+		<-time.After(m.every / 4) // in which they get to work
+	}
+	m.refresh(m.databases)
+	for _, d := range m.databases {
+		if !slices.Contains(present, d) {
+			came[d.ID]++
+		}
+	}
+	stop()
+	m.Eventually(func() bool { return m.missing(time.Now()) == 0 }, 2*patience, tick, "messages are never handled")
+	m.check()
+	m.Equal(came, m.opened)
+	t.Logf("%d stores, which left %d times; %d messages, lost 0", len(m.databases), left, len(m.published))
+}
+
 // A manyRun is the databases, the subscriber over them and what is measured.
 type manyRun struct {
 	manyPlan
@@ -82,6 +124,9 @@ type manyRun struct {
 	healthy  []*tenant
 	attempts atomic.Int64 // to connect to the store that is offline
 
+	directory  *directory
+	databases  []stores.Database // all that there are
+	opened     map[string]int    // how often a pool was, by store
 	provider   *stores.Dynamic
 	subscriber *stores.Subscriber
 	started    time.Time
@@ -100,6 +145,7 @@ type manyRun struct {
 func newManyRun(t *testing.T) *manyRun {
 	m := &manyRun{
 		manyPlan: newManyPlan(), statements: map[string]*atomic.Int64{}, empty: make(chan struct{}),
+		directory: &directory{}, opened: map[string]int{},
 		published: map[string]time.Time{}, handled: map[string]time.Time{},
 	}
 	var all []*tenant
@@ -157,26 +203,26 @@ func newPostgresDatabase(t *testing.T, b testdb.Backend) *testdb.DB {
 
 // install migrates all, through the provider that the subscriber has too. The store that is offline fails.
 func (m *manyRun) install(all []*tenant) {
-	d := &directory{}
 	pools := map[string]func() *sql.DB{} // by store
 	offline := closedPort(m.t)
 	pools["offline"] = func() *sql.DB {
 		return faults.Open(m.t, offline, faults.Hooks{Connect: func() { m.attempts.Add(1) }})
 	}
-	databases := []stores.Database{{ID: "offline", Dialect: outbox.Postgres{}}}
+	m.databases = []stores.Database{{ID: "offline", Dialect: outbox.Postgres{}}}
 	for _, x := range all {
 		count := m.statements[x.db.Name]
 		pools[x.id] = func() *sql.DB {
-			return faults.Open(m.t, x.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			return faults.Open(m.t, x.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 				count.Add(1)
 				return nil
 			}})
 		}
-		databases = append(databases, x.database())
+		m.databases = append(m.databases, x.database())
 	}
-	d.set(databases...)
-	m.provider = m.dynamic(d, nil, func(c *stores.DynamicConfig) {
+	m.directory.set(m.databases...)
+	m.provider = m.dynamic(m.directory, nil, func(c *stores.DynamicConfig) {
 		c.Open = func(d stores.Database) (*sql.DB, error) {
+			m.opened[d.ID]++
 			db := pools[d.ID]()
 			db.SetMaxOpenConns(4) // as by default
 			db.SetMaxIdleConns(1)
@@ -188,6 +234,12 @@ func (m *manyRun) install(all []*tenant) {
 	m.Len(report.Failed(), 1, "%v", err)
 	m.Equal("offline", report.Failed()[0].Store)
 	m.attempts.Store(0)
+}
+
+// refresh has the provider discover the databases.
+func (m *manyRun) refresh(databases []stores.Database) {
+	m.directory.set(databases...)
+	m.NoError(m.provider.Refresh(m.ctx()))
 }
 
 // subscribe runs a Watermill router over all stores.
@@ -325,17 +377,7 @@ func (m *manyRun) measure(phase string, run func()) latenciesOf {
 	from := time.Now()
 	run()
 	to := time.Now()
-	late := func(m *manyRun) (missing int) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for id, at := range m.published {
-			if _, handled := m.handled[id]; !handled && at.Before(to) {
-				missing++
-			}
-		}
-		return missing
-	}
-	m.Eventually(func() bool { return late(m) == 0 }, 2*patience, tick, "messages are never handled")
+	m.Eventually(func() bool { return m.missing(to) == 0 }, 2*patience, tick, "messages are never handled")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := latenciesOf{phase: phase}
@@ -347,6 +389,18 @@ func (m *manyRun) measure(phase string, run func()) latenciesOf {
 	m.NotEmpty(l.times, phase)
 	slices.Sort(l.times)
 	return l
+}
+
+// missing is how many messages were published before a moment and have not come.
+func (m *manyRun) missing(before time.Time) (messages int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, at := range m.published {
+		if _, handled := m.handled[id]; !handled && at.Before(before) {
+			messages++
+		}
+	}
+	return messages
 }
 
 func (l latenciesOf) percentile(p int) time.Duration { return l.times[(len(l.times)-1)*p/100] }
