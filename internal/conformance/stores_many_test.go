@@ -39,7 +39,7 @@ func newManyPlan() manyPlan {
 	if os.Getenv("OUTBOX_TEST_STORES") == "full" {
 		return manyPlan{sqlite: 200, postgres: 20, waiting: 100_000, every: time.Second, quiet: 10 * time.Second, rounds: 50}
 	}
-	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: 200 * time.Millisecond, quiet: 2 * time.Second, rounds: 10}
+	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: 500 * time.Millisecond, quiet: 2 * time.Second, rounds: 10}
 }
 
 // TestManyStores measures what a Subscriber over many databases costs, and what two bad ones do to the others: one does not
