@@ -61,7 +61,7 @@ joins: ## Race two workers for the last two steps of joins, at full size
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
 
 .PHONY: stores
-stores: ## Measure 220 databases at once, one of them offline and one with a backlog, at full size
+stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some come and go
 	OUTBOX_TEST_STORES=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run ManyStores ./internal/conformance/...
 
