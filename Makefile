@@ -60,6 +60,11 @@ joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
 
+.PHONY: stores
+stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some come and go
+	OUTBOX_TEST_STORES=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run ManyStores ./internal/conformance/...
+
 .PHONY: relay
 relay: ## Forward to a RabbitMQ that is stopped, cut off and whose forwarders are killed, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \

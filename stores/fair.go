@@ -8,17 +8,19 @@ type FairConfig struct {
 }
 
 // Fair gives each store that has messages a part of the work that goes by its Weight, whatever it has waiting, and no more
-// than its share of what may be in flight. A store that had nothing to do for a while has not saved up for later.
+// than its share of what may be in flight. A store that had nothing to do for a while has not saved up for later, and one that
+// a claim has emptied goes behind those that wait: many stores that are polled for little do not keep out one with much.
 type Fair struct {
 	share    float64
 	accounts map[string]*account // by store
 	now      float64             // how far the store had come that was last chosen: whoever is behind starts from there
+	front    float64             // how far the one has come that is furthest
 }
 
 // An account is how far a store has come.
 type account struct {
-	claimed int64   // of Candidate, when it was last looked at
-	passed  float64 // messages claimed, divided by the weight
+	claimed, emptied int64   // of Candidate, when it was last looked at
+	passed           float64 // messages claimed, divided by the weight
 }
 
 var _ SelectionStrategy = (*Fair)(nil)
@@ -66,7 +68,11 @@ func (f *Fair) account(c *Candidate) *account {
 		f.accounts[c.ID] = a
 	}
 	a.passed += float64(c.Claimed-a.claimed) / float64(c.Weight)
-	a.claimed = c.Claimed
+	f.front = max(f.front, a.passed)
+	if c.Emptied > a.emptied {
+		a.passed = f.front
+	}
+	a.claimed, a.emptied = c.Claimed, c.Emptied
 	return a
 }
 

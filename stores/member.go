@@ -24,6 +24,7 @@ type member struct {
 	claims   int64
 	failures int64
 	messages int64
+	emptied  int64       // claims that left nothing
 	retry    *time.Timer // when the breaker is to be looked at again
 	hung     *time.Timer // when the claim under way has failed, whatever comes of it
 	ended    bool
@@ -44,7 +45,7 @@ func newMember(s *scheduler, store *Store, config *SubscriberConfig, logger wate
 
 // candidate is the member as strategies see it.
 func (m *member) candidate() Candidate {
-	c := Candidate{ID: m.store.ID(), Weight: m.store.Weight(), Claimed: m.messages, InFlight: m.inFlight, Total: m.scheduler.maxInFlight}
+	c := Candidate{ID: m.store.ID(), Weight: m.store.Weight(), Claimed: m.messages, Emptied: m.emptied, InFlight: m.inFlight, Total: m.scheduler.maxInFlight}
 	switch {
 	case m.breaker.state == Open, m.turn != nil && m.turn.freed:
 		c.State = Away
@@ -128,6 +129,9 @@ func (m *member) Claimed(messages int, err error) {
 		opened = m.fail(err)
 	} else {
 		away = m.breaker.succeeded()
+		if messages < t.reserved {
+			m.emptied++
+		}
 	}
 	s.deal()
 	s.mu.Unlock()

@@ -17,6 +17,7 @@ type Candidate struct {
 	ID       string
 	Weight   int
 	Claimed  int64 // messages, since the Subscriber has the store
+	Emptied  int64 // claims since then that found fewer messages than they might take: nothing was left
 	InFlight int   // messages that are claimed and not yet answered, or are being claimed
 	Total    int   // the most messages that may be in flight over all stores
 	State    CandidateState

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -189,6 +190,34 @@ func TestFairGoesByWeight(t *testing.T) {
 		var bad *outbox.FieldError
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, "FairConfig.MaxShare", bad.Field)
+	}
+}
+
+// A store with a backlog has its turn among many that are polled for little, each of which has its own once a round.
+func TestFairPassesOverWhatIsEmpty(t *testing.T) {
+	fair, err := stores.NewFair(stores.FairConfig{})
+	require.NoError(t, err)
+	const many, batch, rounds = 20, 100, 50
+	candidates := []stores.Candidate{{ID: "busy", Weight: 1, Total: 1000, State: stores.Ready}}
+	for i := range many {
+		candidates = append(candidates, stores.Candidate{ID: fmt.Sprint(i), Weight: 1, Total: 1000, State: stores.Ready})
+	}
+	chosen := map[string]int{}
+	var last stores.Turn
+	for turn := range rounds * len(candidates) {
+		at, _ := fair.Next(candidates, last)
+		c := &candidates[at]
+		chosen[c.ID]++
+		last = stores.Turn{Store: c.ID, Messages: turn % 2} // one, or nothing
+		if c.ID == "busy" {
+			last.Messages = batch
+		} else {
+			c.Emptied++
+		}
+		c.Claimed += int64(last.Messages)
+	}
+	for id, turns := range chosen {
+		require.InDelta(t, rounds, turns, 2, id)
 	}
 }
 

@@ -25,6 +25,9 @@ type connector struct {
 func (c *connector) Driver() driver.Driver { return c.base.Driver() }
 
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if c.hooks.Connect != nil {
+		c.hooks.Connect()
+	}
 	base, err := c.base.Connect(ctx)
 	if err != nil {
 		return nil, err

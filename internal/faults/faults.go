@@ -22,6 +22,9 @@ const (
 
 // Hooks are called around each statement that is sent. Each may be nil, and must be safe for concurrent use.
 type Hooks struct {
+	// Connect is called before each connection is made.
+	Connect func()
+
 	// Before is called first. If it returns an error, that is the statement's result and nothing is sent.
 	Before func(ctx context.Context, s Statement) error
 
