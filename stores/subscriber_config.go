@@ -10,7 +10,8 @@ import (
 // SubscriberConfig configures a Subscriber.
 type SubscriberConfig struct {
 	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are the store's.
-	// MaxInFlight is the most messages in flight in one store, and ClaimTimeout defaults to 10 s. ConsumerGroup and Wakeups
+	// MaxInFlight is the most messages in flight in one store. PollInterval defaults to 50 ms, for a shorter one would have
+	// many stores ask too often, and ClaimTimeout to 10 s. ConsumerGroup and Wakeups
 	// are refused: read a log with Run and a Subscriber for each store, and give each its wake-ups in Configure.
 	Subscriber outbox.SubscriberConfig
 
@@ -37,6 +38,7 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.RetryMin, 100*time.Millisecond)
 	setDefault(&c.RetryMax, max(30*time.Second, c.RetryMin))
 	setDefault(&c.Subscriber.MaxInFlight, max(1, min(100, c.MaxInFlight)))
+	setDefault(&c.Subscriber.PollInterval, 50*time.Millisecond)
 	setDefault(&c.Subscriber.ClaimTimeout, 10*time.Second)
 	setDefault(&c.Subscriber.DrainTimeout, 30*time.Second)
 	if c.Strategy == nil {
