@@ -14,8 +14,8 @@ type Config struct {
 	// Topics are those of the outbox to forward. Required.
 	Topics []string
 
-	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good.
-	// Defaults to the same topic.
+	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good. One
+	// that is away holds up the others of its topic once BatchSize messages wait for it. Defaults to the same topic.
 	Destination func(topic string, msg *message.Message) (string, error)
 
 	// BatchSize is the most messages in one Publish, all of one destination. Defaults to 500.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -143,6 +144,37 @@ func TestAnUnavailableMessageIsHeldWhileOthersGoOn(t *testing.T) {
 		f.triedAgain(20)
 		f.broker.answers(takes)
 		f.Becomes(outbox.Done, 100)
+		f.Equal(0, f.Attempts())
+	})
+}
+
+// A destination that is away holds up its own messages, in their order, and no others of the topic.
+func TestADestinationThatIsAwayStarvesNoOther(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		even := func(uuid string) bool { return strings.ContainsAny(uuid[len(uuid)-1:], "02468") }
+		f.broker.answers(func(topic string, messages []*message.Message) error {
+			if topic == "there" {
+				return nil
+			}
+			return &forwarder.BatchError{Errs: slices.Repeat([]error{outbox.Unavailable(errAway)}, len(messages))}
+		})
+		f.Enqueue("orders", 0, 6)
+		f.start(func(c *forwarder.Config) {
+			c.Destination = func(_ string, msg *message.Message) (string, error) {
+				if even(msg.UUID) {
+					return "away", nil
+				}
+				return "there", nil
+			}
+		})
+		f.Becomes(outbox.Done, 3)
+		f.Enqueue("orders", 6, 4)
+		f.Becomes(outbox.Done, 5)
+		f.Equal([]string{"1", "3", "5", "7", "9"}, f.broker.uuids())
+
+		f.broker.answers(takes)
+		f.Becomes(outbox.Done, 10)
+		f.Equal([]string{"0", "2", "4", "6", "8"}, f.broker.uuids()[5:])
 		f.Equal(0, f.Attempts())
 	})
 }

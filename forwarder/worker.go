@@ -20,6 +20,7 @@ type worker struct {
 	topic    string
 	messages <-chan *message.Message
 	held     []*item
+	nowhere  string // the destination with which the last round got nowhere, or empty
 }
 
 // run ends when Close begins. What is held then goes back.
@@ -85,13 +86,13 @@ func (w *worker) next() (msg *message.Message, open bool) {
 	}
 }
 
-// round tries to publish what is held, in runs of one destination, until one gets nowhere. It answers whether anything got
-// through, and why something did not.
+// round tries to publish what is held, in runs of one destination, until one gets nowhere: that destination comes last the
+// next time, for it may be the only one that is away. It answers whether anything got through, and why something did not.
 func (w *worker) round() (through bool, cause error) {
-	todo := slices.DeleteFunc(w.held, lost)
-	w.held = nil
+	todo := putLast(w.nowhere, slices.DeleteFunc(w.held, lost))
+	w.held, w.nowhere = nil, ""
 	var later []*item
-	for len(todo) > 0 {
+	for len(todo) > 0 && w.nowhere == "" {
 		n := 1
 		for n < len(todo) && todo[n].destination == todo[0].destination {
 			n++
@@ -99,17 +100,30 @@ func (w *worker) round() (through bool, cause error) {
 		kept, last, some, err := w.try(todo[:n])
 		w.held = append(w.held, kept...)
 		later = append(later, last...)
-		todo = todo[n:]
 		through = through || some
 		if err != nil {
 			cause = err
 		}
 		if err != nil && !some {
-			break
+			w.nowhere = todo[0].destination
 		}
+		todo = todo[n:]
 	}
 	w.held = slices.Concat(w.held, todo, later)
 	return through, cause
+}
+
+// putLast moves what is for a destination behind the rest, in order.
+func putLast(destination string, items []*item) []*item {
+	var first, last []*item
+	for _, it := range items {
+		if it.destination == destination {
+			last = append(last, it)
+		} else {
+			first = append(first, it)
+		}
+	}
+	return append(first, last...)
 }
 
 // lost is true of a message that others have by now.
