@@ -508,3 +508,13 @@ func TestRetentionIsPerStore(t *testing.T) {
 		f.Equal(len(left)+1, tenants[0].count())
 	})
 }
+
+func TestTopicsNameTheirStore(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.enqueueN("t", 1)
+		topics, err := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Store = "a" }).Topics(f.ctx())
+		f.NoError(err)
+		f.Len(topics, 1)
+		f.Equal("a", topics[0].Store)
+	})
+}
