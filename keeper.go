@@ -23,7 +23,10 @@ type keeper struct {
 
 var errUnhandled = errors.New("no handler for the topic")
 
-const purgeInterval = time.Minute
+// purgeEvery follows a short retention, and finds what a longer one has ended soon enough.
+func purgeEvery(retention time.Duration) time.Duration {
+	return max(time.Second, min(retention, time.Minute))
+}
 
 // renewEvery is early enough for two more tries before the lease ends.
 func renewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Millisecond) }
@@ -36,7 +39,7 @@ func (k *keeper) run(ctx context.Context) {
 	duties.Go(func() { k.inTurn(ctx, k.config.LeaseDuration, k.reap) })
 	duties.Go(func() { k.inTurn(ctx, k.config.UnhandledAfter, k.findUnhandled) })
 	if k.config.Retention > 0 {
-		duties.Go(func() { k.inTurn(ctx, purgeInterval, k.purge) })
+		duties.Go(func() { k.inTurn(ctx, purgeEvery(k.config.Retention), k.purge) })
 	}
 	duties.Wait()
 }
@@ -132,7 +135,6 @@ func (k *keeper) findUnhandled(ctx context.Context) error {
 	}
 	for i := range topics {
 		t := &topics[i]
-		t.Store = k.config.Store
 		if t.Handled = k.subscribed(t.Topic); t.Handled || t.Age < k.config.UnhandledAfter {
 			continue
 		}

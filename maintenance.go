@@ -109,6 +109,7 @@ func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	return call(ctx, o.engine, o.db, opTopics, struct {
 		Limit int `json:"limit"`
 	}{backlogCountCap}, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+		t.Store = o.config.Store
 		var oldest, age int64
 		err := rows.Scan(&t.Topic, &t.Waiting, &oldest, &age)
 		t.Oldest, t.Age = time.UnixMilli(oldest).UTC(), time.Duration(age)*time.Millisecond

@@ -66,7 +66,8 @@ type SubscriberConfig struct {
 	// DeleteOnAck deletes acknowledged rows at once instead of keeping them. Defaults to false.
 	DeleteOnAck bool
 
-	// Retention is how long done messages are kept. Defaults to 0: until you call Purge. Failed ones are always kept.
+	// Retention is how long done messages are kept, and up to a minute more: they are purged once a minute, or as often as
+	// a shorter Retention says, but at most once a second. Defaults to 0: until you call Purge. Failed ones are always kept.
 	Retention time.Duration
 
 	// UnhandledAfter is how long due messages may wait on a topic that this Subscriber is not subscribed to before it

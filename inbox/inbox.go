@@ -23,6 +23,9 @@ type Config struct {
 	// Defaults to Inbox on SQL Server, and to inbox elsewhere.
 	Table string
 
+	// Store names this inbox among many, as in outbox.Config. Defaults to none.
+	Store string
+
 	// WorkerName is written to the messages that Queue ends, at most 100 characters.
 	// Defaults to the host's name and the process id.
 	WorkerName string
@@ -79,15 +82,13 @@ type Inbox struct {
 // New returns the inbox in the table that config names. It does not touch the database. A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
 	queue, err := outbox.New(db, outbox.Config{
-		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, WorkerName: config.WorkerName, Hooks: config.Hooks}, logger)
+		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store,
+		WorkerName: config.WorkerName, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Inbox{db: db, queue: queue, logger: logger}, nil
+	return &Inbox{db: db, queue: queue, logger: queue.Logger()}, nil
 }
 
 // DB is the database handle that New was given.

@@ -28,8 +28,9 @@ import (
 // On a subscriber over the inbox's own queue, under the key that the message was enqueued with, the same holds: there the
 // mark is made when the handler succeeds.
 //
-// A duplicate that comes while the first is being handled waits for its end, with a connection of the pool. On SQLite, which has one writer, handlers run one
-// after the other; a pool of one connection suffices for handlers that use nothing but the transaction.
+// A duplicate that comes while the first is being handled waits for its end, with a connection of the pool. On SQLite, which
+// has one writer, handlers run one after the other; a pool of one connection suffices for handlers that use nothing but the
+// transaction.
 //
 // A handler is called once a delivery. If the database refuses the commit for a conflict (outbox.IsRetryable), that is
 // returned as any error: the message comes again, or Watermill's Retry runs all of this again, if it stands before Inbox.

@@ -3,6 +3,7 @@ package stores
 import (
 	"context"
 	"database/sql"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -65,7 +66,7 @@ func (s *Store) Outbox() *outbox.Outbox { return s.outbox }
 func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
 	setDefault(&config.Log, s.log)
-	if noHooks(config.Hooks) {
+	if reflect.ValueOf(config.Hooks).IsZero() {
 		config.Hooks = s.hooks
 	}
 	return outbox.NewPublisher(s.db, config, logger)
@@ -76,10 +77,6 @@ func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.Logger
 func (s *Store) SubscriberConfig(config outbox.SubscriberConfig) outbox.SubscriberConfig {
 	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
 	return config
-}
-
-func noHooks(h outbox.Hooks) bool {
-	return h.OnPublish == nil && h.OnClaim == nil && h.OnSettle == nil && h.OnReap == nil && h.OnJoinEnd == nil && h.OnBacklog == nil
 }
 
 // use keeps the pool open until letGo. It answers false if the store is retired.

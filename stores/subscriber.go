@@ -152,7 +152,9 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 // leave lets handlers finish and releases what the store has not handed out.
 func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	s.mu.Lock()
-	delete(s.workers, m.store)
+	if s.workers[m.store] == worker { // and not its successor, where a provider gives the same store again
+		delete(s.workers, m.store)
+	}
 	s.mu.Unlock()
 	s.scheduler.remove(m)
 	err := worker.Close()

@@ -25,7 +25,8 @@ type SubscriberConfig struct {
 	// Concurrency is how many stores claim at once. One that hangs does not count after a second. Defaults to 4.
 	Concurrency int
 
-	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores. Defaults to 1,000.
+	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores; what a claim brings that
+	// took more than a second may come on top of that. Defaults to 1,000.
 	MaxInFlight int
 
 	// RetryMin and RetryMax bound the pause between tries of a store that does not answer. Default to 100 ms and 30 s.

@@ -16,6 +16,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // inboxPlan is the size of the test: small in the normal suite, full where OUTBOX_TEST_INBOX says so.
@@ -43,7 +44,7 @@ func TestInboxEachEffectHappensOnceBehindRabbitMQ(t *testing.T) {
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		b := &broker{require.New(t), t, testbroker.URL(t)}
 		r := &inboxRun{Outbox: o, inboxPlan: newInboxPlan(o.DB.Name), broker: b, queue: b.queue(),
-			random: rand.New(rand.NewPCG(seed, 0)), told: map[string]int{}, all: make(chan consumerNews)}
+			random: rand.New(rand.NewPCG(seed, 0)), told: map[string]int{}, all: make(chan testprocess.Line)}
 		r.install()
 		r.publish()
 		started := time.Now()
@@ -65,15 +66,10 @@ type inboxRun struct {
 	queue  string
 	random *rand.Rand
 
-	alive  []*process
-	all    chan consumerNews
+	alive  []*testprocess.Process
+	all    chan testprocess.Line
 	told   map[string]int // how often
 	killed []string       // what the dead have told last
-}
-
-type consumerNews struct {
-	from  *process
-	event string // empty at its end
 }
 
 func (r *inboxRun) inbox() inbox.Config {
@@ -121,7 +117,7 @@ func (r *inboxRun) run() {
 		for until := r.told[toldCommitted] + left; r.told[toldCommitted] < until; {
 			news := r.next()
 			reached := len(r.killed) < len(thresholds) && r.told[toldCommitted] >= thresholds[len(r.killed)]
-			if reached && (news.event == points[len(r.killed)%2] || r.told[toldHandled] >= r.messages) {
+			if reached && (news.Text == points[len(r.killed)%2] || r.told[toldHandled] >= r.messages) {
 				r.kill(news)
 			} else {
 				r.answer(news)
@@ -155,34 +151,20 @@ func (r *inboxRun) thresholds() []int {
 
 func (r *inboxRun) start() {
 	r.T.Helper()
-	p := startProcess(r.T, consumerVariable,
-		consumerJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.effects(), r.balance()})
-	r.alive = append(r.alive, p)
-	ctx := r.T.Context()
-	go func() {
-		tell := func(event string) {
-			select {
-			case r.all <- consumerNews{p, event}:
-			case <-ctx.Done(): // nobody listens any more
-			}
-		}
-		for event := range p.news {
-			tell(event)
-		}
-		tell("")
-	}()
+	r.alive = append(r.alive, testprocess.Start(r.T, consumerVariable,
+		consumerJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.effects(), r.balance()}, r.all))
 }
 
 // next waits for news of any consumer. That one has ended is an error, unless it was killed.
-func (r *inboxRun) next() consumerNews {
+func (r *inboxRun) next() testprocess.Line {
 	r.T.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case news := <-r.all:
-		r.told[news.event]++
-		if news.event == "" && slices.Contains(r.alive, news.from) {
-			r.FailNow("a consumer ended by itself", "%v", news.from.cmd.ProcessState)
+		r.told[news.Text]++
+		if news.Text == "" && slices.Contains(r.alive, news.From) {
+			r.FailNow("a consumer ended by itself", "%v", news.From.State())
 		}
 		return news
 	case <-timer.C:
@@ -192,34 +174,34 @@ func (r *inboxRun) next() consumerNews {
 }
 
 // kill kills, as nothing can be caught, the consumer that has told something, and starts another.
-func (r *inboxRun) kill(last consumerNews) {
+func (r *inboxRun) kill(last testprocess.Line) {
 	r.T.Helper()
-	if !slices.Contains(r.alive, last.from) {
+	if !slices.Contains(r.alive, last.From) {
 		return
 	}
-	r.NoError(last.from.cmd.Process.Kill())
-	r.killed = append(r.killed, last.event)
-	r.alive = slices.DeleteFunc(r.alive, func(p *process) bool { return p == last.from })
-	r.ended(last.from)
+	r.NoError(last.From.Kill())
+	r.killed = append(r.killed, last.Text)
+	r.alive = slices.DeleteFunc(r.alive, func(p *testprocess.Process) bool { return p == last.From })
+	r.ended(last.From)
 	r.start()
 }
 
 // answer lets a consumer commit what it has told of.
-func (r *inboxRun) answer(news consumerNews) {
+func (r *inboxRun) answer(news testprocess.Line) {
 	r.T.Helper()
-	if news.event == toldHandled && slices.Contains(r.alive, news.from) {
-		_, err := news.from.stdin.Write([]byte("\n"))
+	if news.Text == toldHandled && slices.Contains(r.alive, news.From) {
+		_, err := news.From.Stdin.Write([]byte("\n"))
 		r.NoError(err)
 	}
 }
 
 // ended waits for the ends of processes.
-func (r *inboxRun) ended(processes ...*process) {
+func (r *inboxRun) ended(processes ...*testprocess.Process) {
 	r.T.Helper()
 	for left := len(processes); left > 0; {
 		news := r.next()
 		r.answer(news)
-		if news.event == "" {
+		if news.Text == "" {
 			left--
 		}
 	}
@@ -231,11 +213,11 @@ func (r *inboxRun) stop() {
 	stopping := r.alive
 	r.alive = nil
 	for _, p := range stopping {
-		r.NoError(p.stdin.Close())
+		r.NoError(p.Stdin.Close())
 	}
 	r.ended(stopping...)
 	for _, p := range stopping {
-		r.True(p.cmd.ProcessState.Success(), "a consumer ended with %v", p.cmd.ProcessState)
+		r.True(p.State().Success(), "a consumer ended with %v", p.State())
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // forwarderVariable makes the test program a forwarder. Its value is the job.
@@ -47,22 +48,28 @@ func (r *relay) lease() time.Duration {
 	return 4 * time.Second
 }
 
-// startProcess starts a forwarder, which ends with the test at the latest.
-func (r *relay) startProcess(hang bool) *process {
+// A process is a forwarder with what it tells.
+type process struct {
+	*testprocess.Process
+	lines chan testprocess.Line
+}
+
+func (r *relay) startProcess(hang bool) process {
 	r.T.Helper()
-	return startProcess(r.T, forwarderVariable,
-		forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), newRelayPlan().batch(), hang})
+	lines := make(chan testprocess.Line, 100_000) // not all of them are listened to
+	return process{testprocess.Start(r.T, forwarderVariable,
+		forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, r.lease(), newRelayPlan().batch(), hang}, lines), lines}
 }
 
 // next waits for some news.
-func (r *relay) next(p *process) string {
+func (r *relay) next(p process) string {
 	r.T.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case news, open := <-p.news:
-		r.True(open, "the forwarder's process has ended")
-		return news
+	case line := <-p.lines:
+		r.NotEmpty(line.Text, "the forwarder's process has ended")
+		return line.Text
 	case <-timer.C:
 		r.FailNow("the forwarder's process is silent")
 		return ""
@@ -71,11 +78,13 @@ func (r *relay) next(p *process) string {
 
 // kill kills it as nothing can be caught, and answers how many messages the table says it held: those under tokens that
 // no process had that was killed before.
-func (r *relay) kill(p *process, dead map[string]bool) (held int) {
+func (r *relay) kill(p process, dead map[string]bool) (held int) {
 	r.T.Helper()
-	r.NoError(p.cmd.Process.Kill())
-	for range p.news {
-		continue
+	r.NoError(p.Kill())
+	for line := range p.lines {
+		if line.Text == "" {
+			break
+		}
 	}
 	rows, err := r.DB.QueryContext(r.T.Context(), r.SQL("SELECT {owner_token}, COUNT(*) FROM {outbox} WHERE {status} = 1 GROUP BY {owner_token}"))
 	r.NoError(err)

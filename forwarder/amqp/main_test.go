@@ -9,12 +9,13 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
-	runProcess(forwarderVariable, forwarderJob.run)
-	runProcess(consumerVariable, consumerJob.run)
+	testprocess.Run(forwarderVariable, forwarderJob.run)
+	testprocess.Run(consumerVariable, consumerJob.run)
 	code := m.Run()
 	for _, end := range []func() error{testbroker.Close, skipped.Report, leftOver} {
 		if err := end(); err != nil {

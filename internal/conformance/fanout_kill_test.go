@@ -1,16 +1,13 @@
 package conformance
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +20,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // fanoutWorkerVariable makes the test program a dispatcher of the fanout's kill test. Its value is the job.
@@ -47,7 +45,7 @@ func TestTrap_KilledDispatchersLoseAndDoubleNothing(t *testing.T) {
 	}
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
-		r := &fanoutRun{fixture: f, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan fanoutLine), arrived: map[string]int{}, ids: map[string]string{}}
+		r := &fanoutRun{fixture: f, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), arrived: map[string]int{}, ids: map[string]string{}}
 		started := time.Now()
 		r.run(messages, kills)
 		want := f.loggedUUIDs()
@@ -71,24 +69,11 @@ func TestTrap_KilledDispatchersLoseAndDoubleNothing(t *testing.T) {
 type fanoutRun struct {
 	*fixture
 	random  *rand.Rand
-	workers []*fanoutWorker
-	lines   chan fanoutLine
+	workers []*testprocess.Process
+	lines   chan testprocess.Line
 	kills   int
 	arrived map[string]int    // elsewhere, by UUID
 	ids     map[string]string // by UUID
-}
-
-type fanoutWorker struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-}
-
-// A fanoutLine is what a worker tells: a message that its publisher got, or the end.
-type fanoutLine struct {
-	worker *fanoutWorker
-	uuid   string
-	id     string
-	ended  bool
 }
 
 func (r *fanoutRun) run(messages, kills int) {
@@ -113,17 +98,17 @@ func (r *fanoutRun) run(messages, kills int) {
 	for len(r.arrived) < messages || r.passed("killed") < int64(messages) {
 		line, ok := r.next(50 * time.Millisecond)
 		if ok && r.kills < kills && len(r.arrived) >= next {
-			r.kill(line.worker)
+			r.kill(line.From)
 			next = len(r.arrived) + r.threshold(messages, kills)
 		}
 	}
 	workers := r.workers
 	r.workers = nil
 	for _, w := range workers {
-		r.NoError(w.stdin.Close())
+		r.NoError(w.Stdin.Close())
 	}
 	for ended := 0; ended < len(workers); {
-		if line, ok := r.next(patience); ok && line.ended {
+		if line, ok := r.next(patience); ok && line.Text == "" {
 			ended++
 		}
 	}
@@ -132,8 +117,9 @@ func (r *fanoutRun) run(messages, kills int) {
 // threshold is after how many messages more the next kill comes.
 func (r *fanoutRun) threshold(messages, kills int) int { return 1 + r.random.IntN(messages/(kills+1)) }
 
-// next counts what comes, unless nothing does for a while. Two ids for one message are an error.
-func (r *fanoutRun) next(patience time.Duration) (line fanoutLine, ok bool) {
+// next counts what comes, which is a message that a worker's publisher got, and its id, unless nothing does for a while. Two
+// ids for one message are an error.
+func (r *fanoutRun) next(patience time.Duration) (line testprocess.Line, ok bool) {
 	r.t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -142,28 +128,29 @@ func (r *fanoutRun) next(patience time.Duration) (line fanoutLine, ok bool) {
 	case <-timer.C:
 		return line, false
 	}
-	if line.ended {
-		r.False(slices.Contains(r.workers, line.worker), "a dispatcher ended by itself: %v", line.worker.cmd.ProcessState)
+	if line.Text == "" {
+		r.False(slices.Contains(r.workers, line.From), "a dispatcher ended by itself: %v", line.From.State())
 		return line, true
 	}
-	if id, known := r.ids[line.uuid]; known {
-		r.Equal(id, line.id, "the message %s came again under another id", line.uuid)
+	uuid, id, _ := strings.Cut(line.Text, " ")
+	if before, known := r.ids[uuid]; known {
+		r.Equal(before, id, "the message %s came again under another id", uuid)
 	}
-	r.ids[line.uuid] = line.id
-	r.arrived[line.uuid]++
+	r.ids[uuid] = id
+	r.arrived[uuid]++
 	return line, true
 }
 
-func (r *fanoutRun) kill(w *fanoutWorker) {
+func (r *fanoutRun) kill(w *testprocess.Process) {
 	r.t.Helper()
 	if !slices.Contains(r.workers, w) {
 		return
 	}
 	<-time.After(time.Duration(r.random.IntN(int(20 * time.Millisecond)))) // anywhere in its turn
-	r.NoError(w.cmd.Process.Kill())
-	r.workers = slices.DeleteFunc(r.workers, func(other *fanoutWorker) bool { return w == other })
+	r.NoError(w.Kill())
+	r.workers = slices.DeleteFunc(r.workers, func(other *testprocess.Process) bool { return w == other })
 	for {
-		if line, ok := r.next(patience); !ok || line.ended && line.worker == w {
+		if line, ok := r.next(patience); !ok || line == (testprocess.Line{From: w}) {
 			break
 		}
 	}
@@ -173,65 +160,16 @@ func (r *fanoutRun) kill(w *fanoutWorker) {
 
 func (r *fanoutRun) start() {
 	r.t.Helper()
-	program, err := os.Executable()
-	r.NoError(err)
 	lease := 300 * time.Millisecond
 	if r.db.Name == testdb.SQLServer {
 		lease = 3 * time.Second
 	}
-	job, err := json.Marshal(fanoutJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, lease})
-	r.NoError(err)
-	w := &fanoutWorker{cmd: exec.CommandContext(r.ctx(), program)}
-	w.cmd.Env = append(os.Environ(), fanoutWorkerVariable+"="+string(job))
-	w.cmd.Stderr = os.Stderr
-	w.stdin, err = w.cmd.StdinPipe()
-	r.NoError(err)
-	stdout, err := w.cmd.StdoutPipe()
-	r.NoError(err)
-	r.NoError(w.cmd.Start())
-	r.workers = append(r.workers, w)
-	ctx, done := r.ctx(), make(chan struct{})
-	r.t.Cleanup(func() { <-done })
-	go func() {
-		defer close(done)
-		lines := bufio.NewReader(stdout)
-		for {
-			text, err := lines.ReadString('\n')
-			if err != nil {
-				break // half a line is of one that was killed
-			}
-			uuid, id, _ := strings.Cut(strings.TrimSpace(text), " ")
-			select {
-			case r.lines <- fanoutLine{worker: w, uuid: uuid, id: id}:
-			case <-ctx.Done():
-			}
-		}
-		_ = w.cmd.Wait() // how it ended is in its ProcessState
-		select {
-		case r.lines <- fanoutLine{worker: w, ended: true}:
-		case <-ctx.Done():
-		}
-	}()
+	job := fanoutJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, lease}
+	r.workers = append(r.workers, testprocess.Start(r.t, fanoutWorkerVariable, job, r.lines))
 }
 
-// runFanoutWorker is the dispatcher's process, if this is one.
-func runFanoutWorker() {
-	text := os.Getenv(fanoutWorkerVariable)
-	if text == "" {
-		return
-	}
-	if err := fanoutWorkerMain(text); err != nil {
-		fmt.Fprintln(os.Stderr, "fanout worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func fanoutWorkerMain(text string) (err error) {
-	var job fanoutJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
-		return err
-	}
+// run is the dispatcher's process.
+func (job fanoutJob) run() (err error) {
 	db, err := sql.Open(job.Driver, job.DSN)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // killPlan is the size of the kill test.
@@ -48,7 +49,7 @@ func TestTrap_KilledWorkersLoseNothing(t *testing.T) {
 	plan, seed := newKillPlan(), killSeed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
-		r := &killRun{fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), news: make(chan killNews), handled: map[int]int{}}
+		r := &killRun{fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), handled: map[int]int{}}
 		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
 		f.enqueueN("work", plan.messages) // their UUIDs are 0, 1, 2 …
 		started := time.Now()
@@ -66,8 +67,9 @@ type killRun struct {
 	random *rand.Rand
 	joins  joinJob // zero without joins
 
-	workers []*killWorker
-	news    chan killNews
+	workers []*killWorker // that are alive
+	started []*killWorker // the dead, too
+	lines   chan testprocess.Line
 	handled map[int]int // how often, by message; told before the ack
 	held    []int       // by kill, the messages that were in progress in the name of the dead worker
 
@@ -140,7 +142,7 @@ func (r *killRun) kill() {
 		return
 	}
 	victim := busy[r.random.IntN(len(busy))]
-	r.NoError(victim.cmd.Process.Kill())
+	r.NoError(victim.Kill())
 	r.workers = slices.DeleteFunc(r.workers, func(w *killWorker) bool { return w == victim })
 	for news := range r.all() {
 		if news.event == killHandled {
@@ -176,7 +178,8 @@ func (r *killRun) next() killNews {
 	timer := time.NewTimer(r.patience)
 	defer timer.Stop()
 	select {
-	case news := <-r.news:
+	case line := <-r.lines:
+		news := r.read(line)
 		w := news.worker
 		switch news.event {
 		case killTaken:
@@ -186,7 +189,7 @@ func (r *killRun) next() killNews {
 			w.handled++
 		case killEnded:
 			if slices.Contains(r.workers, w) {
-				r.FailNow("a worker ended by itself", "%v", w.cmd.ProcessState)
+				r.FailNow("a worker ended by itself", "%v", w.State())
 			}
 		}
 		return news
@@ -202,7 +205,7 @@ func (r *killRun) stop() {
 	workers := r.workers
 	r.workers = nil
 	for _, w := range workers {
-		r.NoError(w.stdin.Close())
+		r.NoError(w.Stdin.Close())
 	}
 	for ended := 0; ended < len(workers); {
 		if r.next().event == killEnded {
@@ -210,7 +213,7 @@ func (r *killRun) stop() {
 		}
 	}
 	for _, w := range workers {
-		r.True(w.cmd.ProcessState.Success(), "a worker ended with %v", w.cmd.ProcessState)
+		r.True(w.State().Success(), "a worker ended with %v", w.State())
 	}
 }
 

@@ -1,15 +1,13 @@
 package conformance
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // killWorkerVariable makes the test program a worker of the kill test. Its value is the job.
@@ -39,7 +38,7 @@ const (
 	killContinued = "continued" // a look at a join is committed
 	killFollowed  = "followed"  // message: what follows a join has reached its handler
 	killSettled   = "settled"   // outcomes are in the table
-	killEnded     = "ended"     // told by nobody: there is nothing more to come
+	killEnded     = ""          // there is nothing more to come
 )
 
 type killNews struct {
@@ -51,8 +50,7 @@ type killNews struct {
 
 // A killWorker is the process as the test sees it.
 type killWorker struct {
-	cmd            *exec.Cmd
-	stdin          io.Closer
+	*testprocess.Process
 	taken, handled int
 	owners         map[outbox.OwnerToken]struct{} // of its claims, as far as their messages reached a handler
 }
@@ -60,79 +58,33 @@ type killWorker struct {
 // start starts a worker, which ends with the test at the latest.
 func (r *killRun) start() {
 	r.t.Helper()
-	program, err := os.Executable()
-	r.NoError(err)
-	job, err := json.Marshal(killJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.table(), r.lease(), r.joins})
-	r.NoError(err)
-	w := &killWorker{cmd: exec.CommandContext(r.ctx(), program), owners: map[outbox.OwnerToken]struct{}{}}
-	w.cmd.Env = append(os.Environ(), killWorkerVariable+"="+string(job))
-	w.cmd.Stderr = os.Stderr
-	w.stdin, err = w.cmd.StdinPipe()
-	r.NoError(err)
-	stdout, err := w.cmd.StdoutPipe()
-	r.NoError(err)
-	r.NoError(w.cmd.Start())
+	job := killJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.table(), r.lease(), r.joins}
+	w := &killWorker{testprocess.Start(r.t, killWorkerVariable, job, r.lines), 0, 0, map[outbox.OwnerToken]struct{}{}}
 	r.workers = append(r.workers, w)
-	ctx := r.ctx() // ends before the test waits for what it has started
-	done := make(chan struct{})
-	r.t.Cleanup(func() { <-done })
-	go func() {
-		defer close(done)
-		w.listen(ctx, stdout, r.news)
-	}()
+	r.started = append(r.started, w)
 }
 
-func (w *killWorker) listen(ctx context.Context, stdout io.Reader, all chan<- killNews) {
-	tell := func(news killNews) {
-		select {
-		case all <- news:
-		case <-ctx.Done(): // nobody listens any more
-		}
+// read is what a line says.
+func (r *killRun) read(line testprocess.Line) killNews {
+	r.t.Helper()
+	from := slices.IndexFunc(r.started, func(w *killWorker) bool { return w.Process == line.From })
+	event, value, _ := strings.Cut(line.Text, " ")
+	news := killNews{worker: r.started[from], event: event}
+	var err error
+	switch event {
+	case killTaken:
+		var owner uuid.UUID
+		owner, err = uuid.Parse(value)
+		news.owner = outbox.OwnerToken(owner)
+	case killHandled, killFollowed:
+		news.message, err = strconv.Atoi(value)
 	}
-	lines := bufio.NewReader(stdout)
-	for {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // the end; what is before it is half a line, of one that was killed
-		}
-		event, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		news := killNews{worker: w, event: event}
-		switch event {
-		case killTaken:
-			var owner uuid.UUID
-			owner, err = uuid.Parse(value)
-			news.owner = outbox.OwnerToken(owner)
-		case killHandled, killFollowed:
-			news.message, err = strconv.Atoi(value)
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "kill worker: %q: %v\n", line, err)
-			break
-		}
-		tell(news)
-	}
-	_ = w.cmd.Wait() // how it ended is in its ProcessState
-	tell(killNews{worker: w, event: killEnded})
+	r.NoError(err, line.Text)
+	return news
 }
 
-// runKillWorker is the worker's process: it does its job and exits, if this is one.
-func runKillWorker() {
-	text := os.Getenv(killWorkerVariable)
-	if text == "" {
-		return
-	}
-	if err := killWorkerMain(text); err != nil {
-		fmt.Fprintln(os.Stderr, "kill worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func killWorkerMain(text string) (err error) {
-	var job killJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
-		return err
-	}
+// run is the worker's process.
+func (job killJob) run() (err error) {
 	db, err := sql.Open(job.Driver, job.DSN)
 	if err != nil {
 		return err
@@ -176,7 +128,7 @@ func killWorkerMain(text string) (err error) {
 }
 
 // handle leaves a row for the message, and acks. Whatever fails is done again by another.
-func (job *killJob) handle(db *sql.DB, msg *message.Message, tell func(event string, value any)) {
+func (job killJob) handle(db *sql.DB, msg *message.Message, tell func(event string, value any)) {
 	if err := job.record(db, msg, tell); err != nil {
 		deliveryOf(msg).SetErr(err)
 		msg.Nack()
@@ -185,7 +137,7 @@ func (job *killJob) handle(db *sql.DB, msg *message.Message, tell func(event str
 	msg.Ack()
 }
 
-func (job *killJob) record(db *sql.DB, msg *message.Message, tell func(event string, value any)) error {
+func (job killJob) record(db *sql.DB, msg *message.Message, tell func(event string, value any)) error {
 	tell(killTaken, deliveryOf(msg).Receipt().Owner)
 	_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (id, worker) VALUES (%s, %d)", job.Handled, msg.UUID, os.Getpid()))
 	if err == nil {

@@ -10,13 +10,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
-	runKillWorker()
-	runFanoutWorker()
-	runInboxWorker()
+	testprocess.Run(killWorkerVariable, killJob.run)
+	testprocess.Run(fanoutWorkerVariable, fanoutJob.run)
+	testprocess.Run(inboxWorkerVariable, inboxJob.run)
 	fewerChecks()
 	code := m.Run()
 	if err := skipped.Report(); err != nil {

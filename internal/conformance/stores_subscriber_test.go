@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -466,8 +465,8 @@ func (b brokerOf) Publish(_ string, messages ...*message.Message) error {
 
 func (b brokerOf) Close() error { return nil }
 
-// Retention is that of each store.
-func TestRetentionIsPerStore(t *testing.T) {
+// Configure sets what may differ, and leaves what is the store's own.
+func TestConfigureIsPerStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("keeps", "deletes")
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) {
@@ -488,34 +487,34 @@ func TestRetentionIsPerStore(t *testing.T) {
 	})
 }
 
-// The purge of old messages runs in each store that has a Retention, whatever the others have.
-func TestPurgeIsPerStore(t *testing.T) {
+// The Subscriber purges each store by that store's Retention.
+func TestRetentionIsPerStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		tenants := f.tenants("a", "b")
+		tenants := f.tenants("keeps", "purges")
+		var left []string
 		for _, x := range tenants {
-			x.settle(settled(outbox.Ack, x.claimOne("t"))...)
-			x.exec("UPDATE {outbox} SET {processed_at} = {past}")
+			left = x.retained()
 		}
-		p := f.static(tenants...)
-		ctx, stop := context.WithCancel(f.ctx())
-		purged := make(chan string, 2)
-		ended := make(chan error, 1)
-		go func() {
-			ended <- stores.Run(ctx, p, func(ctx context.Context, s *stores.Store) error {
-				if s.ID() == "b" {
-					return nil
+		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) {
+			c.Configure = func(s *stores.Store, c *outbox.SubscriberConfig) {
+				if s.ID() == "purges" {
+					c.Retention = 300 * time.Millisecond
 				}
-				n, err := s.Outbox().Purge(ctx, outbox.PurgeParams{OlderThan: time.Minute})
-				purged <- fmt.Sprint(s.ID(), n)
-				return err
-			}, nil)
-		}()
-		what, _ := take(f, purged, "the purge")
-		f.Equal("a1", what)
-		f.Zero(tenants[0].count())
-		f.Equal(1, tenants[1].count())
-		stop()
-		err, _ := take(f, ended, "the end of Run")
+			}
+		})
+		f.subscribeAll(s, "t")
+		f.Eventually(func() bool { return tenants[1].count() == len(left) }, patience, 20*time.Millisecond)
+		f.ElementsMatch(left, tenants[1].uuids())
+		f.Equal(len(left)+1, tenants[0].count())
+	})
+}
+
+func TestTopicsNameTheirStore(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.enqueueN("t", 1)
+		topics, err := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Store = "a" }).Topics(f.ctx())
 		f.NoError(err)
+		f.Len(topics, 1)
+		f.Equal("a", topics[0].Store)
 	})
 }

@@ -1,17 +1,13 @@
 package conformance
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -20,6 +16,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 	"github.com/incursa/watermill-outbox/middleware"
 )
 
@@ -82,27 +79,16 @@ func TestTrap_InboxTheAnswerToTheCommitIsLost(t *testing.T) {
 // A worker is killed between its handler and the commit.
 func TestTrap_InboxAKilledWorker(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		program, err := os.Executable()
-		f.NoError(err)
-		job, err := json.Marshal(inboxJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.effects()})
-		f.NoError(err)
-		cmd := exec.CommandContext(f.ctx(), program)
-		cmd.Env = append(os.Environ(), inboxWorkerVariable+"="+string(job))
-		cmd.Stderr = os.Stderr
-		stdin, err := cmd.StdinPipe()
-		f.NoError(err)
-		stdout, err := cmd.StdoutPipe()
-		f.NoError(err)
-		f.NoError(cmd.Start())
-		line, err := bufio.NewReader(stdout).ReadString('\n')
-		f.NoError(err)
-		f.Equal("handled", strings.TrimSpace(line))
-		f.NoError(cmd.Process.Kill())
-		_ = cmd.Wait()    // it was killed
-		_ = stdin.Close() // and reads no more
+		lines := make(chan testprocess.Line)
+		worker := testprocess.Start(t, inboxWorkerVariable, inboxJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.effects()}, lines)
+		line, _ := take(f.fixture, lines, "the handler")
+		f.Equal("handled", line.Text)
+		f.NoError(worker.Kill())
+		line, _ = take(f.fixture, lines, "the end of the worker")
+		f.Empty(line.Text)
 
 		var calls atomic.Int32
-		_, err = f.guarded(f.in, f.ship(&calls))(f.coming("1", "order"))
+		_, err := f.guarded(f.in, f.ship(&calls))(f.coming("1", "order"))
 		f.NoError(err)
 		f.Equal(1, int(calls.Load()))
 		f.Equal(1, f.countEffects())
@@ -115,23 +101,7 @@ const inboxWorkerVariable = "OUTBOX_TEST_INBOX_WORKER"
 
 type inboxJob struct{ Backend, Driver, DSN, Schema, Effects string }
 
-func runInboxWorker() {
-	text := os.Getenv(inboxWorkerVariable)
-	if text == "" {
-		return
-	}
-	if err := inboxWorkerMain(text); err != nil {
-		fmt.Fprintln(os.Stderr, "inbox worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func inboxWorkerMain(text string) (err error) {
-	var job inboxJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
-		return err
-	}
+func (job inboxJob) run() (err error) {
 	db, err := sql.Open(job.Driver, job.DSN)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -23,7 +24,7 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &killRun{
-			fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), news: make(chan killNews), handled: map[int]int{},
+			fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), handled: map[int]int{},
 			joins: joinJob{Recheck: 20 * time.Millisecond}} // so that they are claimed, looked at and put off all the time
 		if f.slow() {
 			r.joins.Recheck = 500 * time.Millisecond

@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 	"github.com/incursa/watermill-outbox/join"
 	wakepgx "github.com/incursa/watermill-outbox/wake/pgx"
 )
@@ -101,7 +102,7 @@ func (f *fixture) becomesDone(msg *message.Message) {
 func TestTrap_WhatFollowsAJoinComesAtOnceInAnotherProcess(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		rounds, wakes := 5, f.db.Name == testdb.Postgres
-		r := &killRun{fixture: f, killPlan: killPlan{patience: patience}, news: make(chan killNews),
+		r := &killRun{fixture: f, killPlan: killPlan{patience: patience}, lines: make(chan testprocess.Line),
 			joins: joinJob{Recheck: time.Hour, Poll: 500 * time.Millisecond, Mark: " of " + t.Name()}}
 		next := "next" + r.joins.Mark
 		if wakes {
@@ -144,8 +145,8 @@ func (r *killRun) warmUp(topic string) {
 	defer again.Stop()
 	for {
 		select {
-		case news := <-r.news:
-			if news.event == killFollowed {
+		case line := <-r.lines:
+			if r.read(line).event == killFollowed {
 				return
 			}
 		case <-again.C:

@@ -25,7 +25,7 @@ type joinJob struct {
 }
 
 // workOnJoins is the life of such a worker: steps, waits and what follows, on one router.
-func (job *killJob) workOnJoins(db *sql.DB, config outbox.SubscriberConfig, tell func(event string, value any)) (err error) {
+func (job killJob) workOnJoins(db *sql.DB, config outbox.SubscriberConfig, tell func(event string, value any)) (err error) {
 	if job.Joins.Poll > 0 {
 		config.PollInterval, config.MaxPollInterval = job.Joins.Poll, job.Joins.Poll
 	}

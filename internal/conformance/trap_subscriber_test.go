@@ -347,8 +347,7 @@ func TestTrap_ASubscriberThatNeverSubscribedCloses(t *testing.T) {
 	})
 }
 
-// The subscriber purges what has been done for longer than Retention, and nothing else.
-func TestRetentionDeletesWhatIsDone(t *testing.T) {
+func TestDeleteOnAckKeepsWhatHasFailed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		deleting := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = true })
 		messages := f.subscribe(deleting, "orders")
@@ -365,4 +364,34 @@ func TestRetentionDeletesWhatIsDone(t *testing.T) {
 		f.Eventually(func() bool { return f.count() == 1 }, patience, 2*time.Millisecond)
 		f.Len(f.rows("{status} = 3"), 1)
 	})
+}
+
+// The subscriber purges what has been done for longer than Retention, and nothing else.
+func TestRetentionPurgesWhatIsDone(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		left := f.retained()
+		f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Retention = 300 * time.Millisecond }), "orders")
+		f.Eventually(func() bool { return f.count() == len(left) }, patience, 20*time.Millisecond)
+		f.ElementsMatch(left, f.uuids())
+	})
+}
+
+// retained has one message that a short Retention does not keep, and answers with those that it does.
+func (f *fixture) retained() (left []string) {
+	f.t.Helper()
+	for _, state := range []string{"done", "failed", "just done", "ready"} {
+		f.enqueue(outbox.Message{Topic: state, UUID: state})
+	}
+	f.settle(settled(outbox.Ack, f.claim("done", "just done")...)...)
+	f.settle(settled(outbox.Fail, f.claim("failed")...)...)
+	f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} >= 2")
+	f.exec("UPDATE {outbox} SET {processed_at} = {future} WHERE {uuid} = 'just done'")
+	return []string{"failed", "just done", "ready"}
+}
+
+func (f *fixture) uuids() []string {
+	f.t.Helper()
+	uuids, err := f.strings(f.db, f.sql("SELECT {uuid} FROM {outbox}"))
+	f.NoError(err)
+	return uuids
 }

@@ -24,10 +24,10 @@ func forPostgres(t *testing.T, f func(t *testing.T, db *testdb.DB)) {
 	}
 }
 
-func start(t *testing.T, db *testdb.DB) *wakepgx.Listener {
+func start(t *testing.T, db *testdb.DB, store string) *wakepgx.Listener {
 	t.Helper()
 	channel := `a "channel" of ` + db.Schema
-	notifier, err := wakepgx.NewNotifier(db.DB, wakepgx.NotifierConfig{Channel: channel}, nil)
+	notifier, err := wakepgx.NewNotifier(db.DB, wakepgx.NotifierConfig{Channel: channel, Store: store}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, notifier.Close()) })
 	dsn := db.DSN + "&application_name=" + db.Schema
@@ -62,18 +62,37 @@ func hear(t *testing.T, listener *wakepgx.Listener, topic string) {
 }
 
 func TestAWakeUpOfOneProcessIsHeardByAnother(t *testing.T) {
-	forPostgres(t, func(t *testing.T, db *testdb.DB) { hear(t, start(t, db), "orders 'of' \"Zürich\" 😀") })
+	forPostgres(t, func(t *testing.T, db *testdb.DB) { hear(t, start(t, db, ""), "orders 'of' \"Zürich\" 😀") })
 }
 
 func TestTheListenerConnectsAgain(t *testing.T) {
 	forPostgres(t, func(t *testing.T, db *testdb.DB) {
-		listener := start(t, db)
+		listener := start(t, db, "")
 		hear(t, listener, "before")
 		var killed int
 		require.NoError(t, db.QueryRow(
 			"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1", db.Schema).Scan(&killed))
 		require.Equal(t, 1, killed)
 		hear(t, listener, "after")
+	})
+}
+
+func TestANotifierTellsOfItsStore(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) {
+		listener := start(t, db, "a")
+		hear(t, listener, "of all stores")
+		outbox.WakeStore("b", "1 of b") // which would be heard first, or not at all
+		outbox.WakeStore("a", "2 of a")
+		deadline := time.NewTimer(30 * time.Second)
+		defer deadline.Stop()
+		for heard := ""; heard != "2 of a"; {
+			select {
+			case heard = <-listener.Wakeups():
+				require.NotEqual(t, "1 of b", heard)
+			case <-deadline.C:
+				require.FailNow(t, "nothing was heard")
+			}
+		}
 	})
 }
 
