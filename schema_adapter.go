@@ -12,7 +12,8 @@ import (
 // tables with Migrate: there is nothing to initialize for a topic.
 //
 // It is for who has watermill-sql in place. It holds a transaction open while messages are handled, one at a time, as
-// watermill-sql does; a Subscriber with a ConsumerGroup does not.
+// watermill-sql does; a Subscriber with a ConsumerGroup does not. Each of its subscriptions so holds a connection: let
+// them have a pool of their own, larger than their number, and the Publisher and the Sequencer another.
 type SQLServerSchema struct {
 	outbox    *Outbox
 	batchSize int

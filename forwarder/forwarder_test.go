@@ -24,7 +24,7 @@ func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
 		f.Enqueue("orders", 0, 100)
 		_, err := f.Outbox.Outbox.Enqueue(t.Context(), f.DB.DB, outbox.Message{
 			UUID: "the last", Topic: "orders", Payload: []byte{0, 1, 255}, CorrelationID: "cause", StreamKey: "a stream",
-			Headers: map[string]string{"name": "Zürich\x00😀"},
+			Headers: map[string]string{"name": "Zürich 😀"},
 		})
 		f.NoError(err)
 		f.start()
@@ -37,7 +37,7 @@ func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
 		last := f.broker.got[100]
 		f.Equal("the last", last.UUID)
 		f.Equal([]byte{0, 1, 255}, []byte(last.Payload))
-		f.Equal("Zürich\x00😀", last.Metadata["name"])
+		f.Equal("Zürich 😀", last.Metadata["name"])
 		f.Equal("cause", last.Metadata["correlation_id"])
 		f.Equal("a stream", last.Metadata[forwarder.HeaderStreamKey])
 		f.Equal("1", last.Metadata[forwarder.HeaderAttempt])
@@ -211,7 +211,7 @@ func TestTheDestinationIsChosenForEachMessage(t *testing.T) {
 		rows := f.Rows()
 		f.Contains(rows[3].LastError, "unknown customer")
 		f.Contains(rows[4].LastError, "empty")
-		f.Contains(rows[4].LastError, `"orders"`)
+		f.Contains(rows[4].LastError, "orders")
 		for i, msg := range f.broker.got {
 			f.Equal(msg.UUID == "5" || msg.UUID == "6" || msg.UUID == "12", f.broker.topics[i] == "orders.special", msg.UUID)
 		}

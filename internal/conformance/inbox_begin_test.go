@@ -108,6 +108,7 @@ func TestTrap_InboxADuplicateThatTheSnapshotDoesNotSee(t *testing.T) {
 		if f.db.Name == testdb.SQLite {
 			f.skip("snapshots of the past that can be written to", "there is one writer")
 		}
+		f.needs(readsCommitted)
 		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 			id := level.String()
 			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: level})

@@ -28,7 +28,7 @@ func TestInbox_MigrateCheckAndScript(t *testing.T) {
 			f.NotContains(name, "join")
 		}
 		if f.config.Dialect.Traits().Procedures && f.db.Name == testdb.SQLServer {
-			f.Subset(f.names("procedure"), []string{"Inbox_Claim", "Inbox_Ack", "Inbox_Abandon", "Inbox_Fail", "Inbox_Reap", "Inbox_Entry_Add"})
+			f.Subset(lower(f.names("procedure")), lower([]string{"Inbox_Claim", "Inbox_Ack", "Inbox_Abandon", "Inbox_Fail", "Inbox_Reap", "Inbox_Entry_Add"}))
 		}
 
 		at := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config}
@@ -105,11 +105,11 @@ func TestInbox_WithoutItTheOutboxWorksAsBefore(t *testing.T) {
 func TestTrap_InboxNamesOfAnyKind(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		names := []string{`]"'`, `?1 $1 @p1`, "a.b c", "Grüße 🙂", "entry", "outbox_entry"}
-		for i, name := range names {
+		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
 				g := newFixture(t, f.db, name)
 				g.needs(named("", name))
-				f.dropEffects(i)
+				g.exec("DROP TABLE IF EXISTS %s", g.object("effects")) // of the inbox before it in the same schema
 				newInboxFixture(g, name).everything()
 			})
 		}
@@ -124,14 +124,6 @@ func TestTrap_InboxNamesOfAnyKind(t *testing.T) {
 			newInboxFixture(g, "its own").everything()
 		})
 	})
-}
-
-// dropEffects makes room for the next fixture in the same schema.
-func (f *fixture) dropEffects(done int) {
-	f.t.Helper()
-	if done > 0 {
-		f.exec("DROP TABLE %s", f.object("effects"))
-	}
 }
 
 // everything goes once through all that an inbox can do.

@@ -16,6 +16,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
@@ -94,7 +95,8 @@ func TestInbox_EnqueueIsAllOrNothing(t *testing.T) {
 func TestTrap_InboxConcurrentEnqueues(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		receivers, messages := 16, 60
-		if f.slow() {
+		if f.slow() || f.db.Name == testdb.SQLServer && f.lacks(skipLocked) != "" {
+			// A server that heeds no hints locks in no order, and ends one deadlock after the other.
 			receivers, messages = 4, 20
 		}
 		var all sync.WaitGroup

@@ -51,6 +51,32 @@ var (
 		})
 	}}
 
+	// readsCommitted: a read in a transaction with a snapshot of the past can be had of what is committed now.
+	readsCommitted = &capability{"reads of what is committed, in a transaction with a snapshot", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		return withProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
+			tx, err := one.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+			if err != nil {
+				return "", err
+			}
+			defer func() { _ = tx.Rollback() }() // it has only read
+			var n int
+			if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+probe).Scan(&n); err != nil {
+				return "", err
+			}
+			if _, err := two.ExecContext(ctx, "INSERT INTO "+probe+" (id, n) VALUES (3, 0)"); err != nil {
+				return "", err
+			}
+			err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+probe+" WITH (READCOMMITTEDLOCK)").Scan(&n)
+			if err == nil && n != 3 {
+				return "READCOMMITTEDLOCK does not see a row that has been committed", nil
+			}
+			return "", err
+		})
+	}}
+
 	// cancelsWaiting: a statement that waits for a lock ends when its context does.
 	cancelsWaiting = &capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return withPatientProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {

@@ -201,8 +201,12 @@ func TestMigrateGoesThroughAllStores(t *testing.T) {
 			f.Equal([]int{i + 1, 5}, []int{step.Done, step.Total})
 		}
 		f.Equal(1, steps[4].Failed)
+		checked := f.db.Name != testdb.SQLServer || f.lacks(indexNames)+f.lacks(level130) == ""
 		for _, x := range list {
-			f.NoError(outbox.Check(f.ctx(), x.db.DB, x.migrateConfig()))
+			if checked {
+				f.NoError(outbox.Check(f.ctx(), x.db.DB, x.migrateConfig()))
+			}
+			x.enqueueN("t", 1)
 		}
 
 		// Again, with all of them there; and not at all after the context has ended.

@@ -34,6 +34,9 @@ func (f *fixture) work(x *tenant, p stores.Provider, r *stores.Router, book *log
 	x.enqueueN("t", 1)
 	x.claimWith(outbox.ClaimParams{Topics: quotas("t"), Limit: 1})
 	x.expireLeases()
+	n, err := f.storeIn(p, x.id).Outbox().ReapExpired(f.ctx())
+	f.NoError(err)
+	f.Equal(1, n)
 }
 
 func (f *fixture) loggedInStores(check func(book *logBook, events *storeEvents)) {
@@ -53,7 +56,7 @@ func (f *fixture) loggedInStores(check func(book *logBook, events *storeEvents))
 		f.work(x, p, r, book, events.hooks())
 	}
 	s := f.everywhere(p, book, func(c *stores.SubscriberConfig) {
-		c.Subscriber.Hooks, c.Subscriber.UnhandledAfter, c.Subscriber.LeaseDuration = events.hooks(), 20*time.Millisecond, 50*time.Millisecond
+		c.Subscriber.Hooks, c.Subscriber.UnhandledAfter = events.hooks(), 20*time.Millisecond
 	})
 	messages := f.subscribeAll(s, "t")
 	for _, x := range tenants {

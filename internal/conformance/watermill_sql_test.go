@@ -42,5 +42,6 @@ func (f *fixture) watermillSQL(t *testing.T, group string) (message.Publisher, m
 		PollInterval: 10 * time.Millisecond, ResendInterval: 5 * time.Millisecond, RetryInterval: 10 * time.Millisecond,
 	}, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) }) // the suite forgets some
 	return p, s
 }
