@@ -56,7 +56,7 @@ func (SQLServer) Classify(err error) ErrorClass {
 		return ErrorOther
 	}
 	switch e.SQLErrorNumber() {
-	case 1205, 1222, 3960: // deadlock victim, lock timeout, snapshot update conflict
+	case 1205, 1222, 3960, 51205: // deadlock victim, lock timeout, snapshot update conflict, our own in Outbox_Settle
 		return ErrorRetryable
 	case 207, 208, 2812: // no such column, table, procedure
 		return ErrorSchema

@@ -256,3 +256,30 @@ func (f *fixture) manyWorkers() {
 	f.GreaterOrEqual(claims, messages)
 	f.Len(f.rows("{status} = 2"), messages)
 }
+
+// A settle that waits for whoever takes the lease back is refused when it goes on.
+func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(concurrentWriters)
+		l := f.lane("")
+		for _, outcome := range []outbox.Outcome{outbox.Ack, outbox.Retry} {
+			f.enqueueN("orders", 2)
+			held := f.claim("orders")
+			tx, err := f.db.BeginTx(f.ctx(), nil)
+			f.NoError(err)
+			defer func() { _ = tx.Rollback() }() // for a failure before the commit
+			f.execOn(tx, "UPDATE {outbox} SET {status} = 0, {owner_token} = NULL, {locked_until} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
+			var refused []outbox.WorkItemID
+			settling := l.run(func() (err error) {
+				refused, err = l.outbox.Settle(f.ctx(), l.db, settled(outcome, held...))
+				return err
+			})
+			l.blocked(settling)
+			f.NoError(tx.Commit())
+			l.ended(settling)
+			f.Equal([]outbox.WorkItemID{held[1].Receipt.Seq}, refused)
+			f.Equal(int(outbox.Ready), f.row(held[1].ID).status)
+			f.exec("DELETE FROM {outbox}")
+		}
+	})
+}

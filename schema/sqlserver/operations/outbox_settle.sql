@@ -29,7 +29,7 @@ BEGIN
         Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, MessageId UNIQUEIDENTIFIER NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Counted TABLE (
         JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Status TINYINT NOT NULL, PRIMARY KEY (JoinId, MessageId));
-    DECLARE @Advance NVARCHAR(MAX);
+    DECLARE @Advance NVARCHAR(MAX), @Written INT = 0;
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -52,11 +52,14 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @DeleteAcked = 1
+        BEGIN
             DELETE o
             FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
             WHERE w.Held = 1 AND w.Outcome = 0 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
               AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
             OPTION (LOOP JOIN, MAXDOP 1);
+            SET @Written = @@ROWCOUNT;
+        END
 
         UPDATE o
         SET Status = CASE w.Outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
@@ -76,6 +79,11 @@ BEGIN
         FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
         WHERE w.Held = 1 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
         OPTION (LOOP JOIN, MAXDOP 1);
+        SET @Written = @Written + @@ROWCOUNT;
+
+        -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back between the look and the writing.
+        IF @Written <> (SELECT COUNT(*) FROM @Wanted AS w WHERE w.Held = 1)
+            THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
         SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
 
