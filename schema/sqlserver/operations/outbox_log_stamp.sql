@@ -17,14 +17,14 @@ BEGIN
     DECLARE @Taken TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
 
-    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] WITH (READPAST)) RETURN;
+    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST)) RETURN;
 
     BEGIN TRY
         BEGIN TRANSACTION;
 
         SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (UPDLOCK, ROWLOCK) WHERE Id = 1;
 
-        SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READPAST);
+        SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST);
 
         INSERT INTO @Taken (Seq, MessageId, Topic)
         SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, ROWLOCK)

@@ -28,7 +28,7 @@ BEGIN
 
     SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36))
     FROM @Wanted AS w
-    WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READPAST)
+    WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
                   WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
        OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
     OPTION (LOOP JOIN, MAXDOP 1);

@@ -16,15 +16,15 @@ BEGIN
     DECLARE @Topic NVARCHAR(255) = NULL;
     DECLARE @Found TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Waiting BIGINT NOT NULL, Oldest DATETIME2(3) NULL);
 
-    SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READPAST) WHERE Status = 0;
+    SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Status = 0;
     WHILE @Topic IS NOT NULL
     BEGIN
         INSERT INTO @Found (Topic, Waiting, Oldest)
         SELECT @Topic, COUNT(*), MIN(d.NextAttemptAt)
-        FROM (SELECT TOP (@Limit) NextAttemptAt FROM [dbo].[Outbox] WITH (READPAST)
+        FROM (SELECT TOP (@Limit) NextAttemptAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST)
               WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now ORDER BY NextAttemptAt, Seq) AS d;
 
-        SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READPAST) WHERE Status = 0 AND Topic > @Topic;
+        SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Status = 0 AND Topic > @Topic;
     END
 
     SELECT f.Topic, f.Waiting, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), f.Oldest), DATEDIFF_BIG(MILLISECOND, f.Oldest, @Now)

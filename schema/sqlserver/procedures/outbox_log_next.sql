@@ -13,7 +13,7 @@ BEGIN
     SET XACT_ABORT ON;
 
     DECLARE @After BIGINT;
-    UPDATE [dbo].[Outbox_Log_Group] WITH (READPAST, ROWLOCK) SET Position = Position WHERE GroupName = @GroupName AND Topic = @Topic;
+    UPDATE [dbo].[Outbox_Log_Group] WITH (UPDLOCK, READPAST, ROWLOCK) SET Position = Position WHERE GroupName = @GroupName AND Topic = @Topic;
     IF @@ROWCOUNT = 1
         SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WHERE GroupName = @GroupName AND Topic = @Topic;
 
