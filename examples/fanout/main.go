@@ -10,12 +10,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"flag"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/internal/stage"
@@ -25,28 +23,12 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == dispatcherFlag {
 		os.Exit(dispatcherMain(os.Stdin, os.Stdout, os.Stderr)) // started by the story, below
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	stage.Main(run)
 }
 
-// run is main, with what it needs given to it. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	if len(args) > 0 {
-		fmt.Fprintf(errOut, "fanout: %q: there is nothing to choose\n", args[0])
-		return 2
-	}
-	switch err := story(ctx, newScreen(out), errOut); {
-	case err == nil:
-		return 0
-	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "fanout: stopped:", err)
-		return 130
-	default:
-		fmt.Fprintln(errOut, "fanout:", err)
-		return 1
-	}
+	flags := flag.NewFlagSet("fanout", flag.ContinueOnError)
+	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, newScreen(out), errOut) })
 }
 
 const (

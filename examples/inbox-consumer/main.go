@@ -14,11 +14,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -26,10 +22,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	stage.Main(run)
 }
 
 type options struct {
@@ -37,33 +30,12 @@ type options struct {
 	verbose bool
 }
 
-// run is main, with what it needs given to it. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("inbox-consumer", flag.ContinueOnError)
-	flags.SetOutput(errOut)
 	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
 	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the inbox log")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		return 2
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(errOut, "inbox-consumer: %q is no flag; see -h\n", flags.Arg(0))
-		return 2
-	}
-	switch err := story(ctx, o, stage.NewScreen(out)); {
-	case err == nil:
-		return 0
-	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "inbox-consumer: stopped:", err)
-		return 130
-	default:
-		fmt.Fprintln(errOut, "inbox-consumer:", err)
-		return 1
-	}
+	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, o, stage.NewScreen(out)) })
 }
 
 // story is what you see.

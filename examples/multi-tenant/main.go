@@ -10,51 +10,26 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/examples/internal/stage"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	stage.Main(run)
 }
 
-// run is main, with what it needs given to it. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags := flag.NewFlagSet("multi-tenant", flag.ContinueOnError)
-	flags.SetOutput(errOut)
 	verbose := flags.Bool("v", false, "show what Watermill and the outboxes log")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
+	return stage.Run(ctx, flags, args, errOut, func() error {
+		var logger watermill.LoggerAdapter = watermill.NopLogger{}
+		if *verbose {
+			logger = watermill.NewStdLogger(false, false)
 		}
-		return 2
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(errOut, "multi-tenant: %q is no flag; see -h\n", flags.Arg(0))
-		return 2
-	}
-	var logger watermill.LoggerAdapter = watermill.NopLogger{}
-	if *verbose {
-		logger = watermill.NewStdLogger(false, false)
-	}
-	switch err := story(ctx, out, logger); {
-	case err == nil:
-		return 0
-	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "multi-tenant: stopped:", err)
-		return 130
-	default:
-		fmt.Fprintln(errOut, "multi-tenant:", err)
-		return 1
-	}
+		return story(ctx, out, logger)
+	})
 }

@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/internal/stage"
@@ -29,10 +27,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == workerFlag {
 		os.Exit(workerMain(os.Stdin, os.Stdout, os.Stderr)) // started by the story, below
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	stage.Main(run)
 }
 
 //go:embed sql/*.sql
@@ -43,34 +38,13 @@ type options struct {
 	verbose bool
 }
 
-// run is main, with what it needs given to it. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.SetOutput(errOut)
 	flags.StringVar(&o.in, "in", "", "publish the messages of this `FILE`: NDJSON, plain or gzip, a line is {\"topic\": …, \"payload\": …}")
 	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
 	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		return 2
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(errOut, "quickstart: %q is no flag; see -h\n", flags.Arg(0))
-		return 2
-	}
-	switch err := story(ctx, o, newScreen(out), errOut); {
-	case err == nil:
-		return 0
-	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "quickstart: stopped:", err)
-		return 130
-	default:
-		fmt.Fprintln(errOut, "quickstart:", err)
-		return 1
-	}
+	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, o, newScreen(out), errOut) })
 }
 
 // story is what you see.
