@@ -1,4 +1,4 @@
-// Package stage is what the example programs share: a database with names of its own, and a screen.
+// Package stage is what the example programs share: their mains, a database with names of its own, and a screen.
 package stage
 
 import (
