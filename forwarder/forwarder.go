@@ -100,7 +100,7 @@ func (f *Forwarder) start(ctx context.Context) error {
 			return fmt.Errorf("forward the topic %q: %w", topic, err)
 		}
 		items := make(chan *item, f.config.BatchSize*f.config.Concurrency)
-		f.workers.Go(func() { f.collect(topic, messages, items) })
+		f.workers.Go(func() { f.collect(topic, messages, items) }) //nolint:contextcheck // the context is the message's
 		for range f.config.Concurrency {
 			w := &worker{Forwarder: f, items: items}
 			f.workers.Go(w.run)
