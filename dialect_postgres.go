@@ -39,21 +39,14 @@ func (Postgres) Quote(name string) string { return `"` + strings.ReplaceAll(name
 // Files implements Dialect.
 func (Postgres) Files() fs.FS { return schema.Postgres() }
 
-var createFunction = regexp.MustCompile(`(?m)^CREATE FUNCTION ([^(]+)\(`)
+var calledAs = regexp.MustCompile(`(?m)^-- Called as: (.+)$`)
 
-// Call implements Dialect: an operation is the function that its file creates, or its statement.
+// Call implements Dialect: an operation is the function that its file creates, called as the file says, or its statement.
 func (Postgres) Call(text string) Call {
-	function := createFunction.FindStringSubmatch(text)
-	switch {
-	case function == nil:
-		return Call{{Text: withoutComments(text)}}
-	case strings.Contains(text, "(arg json, payloads bytea) RETURNS void"):
-		return Call{{Text: "SELECT " + function[1] + "($1, $2)"}} // answers nothing: in FROM its nothing would be stored first
-	case strings.Contains(text, "(arg json, payloads bytea)"):
-		return Call{{Text: "SELECT * FROM " + function[1] + "($1, $2)"}}
-	default:
-		return Call{{Text: "SELECT * FROM " + function[1] + "($1)"}}
+	if call := calledAs.FindStringSubmatch(text); call != nil {
+		return Call{{Text: call[1]}}
 	}
+	return Call{{Text: withoutComments(text)}}
 }
 
 // Classify implements Dialect.

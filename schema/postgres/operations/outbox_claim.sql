@@ -2,6 +2,7 @@
 -- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Topics
 -- are tried in the order given, each up to its quota.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
+-- Called as: SELECT * FROM "public"."outbox_claim"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
 CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,

@@ -1,5 +1,6 @@
 -- Adds entries to an inbox, and touches those that are there already; answers as outbox_entry_get does. Whoever comes upon
 -- an entry that is not committed yet waits for it. In order of the keys, so that two such calls do not wait for each other.
+-- Called as: SELECT * FROM "public"."outbox_entry_add"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_add"(json);
 CREATE FUNCTION "public"."outbox_entry_add"(arg json) RETURNS TABLE (
     n int, content_hash bytea, first_seen_ms bigint, last_seen_ms bigint, seen int, queue_id text, processed_ms bigint,

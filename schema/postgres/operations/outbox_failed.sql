@@ -1,4 +1,5 @@
 -- The most recent dead letters, of one topic or of all.
+-- Called as: SELECT * FROM "public"."outbox_failed"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_failed"(json);
 CREATE FUNCTION "public"."outbox_failed"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,

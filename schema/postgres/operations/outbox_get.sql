@@ -1,4 +1,5 @@
 -- The whole state of messages by message id, for people and tools; unknown ids are left out.
+-- Called as: SELECT * FROM "public"."outbox_get"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_get"(json);
 CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,

@@ -3,6 +3,7 @@
 -- then nothing was written, or with the join if it has ended.
 -- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The messages are
 -- written to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
+-- Called as: SELECT * FROM "public"."outbox_join_attach"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_attach"(json);
 CREATE FUNCTION "public"."outbox_join_attach"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

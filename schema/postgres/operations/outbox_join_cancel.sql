@@ -1,5 +1,6 @@
 -- Ends a join as cancelled; its waits take the path of failure.
 -- Answers with refusals (seq -1 no such join, -2 it has ended), else with the join.
+-- Called as: SELECT * FROM "public"."outbox_join_cancel"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_cancel"(json);
 CREATE FUNCTION "public"."outbox_join_cancel"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

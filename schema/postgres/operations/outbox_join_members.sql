@@ -1,4 +1,5 @@
 -- A page of the steps of a join, in order of message id after a given one.
+-- Called as: SELECT * FROM "public"."outbox_join_members"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_members"(json);
 CREATE FUNCTION "public"."outbox_join_members"(arg json) RETURNS TABLE (message_id text, by_report boolean, status int, created_ms bigint)
 LANGUAGE plpgsql STABLE AS $outbox$

@@ -2,6 +2,7 @@
 -- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
 -- The row of the size is waited for, and written to as whoever attaches with an older snapshot must see: a transaction that
 -- attaches is in or out, never half.
+-- Called as: SELECT * FROM "public"."outbox_join_seal"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_seal"(json);
 CREATE FUNCTION "public"."outbox_join_seal"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

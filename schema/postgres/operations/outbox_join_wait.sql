@@ -3,6 +3,7 @@
 -- one that is not claimed is put off here, one that is claimed by whoever holds it.
 -- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost. It is written to,
 -- so that whoever ends it with an older snapshot has a conflict.
+-- Called as: SELECT * FROM "public"."outbox_join_wait"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
 CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
     status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)

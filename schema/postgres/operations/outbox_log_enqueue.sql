@@ -1,5 +1,6 @@
 -- Inserts messages as outbox_enqueue does, and into the log: they get a position once they are committed.
 -- status 0 is also for the queue, 4 for the log alone.
+-- Called as: SELECT "public"."outbox_log_enqueue"($1, $2)
 DROP FUNCTION IF EXISTS "public"."outbox_log_enqueue"(json, bytea);
 CREATE FUNCTION "public"."outbox_log_enqueue"(arg json, payloads bytea) RETURNS void
 LANGUAGE plpgsql AS $outbox$

@@ -1,4 +1,5 @@
 -- Removes a consumer group, which then holds up no purge any more; answers of how many topics.
+-- Called as: SELECT * FROM "public"."outbox_log_forget"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_forget"(json);
 CREATE FUNCTION "public"."outbox_log_forget"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql AS $outbox$

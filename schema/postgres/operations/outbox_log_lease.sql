@@ -1,6 +1,7 @@
 -- Makes owner the one reader of a topic for a consumer group (take), or keeps it so, and moves the group on to position, but
 -- never back. Answers with the group's position, and nothing while another has the lease, or, without take, where owner has
 -- it no more. With lease_ms 0 it gives the lease back. The topic '' is the whole log.
+-- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
 CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE ("position" bigint)
 LANGUAGE plpgsql AS $outbox$

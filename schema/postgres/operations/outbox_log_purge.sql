@@ -1,5 +1,6 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
+-- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql

@@ -1,5 +1,6 @@
 -- Reads up to limit messages of a topic after a position, in order; where the topic is '', of all topics. The age is since
 -- the message got its position.
+-- Called as: SELECT * FROM "public"."outbox_log_read"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_read"(json);
 CREATE FUNCTION "public"."outbox_log_read"(arg json) RETURNS TABLE (
     "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,

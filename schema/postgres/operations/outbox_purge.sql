@@ -1,5 +1,6 @@
 -- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
 -- Those that are still needed (outbox_kept) are spared. Small batches that skip locked rows: nothing waits for it.
+-- Called as: SELECT * FROM "public"."outbox_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
 CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql

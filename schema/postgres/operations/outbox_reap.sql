@@ -1,5 +1,6 @@
 -- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
 -- Ended messages hold no lease and are never touched.
+-- Called as: SELECT * FROM "public"."outbox_reap"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_reap"(json);
 CREATE FUNCTION "public"."outbox_reap"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql

@@ -2,6 +2,7 @@
 -- A row that a handler's own transaction has settled is locked until that commits: it is passed over, so that one long
 -- transaction does not keep the others' leases from being renewed.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
+-- Called as: SELECT * FROM "public"."outbox_renew"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
 CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text)
 LANGUAGE plpgsql

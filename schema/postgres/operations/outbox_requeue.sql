@@ -1,5 +1,6 @@
 -- Makes up to limit failed messages ready again with a fresh retry budget; answers how many.
 -- Both filters are optional: a topic, and a list of message ids.
+-- Called as: SELECT * FROM "public"."outbox_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
 CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql AS $outbox$

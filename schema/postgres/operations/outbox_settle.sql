@@ -3,6 +3,7 @@
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
+-- Called as: SELECT * FROM "public"."outbox_settle"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
 CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
