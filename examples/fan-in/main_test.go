@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/examples/internal/stagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func TestStory(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	requireStory(t)
 	requireStory(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "fan-in.db")))
-	requireEmpty(t, os.TempDir())
+	stagetest.RequireEmpty(t, os.TempDir())
 }
 
 func TestServers(t *testing.T) {
@@ -51,25 +51,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-func TestBadInput(t *testing.T) {
-	for name, test := range map[string]struct {
-		args []string
-		want string
-		code int
-	}{
-		"an unknown scheme": {[]string{"-dsn", "mysql://root@localhost/x"}, `but "mysql"`, 1},
-		"nobody there":      {[]string{"-dsn", "postgres://localhost:1/x"}, "cannot connect to PostgreSQL", 1},
-		"an unknown flag":   {[]string{"-what"}, "-what", 2},
-		"an argument":       {[]string{"what"}, `"what" is no flag`, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out, errOut bytes.Buffer
-			require.Equal(t, test.code, run(t.Context(), test.args, &out, &errOut))
-			require.Empty(t, out.String())
-			require.Contains(t, errOut.String(), test.want)
-		})
-	}
-}
+func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, run) }
 
 // TestAnotherOutcomeIsSeen: a workflow that does not end as it has to is an error.
 func TestAnotherOutcomeIsSeen(t *testing.T) {
@@ -89,32 +71,5 @@ func TestAnotherOutcomeIsSeen(t *testing.T) {
 
 // TestInterrupt stops the program in the middle: nothing is left of it.
 func TestInterrupt(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	var out, errOut bytes.Buffer
-	code := run(ctx, nil, &trigger{&out, "etl: extract.orders fails", cancel}, &errOut)
-	require.Equal(t, 130, code, "%s%s", &out, &errOut)
-	require.Contains(t, errOut.String(), "fan-in: stopped: ")
-	requireEmpty(t, os.TempDir())
-}
-
-// A trigger pulls when a text is written.
-type trigger struct {
-	*bytes.Buffer
-	text string
-	pull func()
-}
-
-func (w *trigger) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(w.text)) {
-		w.pull()
-	}
-	return w.Buffer.Write(p)
-}
-
-func requireEmpty(t *testing.T, folder string) {
-	t.Helper()
-	left, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, left)
+	stagetest.RequireInterruptible(t, run, "fan-in", "etl: extract.orders fails")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/examples/internal/stagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +47,7 @@ func TestStory(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	requireStory(t)
 	requireStory(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "inbox-consumer.db")))
-	requireEmpty(t, os.TempDir())
+	stagetest.RequireEmpty(t, os.TempDir())
 }
 
 func TestServers(t *testing.T) {
@@ -60,25 +60,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-func TestBadInput(t *testing.T) {
-	for name, test := range map[string]struct {
-		args []string
-		want string
-		code int
-	}{
-		"an unknown scheme": {[]string{"-dsn", "mysql://root@localhost/x"}, `but "mysql"`, 1},
-		"nobody there":      {[]string{"-dsn", "postgres://localhost:1/x"}, "cannot connect to PostgreSQL", 1},
-		"an unknown flag":   {[]string{"-what"}, "-what", 2},
-		"an argument":       {[]string{"what"}, `"what" is no flag`, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out, errOut bytes.Buffer
-			require.Equal(t, test.code, run(t.Context(), test.args, &out, &errOut))
-			require.Empty(t, out.String())
-			require.Contains(t, errOut.String(), test.want)
-		})
-	}
-}
+func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, run) }
 
 // TestAnotherBalanceIsSeen: what is doubled or lost, and a delivery of which nobody knows, is an error.
 func TestAnotherBalanceIsSeen(t *testing.T) {
@@ -109,35 +91,6 @@ func TestAnotherBalanceIsSeen(t *testing.T) {
 // TestInterrupt stops the program in the middle: nothing is left of it.
 func TestInterrupt(t *testing.T) {
 	for _, text := range []string{"order-2 fails", "parcel-2 fails"} {
-		t.Run(text, func(t *testing.T) {
-			t.Setenv("TMPDIR", t.TempDir())
-			ctx, cancel := context.WithCancel(t.Context())
-			var out, errOut bytes.Buffer
-			code := run(ctx, nil, &trigger{&out, text, cancel}, &errOut)
-			require.Equal(t, 130, code, "%s%s", &out, &errOut)
-			require.Contains(t, errOut.String(), "inbox-consumer: stopped: ")
-			requireEmpty(t, os.TempDir())
-		})
+		t.Run(text, func(t *testing.T) { stagetest.RequireInterruptible(t, run, "inbox-consumer", text) })
 	}
-}
-
-// A trigger pulls when a text is written.
-type trigger struct {
-	*bytes.Buffer
-	text string
-	pull func()
-}
-
-func (w *trigger) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(w.text)) {
-		w.pull()
-	}
-	return w.Buffer.Write(p)
-}
-
-func requireEmpty(t *testing.T, folder string) {
-	t.Helper()
-	left, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, left)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"os"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/examples/internal/stagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,14 +32,12 @@ func TestStory(t *testing.T) {
 	} {
 		require.Contains(t, out.String(), want)
 	}
-	requireEmpty(t, os.TempDir())
+	stagetest.RequireEmpty(t, os.TempDir())
 }
 
 func TestBadInput(t *testing.T) {
 	for _, arg := range []string{"-what", "what"} {
-		var errOut bytes.Buffer
-		require.Equal(t, 2, run(t.Context(), []string{arg}, io.Discard, &errOut))
-		require.Contains(t, errOut.String(), arg)
+		stagetest.RequireRefused(t, run, 2, arg, arg)
 	}
 }
 
@@ -81,37 +79,10 @@ func TestWhatIsWrongIsSeen(t *testing.T) {
 
 // TestInterrupt stops the program in the middle: nothing is left of it.
 func TestInterrupt(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	ctx, cancel := context.WithCancel(t.Context())
-	var out, errOut bytes.Buffer
-	code := run(ctx, nil, &trigger{&out, "then the others place one each", cancel}, &errOut)
-	require.Equal(t, 130, code, "%s%s", &out, &errOut)
-	require.Contains(t, errOut.String(), "multi-tenant: stopped: ")
-	requireEmpty(t, os.TempDir())
-}
-
-// A trigger pulls when a text is written.
-type trigger struct {
-	*bytes.Buffer
-	text string
-	pull func()
-}
-
-func (w *trigger) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(w.text)) {
-		w.pull()
-	}
-	return w.Buffer.Write(p)
+	stagetest.RequireInterruptible(t, run, "multi-tenant", "then the others place one each")
 }
 
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
-}
-
-func requireEmpty(t *testing.T, folder string) {
-	t.Helper()
-	left, err := os.ReadDir(folder)
-	require.NoError(t, err)
-	require.Empty(t, left)
 }

@@ -168,7 +168,11 @@ func (s *shop) ship(msg *message.Message) error {
 	if !ok {
 		return errors.New("the message does not come from an outbox")
 	}
-	time.Sleep(shipping)
+	select {
+	case <-time.After(shipping):
+	case <-msg.Context().Done():
+		return msg.Context().Err()
+	}
 	if msg.Metadata.Get("long") != "" {
 		s.longBegins <- struct{}{}
 		select {
