@@ -1,4 +1,4 @@
-// Package limits says what text every database can store and compare alike.
+// Package limits says what text every database can store and compare alike, and how long a statement may take.
 package limits
 
 import (
