@@ -61,6 +61,6 @@
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
-//	internal/limits             what text every database can store
+//	internal/limits, …/quiet    what text every database can store; one line a kind of trouble
 //	Watermill, google/uuid, the standard library
 package outbox

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // Config is what every part of an outbox needs to know of it.
@@ -49,6 +51,8 @@ type Outbox struct {
 	engine *engine
 	config Config
 	logger watermill.LoggerAdapter
+
+	troubles *quiet.Troubles // for what goes wrong again and again
 }
 
 // Limits of one call to the database. More is done in several.
@@ -95,7 +99,7 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if config.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Store})
 	}
-	return &Outbox{db: db, engine: engine, config: config, logger: logger}, nil
+	return &Outbox{db: db, engine: engine, config: config, logger: logger, troubles: quiet.New(logger)}, nil
 }
 
 func defaultWorkerName() string {
