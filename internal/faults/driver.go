@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"strings"
+	"sync/atomic"
 )
 
 // The wrappers offer database/sql all that it may ask for and pass it on; driver.ErrSkip says "not offered" where the
@@ -32,15 +34,27 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{base, c.hooks}, nil
+	return &conn{Conn: base, hooks: c.hooks}, nil
 }
 
 type conn struct {
 	driver.Conn
 	hooks Hooks
+	cut   atomic.Bool // the connection below is closed
+	inTx  atomic.Bool
+}
+
+func (c *conn) Close() error {
+	if c.cut.Swap(true) {
+		return nil
+	}
+	return c.Conn.Close()
 }
 
 func (c *conn) Ping(ctx context.Context) error {
+	if c.cut.Load() {
+		return driver.ErrBadConn
+	}
 	if base, ok := c.Conn.(driver.Pinger); ok {
 		return base.Ping(ctx)
 	}
@@ -48,6 +62,9 @@ func (c *conn) Ping(ctx context.Context) error {
 }
 
 func (c *conn) ResetSession(ctx context.Context) error {
+	if c.cut.Load() {
+		return driver.ErrBadConn
+	}
 	if base, ok := c.Conn.(driver.SessionResetter); ok {
 		return base.ResetSession(ctx)
 	}
@@ -55,6 +72,9 @@ func (c *conn) ResetSession(ctx context.Context) error {
 }
 
 func (c *conn) IsValid() bool {
+	if c.cut.Load() {
+		return false
+	}
 	if base, ok := c.Conn.(driver.Validator); ok {
 		return base.IsValid()
 	}
@@ -73,11 +93,14 @@ func (c *conn) PrepareContext(ctx context.Context, text string) (driver.Stmt, er
 	if !ok {
 		return nil, errors.New("the driver cannot prepare with a context")
 	}
+	if c.cut.Load() {
+		return nil, driver.ErrBadConn
+	}
 	s, err := base.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}
-	return &stmt{s, text, c.hooks}, nil
+	return &stmt{s, text, c}, nil
 }
 
 func (c *conn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
@@ -85,7 +108,7 @@ func (c *conn) ExecContext(ctx context.Context, text string, args []driver.Named
 	if !ok {
 		return nil, driver.ErrSkip // prepared, run and counted as a stmt
 	}
-	return around(ctx, c.hooks, text, args, func() (driver.Result, error) { return base.ExecContext(ctx, text, args) })
+	return around(ctx, c, text, args, func() (driver.Result, error) { return base.ExecContext(ctx, text, args) })
 }
 
 func (c *conn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
@@ -93,7 +116,7 @@ func (c *conn) QueryContext(ctx context.Context, text string, args []driver.Name
 	if !ok {
 		return nil, driver.ErrSkip
 	}
-	return around(ctx, c.hooks, text, args, func() (driver.Rows, error) { return base.QueryContext(ctx, text, args) })
+	return around(ctx, c, text, args, func() (driver.Rows, error) { return base.QueryContext(ctx, text, args) })
 }
 
 func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
@@ -101,39 +124,42 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 	if !ok {
 		return nil, errors.New("the driver cannot begin with a context")
 	}
-	return around(ctx, c.hooks, Begin, nil, func() (driver.Tx, error) {
+	return around(ctx, c, Begin, nil, func() (driver.Tx, error) {
 		t, err := base.BeginTx(ctx, options)
 		if err != nil {
 			return nil, err
 		}
-		return &tx{t, c.hooks}, nil
+		return &tx{ctx, t, c}, nil
 	})
 }
 
+// A tx keeps the context that it began with, as drivers do: database/sql has none for its end.
 type tx struct {
-	base  driver.Tx
-	hooks Hooks
+	ctx  context.Context //nolint:containedctx // it says whose statement the end is
+	base driver.Tx
+	conn *conn
 }
 
 // Commit with an error of a hook leaves the transaction to be rolled back, as a lost connection would.
 func (t *tx) Commit() error {
-	_, err := around(context.Background(), t.hooks, Commit, nil, func() (any, error) { return nil, t.base.Commit() })
+	_, err := around(context.WithoutCancel(t.ctx), t.conn, Commit, nil, func() (any, error) { return nil, t.base.Commit() })
 	var injected *Error
-	if errors.As(err, &injected) {
+	if errors.As(err, &injected) && !t.conn.cut.Load() {
+		t.conn.inTx.Store(false)
 		return errors.Join(err, t.base.Rollback())
 	}
 	return err
 }
 
 func (t *tx) Rollback() error {
-	_, err := around(context.Background(), t.hooks, Rollback, nil, func() (any, error) { return nil, t.base.Rollback() })
+	_, err := around(context.WithoutCancel(t.ctx), t.conn, Rollback, nil, func() (any, error) { return nil, t.base.Rollback() })
 	return err
 }
 
 type stmt struct {
 	driver.Stmt
-	text  string
-	hooks Hooks
+	text string
+	conn *conn
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
@@ -141,7 +167,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if !ok {
 		return nil, errors.New("the driver cannot execute with a context")
 	}
-	return around(ctx, s.hooks, s.text, args, func() (driver.Result, error) { return base.ExecContext(ctx, args) })
+	return around(ctx, s.conn, s.text, args, func() (driver.Result, error) { return base.ExecContext(ctx, args) })
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
@@ -149,11 +175,14 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	if !ok {
 		return nil, errors.New("the driver cannot query with a context")
 	}
-	return around(ctx, s.hooks, s.text, args, func() (driver.Rows, error) { return base.QueryContext(ctx, args) })
+	return around(ctx, s.conn, s.text, args, func() (driver.Rows, error) { return base.QueryContext(ctx, args) })
 }
 
-func around[T any](ctx context.Context, hooks Hooks, text string, args []driver.NamedValue, run func() (T, error)) (result T, err error) {
-	statement := Statement{Text: text}
+func around[T any](ctx context.Context, c *conn, text string, args []driver.NamedValue, run func() (T, error)) (result T, err error) {
+	if c.cut.Load() {
+		return result, driver.ErrBadConn
+	}
+	hooks, statement := c.hooks, Statement{Text: text}
 	for _, a := range args {
 		statement.Args = append(statement.Args, a.Value)
 	}
@@ -162,12 +191,36 @@ func around[T any](ctx context.Context, hooks Hooks, text string, args []driver.
 			return result, err
 		}
 	}
-	result, err = run()
+	var fault Fault
+	if hooks.Fault != nil {
+		fault = hooks.Fault(ctx, statement)
+	}
+	if err = fault.before(ctx, c); err != nil {
+		return result, err
+	}
+	if result, err = run(); err == nil {
+		c.follow(text)
+	}
 	if hooks.After != nil {
 		hooks.After(ctx, statement, err)
 	}
 	if hooks.Answer != nil && err == nil {
 		err = hooks.Answer(ctx, statement)
 	}
+	if err == nil && fault.Kind != None {
+		var answer any
+		answer, err = fault.after(ctx, c, result)
+		result, _ = answer.(T)
+	}
 	return result, err
+}
+
+// follow notes where transactions begin and end, by BeginTx or by text.
+func (c *conn) follow(text string) {
+	switch {
+	case strings.HasPrefix(text, Begin):
+		c.inTx.Store(true)
+	case text == Commit, text == Rollback:
+		c.inTx.Store(false)
+	}
 }

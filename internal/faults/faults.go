@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"fmt"
 	"sync"
 	"testing"
 
@@ -34,6 +33,16 @@ type Hooks struct {
 	// Answer is called after that, if there is no error. If it returns one, that is the statement's result although it has
 	// been run: the answer was lost on its way.
 	Answer func(ctx context.Context, s Statement) error
+
+	// Fault chooses what becomes of the statement. It is asked after Before. Of a transaction's end, ctx has the values of
+	// the context that the transaction began with, and never ends.
+	Fault func(ctx context.Context, s Statement) Fault
+
+	// Release ends all that hangs or is delayed when it is closed.
+	Release <-chan struct{}
+
+	// Broken is told of what a driver should not answer, such as an error of closing.
+	Broken func(error)
 }
 
 // A Statement is what is sent.
@@ -91,35 +100,3 @@ func (l *Log) Take() []Statement {
 	l.statements = nil
 	return taken
 }
-
-// An Error is one that a database might return. It answers to each driver's way of asking for its number.
-type Error struct {
-	Number int32  // SQL Server's
-	State  string // PostgreSQL's SQLSTATE
-	Result int    // SQLite's result code
-}
-
-// Deadlock returns the error by which each database says that a transaction lost a conflict and may be run again.
-func Deadlock(backend string) *Error {
-	switch backend {
-	case testdb.Postgres:
-		return &Error{State: "40P01"}
-	case testdb.SQLServer:
-		return &Error{Number: 1205}
-	default:
-		return &Error{Result: 5}
-	}
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("injected error: number %d, SQLSTATE %q, result code %d", e.Number, e.State, e.Result)
-}
-
-// SQLErrorNumber is how go-mssqldb tells the number.
-func (e *Error) SQLErrorNumber() int32 { return e.Number }
-
-// SQLState is how pgx tells it.
-func (e *Error) SQLState() string { return e.State }
-
-// Code is how modernc.org/sqlite tells it.
-func (e *Error) Code() int { return e.Result }
