@@ -78,12 +78,12 @@ func outgoing(msg *message.Message) *message.Message {
 
 // publish answers, message by message, what became of items of one destination. It is not exact where the publisher says of
 // several that something failed, and not which.
-func publish(publisher message.Publisher, items []*item) (errs []error, exact bool) {
+func (f *Forwarder) publish(items []*item) (errs []error, exact bool) {
 	messages := make([]*message.Message, len(items))
 	for i, it := range items {
 		messages[i] = it.outgoing
 	}
-	err := publisher.Publish(items[0].destination, messages...)
+	err := f.call(items[0].destination, messages)
 	var each *BatchError
 	if errors.As(err, &each) && len(each.Errs) == len(items) {
 		return each.Errs, true
@@ -93,4 +93,9 @@ func publish(publisher message.Publisher, items []*item) (errs []error, exact bo
 		errs[i] = err
 	}
 	return errs, err == nil || len(items) == 1
+}
+
+func (f *Forwarder) call(destination string, messages []*message.Message) error {
+	defer f.calls.begin(destination, len(messages))()
+	return f.publisher.Publish(destination, messages...)
 }

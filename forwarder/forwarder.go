@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -24,10 +25,12 @@ type Forwarder struct {
 
 	running chan struct{} // closed once all topics are subscribed
 	closing chan struct{} // closed when Close begins
+	calls   *calls        // of Publish that are under way
 
 	mu      sync.Mutex
 	started bool
 	workers sync.WaitGroup
+	close   func() error
 }
 
 // New returns a forwarder from the outbox on db to a publisher, which stays the caller's to close, after the forwarder.
@@ -50,11 +53,13 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	if config.Subscriber.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Subscriber.Store})
 	}
-	return &Forwarder{
+	f := &Forwarder{
 		config: config, publisher: publisher, subscriber: subscriber, logger: logger,
-		breaker: newBreaker(config, logger),
+		breaker: newBreaker(config, logger), calls: newCalls(),
 		running: make(chan struct{}), closing: make(chan struct{}),
-	}, nil
+	}
+	f.close = sync.OnceValue(f.shut)
+	return f, nil
 }
 
 // Run forwards until ctx ends or Close is called, and then returns what Close does. It can be called once.
@@ -120,7 +125,11 @@ func (f *Forwarder) collect(topic string, messages <-chan *message.Message, item
 			f.refuse(msg, err)
 			continue
 		}
-		items <- it
+		select {
+		case items <- it:
+		case <-f.closing: // and the worker may hang
+			giveBack(msg)
+		}
 	}
 }
 
@@ -130,17 +139,32 @@ func (f *Forwarder) Running() chan struct{} { return f.running }
 // State is Open while nothing can be published.
 func (f *Forwarder) State() State { return f.breaker.current() }
 
+// publisherGrace is how long a publisher may take to heed the end of its messages' contexts.
+const publisherGrace = 5 * time.Second
+
 // Close stops forwarding: what is being published may be acknowledged within the Subscriber's DrainTimeout, the rest goes
-// back to the outbox. It is idempotent and safe to call from many goroutines.
-func (f *Forwarder) Close() error {
+// back to the outbox. It is bounded, idempotent and safe to call from many goroutines. A Publish that does not return by
+// then is left behind, and Close returns a *HungError that names it.
+func (f *Forwarder) Close() error { return f.close() }
+
+func (f *Forwarder) shut() error {
 	f.mu.Lock()
-	if !f.isClosing() {
-		close(f.closing)
-	}
+	close(f.closing)
 	f.mu.Unlock()
 	err := f.subscriber.Close()
-	f.workers.Wait()
-	return err
+	ended := make(chan struct{})
+	go func() { // lives as long as what hangs
+		f.workers.Wait()
+		close(ended)
+	}()
+	hung := time.NewTimer(publisherGrace)
+	defer hung.Stop()
+	select {
+	case <-ended:
+		return err
+	case <-hung.C:
+		return errors.Join(err, f.calls.hung(f.publisher))
+	}
 }
 
 func (f *Forwarder) isClosing() bool {

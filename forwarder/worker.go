@@ -131,7 +131,7 @@ func lost(it *item) bool {
 
 // try publishes a run. What failed is kept in its place, or comes last if it is in doubt.
 func (w *worker) try(run []*item) (kept, last []*item, some bool, cause error) {
-	errs, exact := publish(w.publisher, run)
+	errs, exact := w.publish(run)
 	if !exact {
 		return w.oneByOne(run, errs[0])
 	}
@@ -150,7 +150,7 @@ func (w *worker) oneByOne(run []*item, cause error) (kept, last []*item, some bo
 		if w.isClosing() {
 			return run[i:], nil, some, cause
 		}
-		errs, _ := publish(w.publisher, run[i:i+1])
+		errs, _ := w.publish(run[i : i+1])
 		if again := w.answer(it, errs[0]); again {
 			return run[i+1:], run[i : i+1], some, errs[0]
 		}

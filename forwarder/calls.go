@@ -1,0 +1,71 @@
+package forwarder
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// A HungError is what Close returns if a publisher does not return from Publish though its messages' contexts have ended.
+// They are back in the outbox, and are published again; the broker may have them.
+type HungError struct {
+	Publisher    string        // its type
+	Destinations []string      // that it was publishing to
+	Messages     int           // that it was publishing
+	Since        time.Duration // how long the first of its calls has lasted
+}
+
+func (e *HungError) Error() string {
+	return fmt.Sprintf("forwarder: the publisher %s has not returned from Publish to %q for %v and was left behind; its %d messages are back in the outbox",
+		e.Publisher, e.Destinations, e.Since.Round(time.Millisecond), e.Messages)
+}
+
+// calls are those of Publish that are under way, so that one that hangs can be named.
+type calls struct {
+	mu   sync.Mutex
+	open map[*callToPublish]struct{}
+}
+
+type callToPublish struct {
+	destination string
+	messages    int
+	begun       time.Time
+}
+
+func newCalls() *calls { return &calls{open: map[*callToPublish]struct{}{}} }
+
+// begin notes a call, until what it returns is called.
+func (c *calls) begin(destination string, messages int) (end func()) {
+	call := &callToPublish{destination, messages, time.Now()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[call] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.open, call)
+	}
+}
+
+// hung says what keeps Close.
+func (c *calls) hung(publisher message.Publisher) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) == 0 {
+		return errors.New("forwarder: Config.Destination, or OnState, has not returned and was left behind")
+	}
+	e := &HungError{Publisher: fmt.Sprintf("%T", publisher)}
+	for call := range c.open {
+		e.Messages += call.messages
+		e.Since = max(e.Since, time.Since(call.begun))
+		if !slices.Contains(e.Destinations, call.destination) {
+			e.Destinations = append(e.Destinations, call.destination)
+		}
+	}
+	slices.Sort(e.Destinations)
+	return e
+}
