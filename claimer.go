@@ -12,6 +12,8 @@ const reapInterval = time.Second
 
 const noGiveBack = -1
 
+const cannotClaim = "Cannot claim messages, trying again"
+
 // errNoAttemptsLeft is the LastError of a message whose workers died or lost it as often as it may be tried.
 var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the message stopped, or lost its lease")
 
@@ -39,14 +41,16 @@ func (s *Subscriber) claim(ctx context.Context) {
 			params.GiveBack = 0 // the default
 		}
 		claimed, err := s.take(ctx, params)
+		if err != nil {
+			if s.config.Turns == nil { // else they say it, and when to claim again
+				s.outbox.troubles.Error(cannotClaim, err, nil)
+				s.pacer.pause(outage, nil, s.closing)
+				outage = min(2*outage, outagePauseMax)
+			}
+			continue
+		}
+		s.outbox.troubles.Over(cannotClaim)
 		switch {
-		case err != nil && s.config.Turns != nil:
-			continue
-		case err != nil:
-			s.logger.Error("Cannot claim messages, trying again", err, nil)
-			s.pacer.pause(outage, nil, s.closing)
-			outage = min(2*outage, outagePauseMax)
-			continue
 		case len(claimed) == 0 && len(quotas) < len(topics):
 			s.pacer.idle(s.window.freed, s.closing)
 		case len(claimed) == 0:

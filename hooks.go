@@ -20,7 +20,8 @@ type Hooks struct {
 	// OnJoinEnd is called when a join has ended, also inside a transaction that may yet be rolled back.
 	OnJoinEnd func(JoinEvent)
 
-	// OnBacklog is called with the topics that have due messages, each time a Subscriber looks at all of them.
+	// OnBacklog is called each time a Subscriber looks at all topics, every UnhandledAfter: with those that have due messages,
+	// and with those that it is subscribed to, or reported the last time, and that have none, so that gauges fall to 0.
 	OnBacklog func([]TopicBacklog)
 }
 
@@ -56,7 +57,7 @@ type ReapEvent struct {
 	Messages int
 }
 
-// A TopicBacklog is a topic with due messages.
+// A TopicBacklog is a topic and its due messages.
 type TopicBacklog struct {
 	Store   string // of the outbox's configuration
 	Topic   string

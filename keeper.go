@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,14 +13,12 @@ import (
 // A keeper does a Subscriber's periodic duties: it renews leases, reaps those of dead workers, purges what is old, and
 // looks for topics that nobody handles.
 type keeper struct {
-	outbox     *Outbox
-	holdings   *holdings
-	config     SubscriberConfig
-	subscribed func(topic string) bool
-	logger     watermill.LoggerAdapter
+	outbox   *Outbox
+	holdings *holdings
+	backlog  *backlog
+	config   SubscriberConfig
+	logger   watermill.LoggerAdapter
 }
-
-var errUnhandled = errors.New("no handler for the topic")
 
 // purgeEvery follows a short retention, and finds what a longer one has ended soon enough.
 func purgeEvery(retention time.Duration) time.Duration {
@@ -35,33 +32,45 @@ func renewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Mi
 func (k *keeper) run(ctx context.Context) {
 	var duties sync.WaitGroup
 	renewal := renewEvery(k.config.LeaseDuration)
-	duties.Go(func() { k.every(ctx, renewal, renewal, k.renew) })
-	duties.Go(func() { k.inTurn(ctx, k.config.LeaseDuration, k.reap) })
-	duties.Go(func() { k.inTurn(ctx, k.config.UnhandledAfter, k.findUnhandled) })
+	duties.Go(func() { k.every(ctx, renewal, renewal, duty{"Cannot renew leases, trying again", k.renew}) })
+	duties.Go(func() {
+		k.inTurn(ctx, k.config.LeaseDuration, duty{"Cannot give back expired leases, trying again", k.reap})
+	})
+	duties.Go(func() {
+		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.backlog.look})
+	})
 	if k.config.Retention > 0 {
-		duties.Go(func() { k.inTurn(ctx, purgeEvery(k.config.Retention), k.purge) })
+		duties.Go(func() {
+			k.inTurn(ctx, purgeEvery(k.config.Retention), duty{"Cannot purge what is old, trying again", k.purge})
+		})
 	}
 	duties.Wait()
 }
 
+// A duty comes round again and again; trouble is what is said when it fails.
+type duty struct {
+	trouble string
+	do      func(context.Context) error
+}
+
 // inTurn does a duty that can wait: where there are Turns it begins at any moment, so that many Subscribers do not all ask
 // at once, and leaves a store alone that is down.
-func (k *keeper) inTurn(ctx context.Context, interval time.Duration, duty func(context.Context) error) {
+func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
 	turns := k.config.Turns
 	if turns == nil || interval <= 0 {
-		k.every(ctx, interval, interval, duty)
+		k.every(ctx, interval, interval, d)
 		return
 	}
-	k.every(ctx, 1+rand.N(interval), interval, func(ctx context.Context) error {
+	k.every(ctx, 1+rand.N(interval), interval, duty{d.trouble, func(ctx context.Context) error {
 		if turns.Down() {
 			return nil
 		}
-		return duty(ctx)
-	})
+		return d.do(ctx)
+	}})
 }
 
-// every calls duty until ctx ends. An error is logged; the duty is tried again the next time.
-func (k *keeper) every(ctx context.Context, first, interval time.Duration, duty func(context.Context) error) {
+// every does a duty until ctx ends. An error is logged; the duty is tried again the next time.
+func (k *keeper) every(ctx context.Context, first, interval time.Duration, d duty) {
 	if interval <= 0 {
 		return
 	}
@@ -76,8 +85,10 @@ func (k *keeper) every(ctx context.Context, first, interval time.Duration, duty 
 				first = interval
 				ticker.Reset(interval)
 			}
-			if err := duty(ctx); err != nil && ctx.Err() == nil {
-				k.logger.Error("A periodic duty of the outbox failed, trying again", err, nil)
+			if err := d.do(ctx); err == nil {
+				k.outbox.troubles.Over(d.trouble)
+			} else if ctx.Err() == nil {
+				k.outbox.troubles.Error(d.trouble, err, nil)
 			}
 		}
 	}
@@ -124,23 +135,4 @@ func (k *keeper) reap(ctx context.Context) error {
 func (k *keeper) purge(ctx context.Context) error {
 	_, err := k.outbox.Purge(ctx, PurgeParams{OlderThan: k.config.Retention})
 	return err
-}
-
-// findUnhandled warns of topics whose messages wait although this Subscriber runs. Another may be meant to handle them,
-// and so they stay where they are.
-func (k *keeper) findUnhandled(ctx context.Context) error {
-	topics, err := k.outbox.Topics(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range topics {
-		t := &topics[i]
-		if t.Handled = k.subscribed(t.Topic); t.Handled || t.Age < k.config.UnhandledAfter {
-			continue
-		}
-		k.logger.Error("Messages wait on a topic without a handler here; subscribe to it, or check the process that should",
-			errUnhandled, watermill.LogFields{"topic": t.Topic, "waiting": t.Waiting, "age": t.Age.String()})
-	}
-	k.config.Hooks.backlog(topics)
-	return nil
 }

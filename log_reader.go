@@ -7,16 +7,19 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // A logReader delivers one topic of the log to one subscription of a consumer group: in order, one message at a time, and
 // only while it has the group's lease. The group's position is written behind the acks: after a crash, what was acked
 // since is delivered again.
 type logReader struct {
-	cursor *Cursor
-	config SubscriberConfig
-	pacer  *pacer
-	logger watermill.LoggerAdapter
+	cursor   *Cursor
+	config   SubscriberConfig
+	pacer    *pacer
+	logger   watermill.LoggerAdapter
+	troubles *quiet.Troubles
 
 	closing <-chan struct{}
 
@@ -24,6 +27,8 @@ type logReader struct {
 	written int64     // and up to here the database knows
 	leased  time.Time // zero while the lease is not held
 }
+
+const cannotRead = "Cannot read the log, trying again"
 
 // logBatch is how many messages are read at once.
 const logBatch = 100
@@ -50,7 +55,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 			r.leased = time.Time{}
 			r.pacer.idle(nil, stop)
 		case err != nil:
-			r.logger.Error("Cannot read the log, trying again", err, nil)
+			r.troubles.Error(cannotRead, err, nil)
 			r.pacer.pause(outage, nil, stop)
 			outage = min(2*outage, outagePauseMax)
 			continue
@@ -59,6 +64,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 		default:
 			r.pacer.idle(nil, stop)
 		}
+		r.troubles.Over(cannotRead)
 		outage = outagePauseMin
 	}
 	if !r.leased.IsZero() {

@@ -45,6 +45,8 @@ type SequencerConfig struct {
 	MaxPollInterval time.Duration
 }
 
+const cannotStamp = "Cannot give positions to messages, trying again"
+
 // A Sequencer gives the messages of the log their positions, once they are committed: the order in which consumer groups
 // read them. Each producer's order is kept; a transaction that commits late holds up nobody, and nobody misses it.
 //
@@ -77,15 +79,18 @@ func (s *Sequencer) Run(ctx context.Context) error {
 		n, err := s.Stamp(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			s.outbox.logger.Error("Cannot give positions to messages, trying again", err, nil)
+			s.outbox.troubles.Error(cannotStamp, err, nil)
 			s.pacer.pause(outage, nil, ctx.Done())
 			outage = min(2*outage, outagePauseMax)
 			continue
+		case err != nil: // ctx has ended
+			return nil
 		case n == 0:
 			s.pacer.idle(nil, ctx.Done())
 		default:
 			s.pacer.busy()
 		}
+		s.outbox.troubles.Over(cannotStamp)
 		outage = outagePauseMin
 	}
 	return nil

@@ -23,6 +23,8 @@ const (
 	outagePauseMax = 5 * time.Second
 )
 
+const cannotSettle = "Cannot settle messages, trying again"
+
 // errNacked is the LastError of a message whose handler's error did not reach the delivery.
 var errNacked = errors.New("the handler nacked the message; put middleware.Outcome first on the router to see its error here")
 
@@ -238,15 +240,16 @@ func (s *settler) settle(ctx context.Context, settlements []Settlement) {
 	for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
 		refused, err := s.outbox.settle(ctx, s.outbox.db, settlements)
 		if err == nil {
-			for _, receipt := range refused {
-				s.logger.Info("The lease was lost before the message was settled; it is delivered again",
-					watermill.LogFields{"work_item_id": receipt.Seq})
+			s.outbox.troubles.Over(cannotSettle)
+			if len(refused) > 0 {
+				s.logger.Info("Leases were lost before the messages were settled; they are delivered again",
+					watermill.LogFields{"count": len(refused), "first_work_item_id": refused[0].Seq})
 			}
 			return
 		}
-		s.logger.Error("Cannot settle messages, trying again", err, watermill.LogFields{"count": len(settlements)})
+		s.outbox.troubles.Error(cannotSettle, err, watermill.LogFields{"count": len(settlements)})
 		if pause(ctx, wait) != nil {
-			s.logger.Error("Messages were not settled before Close; they are delivered again when their leases expire",
+			s.outbox.troubles.Error("Messages were not settled before Close; they are delivered again when their leases expire",
 				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(settlements)})
 			return
 		}

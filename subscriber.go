@@ -10,6 +10,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // closeGrace is how long Close waits for the database after handlers have had their time.
@@ -78,7 +80,10 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		outbox: o, window: s.window, turns: config.Turns, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
 		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
-	s.keeper = &keeper{outbox: o, holdings: s.holdings, config: config, subscribed: s.subscribed, logger: o.logger}
+	s.keeper = &keeper{
+		outbox: o, holdings: s.holdings, config: config, logger: o.logger,
+		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
+	}
 	return s, nil
 }
 
@@ -142,11 +147,11 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 			close(s.closed)
 		}()
 	}
+	logger := s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup})
 	r := &logReader{
 		cursor: s.outbox.cursor(s.config.ConsumerGroup, name, s.config.LeaseDuration),
 		config: s.config, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
-		logger:  s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup}),
-		closing: s.closing,
+		logger: logger, troubles: quiet.New(logger), closing: s.closing,
 	}
 	s.subscriptions.Go(func() {
 		defer done()

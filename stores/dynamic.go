@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // Dynamic is a Provider of the stores that a Discovery finds. Whatever the Discovery does, stores that are there and are
@@ -19,6 +20,7 @@ type Dynamic struct {
 	discovery Discovery
 	config    DynamicConfig
 	logger    watermill.LoggerAdapter
+	troubles  *quiet.Troubles
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing is refreshed any more
@@ -47,7 +49,8 @@ func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, 
 		logger = watermill.NopLogger{}
 	}
 	d := &Dynamic{
-		discovery: discovery, config: config, logger: logger, done: make(chan struct{}), changed: make(chan struct{})}
+		discovery: discovery, config: config, logger: logger, troubles: quiet.New(logger),
+		done: make(chan struct{}), changed: make(chan struct{})}
 	if err := d.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -186,6 +189,8 @@ func (d *Dynamic) retire(stores []*Store) {
 	}
 }
 
+const cannotDiscover = "Cannot find out which databases there are; the stores stay as they are"
+
 // run refreshes until ctx ends.
 func (d *Dynamic) run(ctx context.Context) {
 	defer close(d.done)
@@ -195,12 +200,13 @@ func (d *Dynamic) run(ctx context.Context) {
 		err := d.Refresh(ctx)
 		if err == nil {
 			retry = d.config.RetryInterval
+			d.troubles.Over(cannotDiscover)
 			continue
 		}
 		if ctx.Err() == nil {
 			wait = retry
 			retry = min(2*retry, d.config.RefreshInterval)
-			d.logger.Error("Cannot find out which databases there are; the stores stay as they are", err,
+			d.troubles.Error(cannotDiscover, err,
 				watermill.LogFields{"next_try_in": wait.String()})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // ListenerConfig configures a Listener.
@@ -29,10 +30,10 @@ const (
 
 // A Listener hears the Notifiers of other processes.
 type Listener struct {
-	config  *pgx.ConnConfig
-	channel string
-	logger  watermill.LoggerAdapter
-	wakeups chan string
+	config   *pgx.ConnConfig
+	channel  string
+	troubles *quiet.Troubles
+	wakeups  chan string
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -52,7 +53,7 @@ func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listen
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		config: connConfig, channel: config.Channel, logger: logger,
+		config: connConfig, channel: config.Channel, troubles: quiet.New(logger),
 		wakeups: make(chan string, 256), cancel: cancel, done: make(chan struct{}),
 	}
 	go l.run(ctx)
@@ -81,7 +82,7 @@ func (l *Listener) run(ctx context.Context) {
 		if listening {
 			wait = reconnectMin
 		}
-		l.logger.Error("Lost the connection that listens for wake-ups; polling goes on meanwhile", err, nil)
+		l.troubles.Error(notListening, err, nil)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -93,6 +94,8 @@ func (l *Listener) run(ctx context.Context) {
 	}
 }
 
+const notListening = "Lost the connection that listens for wake-ups; polling goes on meanwhile"
+
 // listen returns when the connection is lost or ctx ends, and whether it had begun to listen.
 func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
@@ -103,6 +106,7 @@ func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.channel}.Sanitize()); err != nil {
 		return false, fmt.Errorf("listen: %w", err)
 	}
+	l.troubles.Over(notListening)
 	for {
 		notification, err := conn.WaitForNotification(ctx)
 		if err != nil {

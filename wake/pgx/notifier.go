@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 //go:embed notify.sql
@@ -34,9 +35,9 @@ type NotifierConfig struct {
 // A Notifier sends the wake-ups of this process (outbox.Wake, outbox.InTx, a Publisher's own commits) to the Listeners
 // of others.
 type Notifier struct {
-	db     *sql.DB
-	config NotifierConfig
-	logger watermill.LoggerAdapter
+	db       *sql.DB
+	config   NotifierConfig
+	troubles *quiet.Troubles
 
 	mu     sync.Mutex
 	topics map[string]struct{}
@@ -66,7 +67,7 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &Notifier{
-		db: db, config: config, logger: logger, topics: map[string]struct{}{},
+		db: db, config: config, troubles: quiet.New(logger), topics: map[string]struct{}{},
 		note: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
 	n.stopListening = outbox.OnWakeStore(config.Store, n.remember)
@@ -97,6 +98,8 @@ func (n *Notifier) remember(topics []string) {
 	}
 }
 
+const cannotNotify = "Cannot notify other processes; they poll"
+
 // run sends at once when it is quiet, and then at most once an interval.
 func (n *Notifier) run(ctx context.Context) {
 	defer close(n.done)
@@ -109,7 +112,9 @@ func (n *Notifier) run(ctx context.Context) {
 		case <-n.note:
 		}
 		if err := n.send(ctx); err != nil && ctx.Err() == nil {
-			n.logger.Error("Cannot notify other processes; they poll", err, nil)
+			n.troubles.Error(cannotNotify, err, nil)
+		} else if err == nil {
+			n.troubles.Over(cannotNotify)
 		}
 		timer.Reset(n.config.Interval)
 		select {

@@ -1,0 +1,91 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// A backlog looks at the topics that have due messages, tells the hooks, and warns of those that nobody handles here.
+type backlog struct {
+	outbox     *Outbox
+	subscribed func() []string // in order
+	after      time.Duration   // how long messages may wait on a topic before it warns
+
+	reported map[string]bool // topics of the last look
+	warned   map[string]bool // topics that the log knows to be unhandled
+}
+
+var errUnhandled = errors.New("no handler for these topics")
+
+// look warns of topics whose messages wait although this Subscriber runs. Another may be meant to handle them, and so they
+// stay where they are. There may be thousands: one line names the first, and comes again only when there are new ones.
+func (b *backlog) look(ctx context.Context) error {
+	topics, err := b.outbox.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	subscribed := b.subscribed()
+	var unhandled []TopicBacklog
+	for i := range topics {
+		t := &topics[i]
+		if _, t.Handled = slices.BinarySearch(subscribed, t.Topic); !t.Handled && t.Age >= b.after {
+			unhandled = append(unhandled, *t)
+		}
+	}
+	b.warn(unhandled)
+	b.outbox.config.Hooks.backlog(b.withEmpty(topics, subscribed))
+	return nil
+}
+
+// warn writes a line if there are topics that the last look did not know.
+func (b *backlog) warn(unhandled []TopicBacklog) {
+	before := b.warned
+	b.warned = make(map[string]bool, len(unhandled))
+	var fresh []string
+	waiting, oldest := 0, time.Duration(0)
+	for _, t := range unhandled {
+		b.warned[t.Topic] = true
+		waiting, oldest = waiting+t.Waiting, max(oldest, t.Age)
+		if !before[t.Topic] {
+			fresh = append(fresh, t.Topic)
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	const named = 5
+	slices.Sort(fresh)
+	names := strings.Join(fresh[:min(named, len(fresh))], ", ")
+	if len(fresh) > named {
+		names += ", …"
+	}
+	b.outbox.logger.Error("Messages wait on topics without a handler here; subscribe to them, or check the process that should",
+		errUnhandled, watermill.LogFields{"topics": len(unhandled), "new": len(fresh), "names": names, "waiting": waiting, "age": oldest.String()})
+}
+
+// withEmpty adds the topics that are subscribed, or had a backlog at the last look, and have none, so that gauges fall to 0.
+func (b *backlog) withEmpty(topics []TopicBacklog, subscribed []string) []TopicBacklog {
+	before := b.reported
+	b.reported = make(map[string]bool, len(topics))
+	for _, t := range topics {
+		b.reported[t.Topic] = true
+	}
+	empty := map[string]bool{}
+	for topic := range before {
+		empty[topic] = false
+	}
+	for _, topic := range subscribed {
+		empty[topic] = true
+	}
+	for topic, handled := range empty {
+		if !b.reported[topic] {
+			topics = append(topics, TopicBacklog{Store: b.outbox.config.Store, Topic: topic, Handled: handled})
+		}
+	}
+	return topics
+}

@@ -1,0 +1,94 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Thousands of topics without a handler were as many lines of the log at each look.
+// OUTBOX_TEST_FULL=1 makes them as many as they were when it was noticed.
+func TestTrap_ManyUnhandledTopics(t *testing.T) {
+	topics := 300
+	if os.Getenv("OUTBOX_TEST_FULL") != "" {
+		topics = 9_999
+	}
+	forEach(t, func(t *testing.T, f *fixture) {
+		messages := make([]outbox.Message, topics)
+		for i := range messages {
+			messages[i] = outbox.Message{UUID: "1", Topic: fmt.Sprintf("nobody's %04d", i)}
+		}
+		f.enqueue(messages...)
+		book, looks := newLogBook(), make(chan []outbox.TopicBacklog)
+		done := make(chan struct{})
+		s := f.subscriberOn(f.db.DB, book, func(c *outbox.SubscriberConfig) {
+			c.UnhandledAfter = 5 * time.Millisecond
+			c.Hooks.OnBacklog = func(topics []outbox.TopicBacklog) {
+				select {
+				case looks <- topics:
+				case <-done:
+				}
+			}
+		})
+		f.subscribe(s, "handled")
+		for range 5 {
+			backlog, _ := take(f, looks, "a look at all topics")
+			f.Len(backlog, topics+1)
+		}
+		f.enqueue(outbox.Message{UUID: "1", Topic: "another"})
+		f.Eventually(func() bool {
+			_, _ = take(f, looks, "a look at all topics")
+			return len(book.at("ERROR", "without a handler")) > 1
+		}, patience, time.Millisecond)
+		close(done)
+		f.NoError(s.Close())
+		lines := book.at("ERROR", "without a handler")
+		f.Len(lines, 2, "one line for the first look, one for the topic that came later")
+		assert.Equal(t, topics, lines[0].fields["topics"])
+		assert.Equal(t, "nobody's 0000, nobody's 0001, nobody's 0002, nobody's 0003, nobody's 0004, …", lines[0].fields["names"])
+		assert.Equal(t, "another", lines[1].fields["names"])
+		assert.Equal(t, 1, lines[1].fields["new"])
+	})
+}
+
+// What a Subscriber handles is told too when it is empty, and what others handle once more when it has become so.
+func TestSubscriber_BacklogsFallToZero(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		looks, done := make(chan []outbox.TopicBacklog), make(chan struct{})
+		f.enqueueN("another's", 1)
+		s := f.subscriber(func(c *outbox.SubscriberConfig) {
+			c.UnhandledAfter = time.Millisecond
+			c.Hooks.OnBacklog = func(topics []outbox.TopicBacklog) {
+				select {
+				case looks <- topics:
+				case <-done:
+				}
+			}
+		})
+		f.subscribe(s, "mine")
+		waiting := func(topics []outbox.TopicBacklog) map[string]int {
+			counts := map[string]int{}
+			for _, topic := range topics {
+				counts[topic.Topic] = topic.Waiting
+			}
+			return counts
+		}
+		first, _ := take(f, looks, "a look")
+		f.Equal(map[string]int{"mine": 0, "another's": 1}, waiting(first))
+		f.Len(f.claim("another's"), 1)
+		f.Eventually(func() bool {
+			now, _ := take(f, looks, "a look")
+			n, told := waiting(now)["another's"]
+			return told && n == 0
+		}, patience, time.Millisecond)
+		last, _ := take(f, looks, "a look")
+		f.Equal(map[string]int{"mine": 0}, waiting(last))
+		close(done)
+		f.NoError(s.Close())
+	})
+}
