@@ -54,7 +54,7 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: claimer, turns, settler, keeper, pacer, window, holdings, delivery; log_reader
+//	outbox   publisher.go   subscriber.go: claimer, turns, settler, keeper, backlog, janitor, pacer, window, holdings, delivery; log_reader
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite

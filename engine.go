@@ -37,6 +37,9 @@ const (
 	opFailed  operation = "outbox_failed"
 	opGet     operation = "outbox_get"
 
+	opJoinPurge  operation = "outbox_join_purge"
+	opEntryPurge operation = "outbox_entry_purge"
+
 	opLogEnqueue operation = "outbox_log_enqueue"
 	opLogStamp   operation = "outbox_log_stamp"
 	opLogLease   operation = "outbox_log_lease"

@@ -10,19 +10,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// A keeper does a Subscriber's periodic duties: it renews leases, reaps those of dead workers, purges what is old, and
-// looks for topics that nobody handles.
+// A keeper does a Subscriber's periodic duties: it renews leases, reaps those of dead workers, looks for topics that
+// nobody handles, and has the janitor with it.
 type keeper struct {
 	outbox   *Outbox
 	holdings *holdings
 	backlog  *backlog
+	janitor  *Janitor
 	config   SubscriberConfig
 	logger   watermill.LoggerAdapter
-}
-
-// purgeEvery follows a short retention, and finds what a longer one has ended soon enough.
-func purgeEvery(retention time.Duration) time.Duration {
-	return max(time.Second, min(retention, time.Minute))
 }
 
 // renewEvery is early enough for two more tries before the lease ends.
@@ -39,11 +35,7 @@ func (k *keeper) run(ctx context.Context) {
 	duties.Go(func() {
 		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.backlog.look})
 	})
-	if k.config.Retention > 0 {
-		duties.Go(func() {
-			k.inTurn(ctx, purgeEvery(k.config.Retention), duty{"Cannot purge what is old, trying again", k.purge})
-		})
-	}
+	duties.Go(func() { k.janitor.run(ctx, k.away) })
 	duties.Wait()
 }
 
@@ -56,13 +48,12 @@ type duty struct {
 // inTurn does a duty that can wait: where there are Turns it begins at any moment, so that many Subscribers do not all ask
 // at once, and leaves a store alone that is down.
 func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
-	turns := k.config.Turns
-	if turns == nil || interval <= 0 {
+	if k.config.Turns == nil || interval <= 0 {
 		k.every(ctx, interval, interval, d)
 		return
 	}
 	k.every(ctx, 1+rand.N(interval), interval, duty{d.trouble, func(ctx context.Context) error {
-		if turns.Down() {
+		if k.away() {
 			return nil
 		}
 		return d.do(ctx)
@@ -132,7 +123,5 @@ func (k *keeper) reap(ctx context.Context) error {
 	return err
 }
 
-func (k *keeper) purge(ctx context.Context) error {
-	_, err := k.outbox.Purge(ctx, PurgeParams{OlderThan: k.config.Retention})
-	return err
-}
+// away says whether the store is known to be down.
+func (k *keeper) away() bool { return k.config.Turns != nil && k.config.Turns.Down() }

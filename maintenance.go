@@ -86,11 +86,50 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	if params.Failed {
 		status = Failed
 	}
-	return o.inBatches(ctx, opPurge, struct {
-		Status      Status `json:"status"`
-		OlderThanMS int64  `json:"older_than_ms"`
-		Limit       int    `json:"limit"`
-	}{status, params.OlderThan.Milliseconds(), maxBatch})
+	return o.purge(ctx, opPurge, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
+}
+
+type purgeArg struct {
+	Status      Status `json:"status,omitempty"`
+	OlderThanMS int64  `json:"older_than_ms"`
+	Limit       int    `json:"limit"`
+}
+
+// A purgeRow is what a purge answers with: the rows that are gone and, of joins, how many of the rows were joins.
+type purgeRow struct{ rows, joins int }
+
+// purge runs an operation that deletes until it finds no more, each batch within limit, where that is not 0.
+func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (total int, err error) {
+	arg.Limit = maxBatch
+	for {
+		n, joins, err := o.purgeBatch(ctx, op, arg, limit)
+		if op == opJoinPurge {
+			total += joins
+		} else {
+			total += n
+		}
+		if err != nil || n == 0 {
+			return total, err
+		}
+	}
+}
+
+func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (rows, joins int, err error) {
+	if limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		ctx = limited
+	}
+	gone, err := call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error {
+		if op == opJoinPurge {
+			return rows.Scan(&r.rows, &r.joins)
+		}
+		return rows.Scan(&r.rows)
+	})
+	for _, r := range gone {
+		rows, joins = rows+r.rows, joins+r.joins
+	}
+	return rows, joins, err
 }
 
 // inBatches runs an operation that answers with a number of rows until it finds no more.

@@ -14,10 +14,7 @@ func (o *Outbox) PurgeLog(ctx context.Context, olderThan time.Duration) (int, er
 	if olderThan < 0 {
 		return 0, badField("olderThan", "is negative")
 	}
-	return o.inBatches(ctx, opLogPurge, struct {
-		OlderThanMS int64 `json:"older_than_ms"`
-		Limit       int   `json:"limit"`
-	}{olderThan.Milliseconds(), maxBatch})
+	return o.purge(ctx, opLogPurge, purgeArg{OlderThanMS: olderThan.Milliseconds()}, 0)
 }
 
 // ForgetGroup removes a consumer group. If it subscribes again, it begins with the oldest message that is left.

@@ -34,7 +34,7 @@ type Config struct {
 	// Defaults to the host's name and the process id.
 	WorkerName string
 
-	// DeleteOnAck deletes acknowledged rows at once instead of keeping them until Purge. Defaults to false.
+	// DeleteOnAck deletes acknowledged rows at once instead of keeping them for a janitor. Defaults to false.
 	DeleteOnAck bool
 
 	// Log says whether Enqueue writes to the queue, to the log, or to both. Defaults to QueueOnly.

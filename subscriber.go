@@ -65,6 +65,10 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	if err != nil {
 		return nil, err
 	}
+	janitor, err := o.Janitor(config.Janitor)
+	if err != nil {
+		return nil, err
+	}
 	s := &Subscriber{
 		outbox:   o,
 		config:   config,
@@ -81,7 +85,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{
-		outbox: o, holdings: s.holdings, config: config, logger: o.logger,
+		outbox: o, holdings: s.holdings, janitor: janitor, config: config, logger: o.logger,
 		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
 	return s, nil
@@ -141,11 +145,7 @@ func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- 
 func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *message.Message, done func()) {
 	if !s.started {
 		s.started = true
-		go func() {
-			<-s.closing
-			s.subscriptions.Wait()
-			close(s.closed)
-		}()
+		go s.runLog() //nolint:contextcheck // the work ends with Close, not with the first subscription
 	}
 	logger := s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup})
 	r := &logReader{
@@ -159,6 +159,18 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 		defer stopWakeups()
 		r.run(ctx, out)
 	})
+}
+
+// runLog is the Subscriber's life where it reads the log: each subscription reads for itself.
+func (s *Subscriber) runLog() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { s.keeper.janitor.run(ctx, s.keeper.away) })
+	<-s.closing
+	s.subscriptions.Wait()
+	cancel()
+	keeping.Wait()
+	close(s.closed)
 }
 
 // SubscribeInitialize implements message.SubscribeInitializer: a consumer group exists from then on, and what is purged

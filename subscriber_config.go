@@ -18,7 +18,8 @@ type SubscriberConfig struct {
 	// topic is active; others stand by. A nack delivers the same message again after Backoff, without end, and holds up
 	// the group. A new group begins with the oldest message. A Sequencer must run. At most 255 UTF-16 units.
 	//
-	// Of the other fields, LeaseDuration, Backoff, PollInterval, MaxPollInterval, Wakeups and DrainTimeout apply.
+	// Of the other fields, LeaseDuration, Backoff, PollInterval, MaxPollInterval, Wakeups, DrainTimeout and Janitor
+	// apply.
 	// Defaults to none: the queue.
 	ConsumerGroup string
 
@@ -66,9 +67,9 @@ type SubscriberConfig struct {
 	// DeleteOnAck deletes acknowledged rows at once instead of keeping them. Defaults to false.
 	DeleteOnAck bool
 
-	// Retention is how long done messages are kept, and up to a minute more: they are purged once a minute, or as often as
-	// a shorter Retention says, but at most once a second. Defaults to 0: until you call Purge. Failed ones are always kept.
-	Retention time.Duration
+	// Janitor says how long what has ended is kept, in the queue, the log, joins and inbox, and when it is purged. Defaults
+	// to the defaults of JanitorConfig: 7 days, and failed messages for ever; Disabled switches it off.
+	Janitor JanitorConfig
 
 	// UnhandledAfter is how long due messages may wait on a topic that this Subscriber is not subscribed to before it
 	// warns (OBX-049); they stay in the table. -1 never looks. Defaults to 1 min.
@@ -138,8 +139,6 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:
 		return badField("SubscriberConfig.DrainTimeout", "is negative")
-	case c.Retention < 0:
-		return badField("SubscriberConfig.Retention", "is negative")
 	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
 		return badField("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
 	case c.HandlerLog < LogInfo || c.HandlerLog > LogOff:

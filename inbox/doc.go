@@ -15,7 +15,7 @@
 //	          └────── Revive ─────────┘
 //
 //	the same key again: the same content is acknowledged and changes nothing; other content is a [MismatchError]
-//	Purge deletes entries that have ended; after that, the same key is new
+//	Purge, or a janitor, deletes entries that have ended; after that, the same key is new
 //
 // # Two ways to receive
 //

@@ -31,7 +31,8 @@ func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
 // end, and of the last time the message came up.
 //
 // A message that comes again after its entry is deleted is new: keep entries for longer than a broker may deliver again.
-// Nothing else deletes them, and so call it from time to time. Messages that a pending join or the log needs are spared.
+// The janitor of a Subscriber, or of Queue, does this by itself, by JanitorConfig.Entries. Messages that a pending join or
+// the log needs are spared.
 func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total int, err error) {
 	if params.OlderThan < 0 {
 		return 0, badField("PurgeParams.OlderThan", "is negative")

@@ -47,5 +47,5 @@
 //   - No wake-up is lost: ending a join and waiting for it both lock its row first.
 //   - Attaching holds up nobody who settles. Two transactions that attach to one join wait for each other.
 //   - A join lives in the database of its messages. There are no joins across databases (join each database, then wait).
-//   - Ended joins stay until [Coordinator.Purge]; the outbox keeps the messages of pending joins until they have ended.
+//   - Ended joins stay for 7 days, by the janitor of a Subscriber, or until [Coordinator.Purge]; the outbox keeps the messages of pending joins until they have ended.
 package join

@@ -15,7 +15,7 @@ type SubscriberConfig struct {
 	// are refused: read a log with Run and a Subscriber for each store, and give each its wake-ups in Configure.
 	Subscriber outbox.SubscriberConfig
 
-	// Configure may change that for a store: its Wakeups, Retention or Hooks, but not ClaimTimeout and DrainTimeout. Defaults
+	// Configure may change that for a store: its Wakeups, Janitor or Hooks, but not ClaimTimeout and DrainTimeout. Defaults
 	// to nothing.
 	Configure func(*Store, *outbox.SubscriberConfig)
 

@@ -490,7 +490,7 @@ func TestConfigureIsPerStore(t *testing.T) {
 	})
 }
 
-// The Subscriber purges each store by that store's Retention.
+// The Subscriber purges each store by that store's retention.
 func TestRetentionIsPerStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("keeps", "purges")
@@ -501,7 +501,7 @@ func TestRetentionIsPerStore(t *testing.T) {
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) {
 			c.Configure = func(s *stores.Store, c *outbox.SubscriberConfig) {
 				if s.ID() == "purges" {
-					c.Retention = 300 * time.Millisecond
+					c.Janitor = outbox.JanitorConfig{Done: 300 * time.Millisecond}
 				}
 			}
 		})

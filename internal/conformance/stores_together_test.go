@@ -27,7 +27,7 @@ func TestTrap_EverythingWorksInEveryStore(t *testing.T) {
 		}
 		book := newLogBook()
 		p := f.static(tenants...)
-		s := f.everywhere(p, book, func(c *stores.SubscriberConfig) { c.Subscriber.Retention = 300 * time.Millisecond })
+		s := f.everywhere(p, book, func(c *stores.SubscriberConfig) { c.Subscriber.Janitor.Done = 300 * time.Millisecond })
 		f.runRouter(func(router *message.Router) {
 			router.AddMiddleware(middleware.Outcome)
 			stores.AddWaitHandler(router, s, join.Config{}, book)

@@ -407,7 +407,6 @@ func TestASubscriberRefusesWhatMakesNoSense(t *testing.T) {
 			"PollInterval":        func(c *outbox.SubscriberConfig) { c.PollInterval = -1 },
 			"MaxPollInterval":     func(c *outbox.SubscriberConfig) { c.PollInterval, c.MaxPollInterval = 2, 1 },
 			"DrainTimeout":        func(c *outbox.SubscriberConfig) { c.DrainTimeout = -1 },
-			"Retention":           func(c *outbox.SubscriberConfig) { c.Retention = -1 },
 			"UnhandledAfter":      func(c *outbox.SubscriberConfig) { c.UnhandledAfter = -2 },
 			"HandlerLog":          func(c *outbox.SubscriberConfig) { c.HandlerLog = 4 },
 		} {

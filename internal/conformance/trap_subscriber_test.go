@@ -366,11 +366,11 @@ func TestDeleteOnAckKeepsWhatHasFailed(t *testing.T) {
 	})
 }
 
-// The subscriber purges what has been done for longer than Retention, and nothing else.
+// The subscriber purges what has been done for longer than its retention, and nothing else.
 func TestRetentionPurgesWhatIsDone(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		left := f.retained()
-		f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Retention = 300 * time.Millisecond }), "orders")
+		f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Janitor.Done = 300 * time.Millisecond }), "orders")
 		f.Eventually(func() bool { return f.count() == len(left) }, patience, 20*time.Millisecond)
 		f.ElementsMatch(left, f.uuids())
 	})

@@ -1,0 +1,202 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// Forever is the retention of what is kept until somebody purges it.
+const Forever time.Duration = -1
+
+// JanitorConfig says how long what has ended is kept, by the database's clock.
+type JanitorConfig struct {
+	// Disabled switches the janitor off: everything stays until it is purged by a call. Defaults to false.
+	Disabled bool
+
+	// Done is how long messages are kept that are done. Defaults to 7 days; Forever keeps them.
+	Done time.Duration
+
+	// Failed is how long dead letters are kept. Defaults to Forever.
+	Failed time.Duration
+
+	// Log is how long the log keeps what every consumer group has passed. What one has not is always kept.
+	// Defaults to 7 days; Forever keeps it.
+	Log time.Duration
+
+	// Joins is how long joins are kept that have ended. Defaults to 7 days; Forever keeps them.
+	Joins time.Duration
+
+	// Entries is how long the entries of package inbox are kept, where this outbox is the queue of one: a message that comes
+	// again after that counts as new. Those that have failed are kept as Failed says. Defaults to 7 days; Forever keeps them.
+	Entries time.Duration
+
+	// Interval is the time between two rounds, give or take a half, so that many workers do not come at once. Defaults to
+	// 1 min, or to the shortest retention, but no less than 1 s.
+	Interval time.Duration
+
+	// Also are more purges to do in each round. Defaults to none.
+	Also []Purger
+}
+
+// A Purger deletes what is old, in batches, and returns how much.
+type Purger struct {
+	// Name says in logs and in Purged what is deleted. Required.
+	Name string
+
+	// Purge stops when ctx ends. Required.
+	Purge func(ctx context.Context) (int, error)
+}
+
+const (
+	defaultRetention = 7 * 24 * time.Hour
+	roundEvery       = time.Minute
+	roundAtMost      = time.Second
+)
+
+func (c *JanitorConfig) setDefaults() {
+	setDefault(&c.Done, defaultRetention)
+	setDefault(&c.Failed, Forever)
+	setDefault(&c.Log, defaultRetention)
+	setDefault(&c.Joins, defaultRetention)
+	setDefault(&c.Entries, defaultRetention)
+	if c.Interval == 0 {
+		shortest := roundEvery
+		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries} {
+			if retention >= 0 {
+				shortest = min(shortest, retention)
+			}
+		}
+		c.Interval = max(shortest, roundAtMost)
+	}
+}
+
+func (c *JanitorConfig) validate() error {
+	for _, field := range []struct {
+		name      string
+		retention time.Duration
+	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}} {
+		if field.retention < 0 && field.retention != Forever {
+			return badField("JanitorConfig."+field.name, "is negative; Forever keeps everything")
+		}
+	}
+	if c.Interval < 0 {
+		return badField("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
+	}
+	for i, p := range c.Also {
+		if p.Name == "" || p.Purge == nil {
+			return badField("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
+		}
+	}
+	return nil
+}
+
+// A Janitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
+// inbox. It works in small batches that skip what others have locked, each with a limit of time; any number of janitors may
+// run beside each other, and nobody waits for them. Each Subscriber has one: where there are only publishers, run one of
+// these.
+type Janitor struct {
+	outbox *Outbox
+	config JanitorConfig
+	parts  string // the query for the parts that the outbox has
+}
+
+// Purged is what a round of a Janitor has deleted, by name: "log", "joins", "entries", "failed entries", "messages",
+// "failed messages", and the names of the config's own.
+type Purged map[string]int
+
+// Janitor returns a janitor of the outbox. It does not touch the database.
+func (o *Outbox) Janitor(config JanitorConfig) (*Janitor, error) {
+	config.setDefaults()
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	text, err := fs.ReadFile(o.engine.dialect.Files(), "setup/parts.sql")
+	if err != nil {
+		return nil, fmt.Errorf("read the schema files: %w", err)
+	}
+	return &Janitor{outbox: o, config: config, parts: o.engine.names.apply(string(text))}, nil
+}
+
+const cannotPurge = "Cannot purge what is old, trying again"
+
+// Run does a round now and then until ctx ends, and then returns nil; at once if the janitor is disabled. An error is logged.
+func (j *Janitor) Run(ctx context.Context) error {
+	j.run(ctx, func() bool { return false })
+	return nil
+}
+
+// run leaves out the rounds in which the database is known to be away.
+func (j *Janitor) run(ctx context.Context, away func() bool) {
+	if j.config.Disabled {
+		return
+	}
+	for pause(ctx, j.config.Interval/2+rand.N(j.config.Interval)) == nil {
+		if away() {
+			continue
+		}
+		if _, err := j.Purge(ctx); err == nil {
+			j.outbox.troubles.Over(cannotPurge)
+		} else if ctx.Err() == nil {
+			j.outbox.troubles.Error(cannotPurge, err, nil)
+		}
+	}
+}
+
+// Purge does one round and returns what it has deleted. When ctx ends, or a purge fails, it stops with what it has done so
+// far and the error.
+func (j *Janitor) Purge(ctx context.Context) (Purged, error) {
+	purged := Purged{}
+	duties, err := j.round(ctx)
+	if err != nil {
+		return purged, err
+	}
+	for _, duty := range duties {
+		n, err := duty.Purge(ctx)
+		if n > 0 {
+			purged[duty.Name] = n
+			j.outbox.logger.Info("Purged what is old", watermill.LogFields{"what": duty.Name, "count": n})
+		}
+		if err != nil {
+			return purged, fmt.Errorf("purge %s: %w", duty.Name, err)
+		}
+	}
+	return purged, nil
+}
+
+// round is what there is to do. The log and the joins come first: they need messages that go after them.
+func (j *Janitor) round(ctx context.Context) (duties []Purger, err error) {
+	has := map[string]bool{}
+	limited, cancel := context.WithTimeout(ctx, limits.Upkeep(limits.DefaultLease))
+	defer cancel()
+	err = query(limited, j.outbox.db, j.parts, nil, func(rows *sql.Rows) error {
+		var part string
+		err := rows.Scan(&part)
+		has[part] = true
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the parts of the outbox: %w", err)
+	}
+	add := func(name string, wanted bool, olderThan time.Duration, op operation, status Status) {
+		if wanted && olderThan >= 0 {
+			duties = append(duties, Purger{name, func(ctx context.Context) (int, error) {
+				return j.outbox.purge(ctx, op, purgeArg{Status: status, OlderThanMS: olderThan.Milliseconds()}, limits.Upkeep(limits.DefaultLease))
+			}})
+		}
+	}
+	add("log", true, j.config.Log, opLogPurge, 0)
+	add("joins", has["joins"], j.config.Joins, opJoinPurge, 0)
+	add("entries", has["inbox"], j.config.Entries, opEntryPurge, Done)
+	add("failed entries", has["inbox"], j.config.Failed, opEntryPurge, Failed)
+	add("messages", true, j.config.Done, opPurge, Done)
+	add("failed messages", !has["inbox"], j.config.Failed, opPurge, Failed) // without its message an entry counts as done
+	return append(duties, j.config.Also...), nil
+}
