@@ -10,6 +10,8 @@ type Backoff func(retry int) time.Duration
 const (
 	defaultBackoffBase = time.Second
 	defaultBackoffMax  = time.Minute
+
+	maxExpiryWait = 24 * time.Hour
 )
 
 // ExponentialBackoff doubles from base up to limit: min(base * 2^retry, limit).
@@ -26,4 +28,26 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 // DefaultBackoff is ExponentialBackoff(1 s, 60 s).
 func DefaultBackoff(retry int) time.Duration {
 	return ExponentialBackoff(defaultBackoffBase, defaultBackoffMax)(retry)
+}
+
+// expiryBackoff is a Subscriber's Config.ExpiryBackoff: its own backoff, and where that is short the default one, but not
+// for longer than a message has waited already when its lease expires.
+func expiryBackoff(backoff Backoff, lease time.Duration) Backoff {
+	return func(retry int) time.Duration {
+		return max(backoff(retry), min(DefaultBackoff(retry), lease))
+	}
+}
+
+// expiryWaits is a backoff as the operations take it: in milliseconds, by the attempts already spent. The last is for all
+// that have spent more.
+func expiryWaits(backoff Backoff) []int64 {
+	waits := make([]int64, 31)
+	for retry := range waits {
+		waits[retry] = min(max(backoff(retry), 0), maxExpiryWait).Milliseconds()
+	}
+	n := len(waits)
+	for n > 1 && waits[n-1] == waits[n-2] {
+		n--
+	}
+	return waits[:n]
 }

@@ -11,11 +11,13 @@ import (
 )
 
 // ReapExpired gives back every message whose lease has expired, which counts an attempt, and returns how many
-// (OBX-043 to OBX-046). Subscribers do it by themselves (OBX-047).
+// (OBX-043 to OBX-046). Each is due again after a random time up to Config.ExpiryBackoff. Subscribers do it by themselves
+// (OBX-047).
 func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
 	n, err := o.inBatches(ctx, opReap, struct {
-		Limit int `json:"limit"`
-	}{maxBatch})
+		Limit int     `json:"limit"`
+		Waits []int64 `json:"waits"`
+	}{maxBatch, expiryWaits(o.config.ExpiryBackoff)})
 	o.reaped(n)
 	return n, err
 }

@@ -40,6 +40,10 @@ type Config struct {
 	// Log says whether Enqueue writes to the queue, to the log, or to both. Defaults to QueueOnly.
 	Log LogMode
 
+	// ExpiryBackoff bounds how long a message waits once its lease has expired: a random time up to it. Messages that were
+	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to DefaultBackoff.
+	ExpiryBackoff Backoff
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -92,6 +96,9 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	}
 	if err := validateKey("Store", config.Store); err != nil {
 		return nil, err
+	}
+	if config.ExpiryBackoff == nil {
+		config.ExpiryBackoff = DefaultBackoff
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
@@ -247,8 +254,12 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		LeaseMS  int64        `json:"lease_ms"`
 		Limit    int          `json:"limit"`
 		GiveBack int          `json:"give_back"`
+		Waits    []int64      `json:"waits,omitempty"`
 		Topics   []TopicQuota `json:"topics"`
-	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, topics}
+	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, nil, topics}
+	if params.GiveBack > 0 {
+		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
+	}
 
 	started := time.Now()
 	claimed, err := call(ctx, o.engine, o.db, opClaim, arg, nil, func(rows *sql.Rows, c *Claimed) error {

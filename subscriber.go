@@ -61,6 +61,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	o, err := New(db, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store,
 		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, Hooks: config.Hooks,
+		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
 		return nil, err

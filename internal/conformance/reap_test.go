@@ -53,6 +53,48 @@ func TestOBX043_ReapTakesAnyNumberInSmallBatches(t *testing.T) {
 	})
 }
 
+// What comes back from a worker that died comes back at moments of its own, further apart with each attempt.
+func TestWhatHasExpiredComesBackApart(t *testing.T) {
+	giveBack := map[string]func(*fixture, *outbox.Outbox) error{
+		"reap": func(f *fixture, o *outbox.Outbox) error {
+			_, err := o.ReapExpired(f.ctx())
+			return err
+		},
+		"claim": func(f *fixture, o *outbox.Outbox) error {
+			_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("another"), GiveBack: 200})
+			return err
+		},
+	}
+	forEach(t, func(t *testing.T, f *fixture) {
+		o := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.ExpiryBackoff = outbox.ExponentialBackoff(time.Hour, 4*time.Hour) })
+		for name, giveBack := range giveBack {
+			f.enqueueN(name, 80)
+			f.Len(f.claim(name), 80)
+			f.exec("UPDATE {outbox} SET {locked_until} = {past}, {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {topic} = '%s'", name)
+			before := f.now()
+			f.NoError(giveBack(f, o))
+			after := f.now()
+			at := map[time.Time]bool{}
+			late := 0
+			for _, r := range f.rows("{topic} = '%s'", name) {
+				f.Equal(int(outbox.Ready), r.status)
+				if r.retries == 1 {
+					f.between(before, after.Add(time.Hour), r.nextAttempt)
+				} else {
+					f.between(before, after.Add(4*time.Hour), r.nextAttempt)
+				}
+				if r.nextAttempt.After(after.Add(time.Hour)) {
+					late++
+				}
+				at[r.nextAttempt] = true
+			}
+			f.Greater(len(at), 40, "%s: moments", name)
+			f.Greater(late, 10, "%s: those that have spent more attempts wait longer", name)
+			f.Empty(f.claim(name), "%s: all are claimed again at once", name)
+		}
+	})
+}
+
 func TestOBX046_ReapLeavesAloneWhatHasEnded(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		done, failed := f.claimOne("orders"), f.claimOne("orders")

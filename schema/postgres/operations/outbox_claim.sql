@@ -1,6 +1,7 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Topics
--- are tried in the order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Each of those is due again
+-- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
+-- Topics are tried in the order given, each up to its quota.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
 -- Called as: SELECT * FROM "public"."outbox_claim"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
@@ -17,8 +18,10 @@ DECLARE
     lease   interval    := (arg->>'lease_ms')::bigint * interval '1 millisecond';
     taker   uuid        := (arg->>'owner')::uuid;
     expired int         := 0;
+    waits   bigint[];
 BEGIN
     IF (arg->>'give_back')::int > 0 THEN
+        waits := ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w);
         WITH overdue AS MATERIALIZED (
             SELECT o.seq FROM "public"."outbox" AS o
             WHERE o.status = 1 AND o.locked_until < moment
@@ -27,6 +30,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED)
         UPDATE "public"."outbox" AS o
         SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = o.retry_count + 1,
+            next_attempt_at = moment + random() * waits[least(o.retry_count + 1, cardinality(waits))] * interval '1 millisecond',
             last_error = 'the lease expired: the worker stopped or did not renew it in time'
         FROM overdue WHERE o.seq = overdue.seq;
         GET DIAGNOSTICS expired = ROW_COUNT;

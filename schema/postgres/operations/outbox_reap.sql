@@ -1,4 +1,5 @@
--- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
+-- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many. Each is due again
+-- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
 -- Ended messages hold no lease and are never touched.
 -- Called as: SELECT * FROM "public"."outbox_reap"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_reap"(json);
@@ -8,6 +9,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $outbox$
 DECLARE
     moment timestamptz := clock_timestamp();
+    waits  bigint[]    := ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w);
 BEGIN
     RETURN QUERY
     WITH overdue AS MATERIALIZED (
@@ -19,6 +21,7 @@ BEGIN
     released AS (
         UPDATE "public"."outbox" AS o
         SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = o.retry_count + 1,
+            next_attempt_at = moment + random() * waits[least(o.retry_count + 1, cardinality(waits))] * interval '1 millisecond',
             last_error = 'the lease expired: the worker stopped or did not renew it in time'
         FROM overdue WHERE o.seq = overdue.seq
         RETURNING 1)

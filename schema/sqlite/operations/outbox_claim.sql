@@ -1,6 +1,7 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Topics are tried in the
--- order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Each of those is due again
+-- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
+-- Topics are tried in the order given, each up to its quota.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank. The limit
 -- is a subquery of its own, so that the argument is not read again for each topic.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
@@ -13,6 +14,8 @@ SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
 
 UPDATE "main"."outbox"
 SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1,
+    next_attempt_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (random() & 1048575)
+        * (?1 ->> ('$.waits[' || min(retry_count, json_array_length(?1, '$.waits') - 1) || ']')) / 1048576,
     last_error = 'the lease expired: the worker stopped or did not renew it in time'
 WHERE seq IN (SELECT o.seq FROM "main"."outbox" AS o
               WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)

@@ -1,6 +1,7 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt; a row with Seq 0 tells their number in RetryCount. Topics are tried in the
--- order given, each up to its quota.
+-- expired leases, which counts an attempt; a row with Seq 0 tells their number in RetryCount. Each of those is due again
+-- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
+-- Topics are tried in the order given, each up to its quota.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
 -- costs the same whatever waits behind it.
@@ -25,6 +26,8 @@ BEGIN
     DECLARE @Topic NVARCHAR(255);
     DECLARE @Take INT;
     DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL);
+    DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
+    DECLARE @LastWait INT;
     DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     INSERT INTO @Topics (Turn, Topic, Quota)
@@ -36,8 +39,13 @@ BEGIN
 
         IF @GiveBack > 0
         BEGIN
+            INSERT INTO @Waits (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Arg, '$.waits') AS w;
+            SELECT @LastWait = MAX(Retry) FROM @Waits;
+
             UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
             SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
+                NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + (
+                    SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END)) AS INT), @Now),
                 LastError = N'the lease expired: the worker stopped or did not renew it in time'
             WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
                 SELECT TOP (@GiveBack) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)

@@ -1,4 +1,5 @@
--- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many.
+-- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many. Each is due again
+-- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
 -- Ended messages hold no lease and are never touched.
 IF OBJECT_ID(N'[dbo].[Outbox_Reap]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Reap] AS RETURN 0');
@@ -13,9 +14,16 @@ BEGIN
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
+    DECLARE @LastWait INT;
+
+    INSERT INTO @Waits (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Arg, '$.waits') AS w;
+    SELECT @LastWait = MAX(Retry) FROM @Waits;
 
     UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
     SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
+        NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + (
+            SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END)) AS INT), @Now),
         LastError = N'the lease expired: the worker stopped or did not renew it in time'
     WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
         SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)

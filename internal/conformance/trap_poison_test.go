@@ -1,0 +1,156 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
+)
+
+// poisonWorkerVariable makes the test program a worker whose process one of the messages ends. Its value is the job.
+const poisonWorkerVariable = "OUTBOX_TEST_POISON_WORKER"
+
+// poisonous is the UUID of the message that ends each process that handles it.
+const poisonous = "5"
+
+// poisonPlan is what the workers have to do. It is small in the normal suite, and at the defaults of a Subscriber, which
+// takes minutes, where OUTBOX_TEST_KILL says full.
+type poisonPlan struct {
+	Messages, MaxAttempts int
+	Lease, Base, Limit    time.Duration // the backoff is between the last two
+	Poll, Handling        time.Duration
+}
+
+func newPoisonPlan() poisonPlan {
+	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
+		return poisonPlan{Messages: 300, Handling: 30 * time.Millisecond}
+	}
+	return poisonPlan{Messages: 300, MaxAttempts: 6, Lease: 500 * time.Millisecond, Base: 200 * time.Millisecond, Limit: 4 * time.Second,
+		Poll: 20 * time.Millisecond, Handling: 10 * time.Millisecond}
+}
+
+type poisonJob struct {
+	Backend, Driver, DSN, Schema, Table string
+	Plan                                poisonPlan
+	Alone                               bool // one message is handled at a time
+}
+
+// A message that ends its process takes those with it that were claimed together with it. They are not claimed together
+// with it for ever: it fails alone.
+func TestTrap_PoisonThatKillsTheProcess(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) { f.poison(workers, false) })
+		})
+	}
+	t.Run("one at a time", func(t *testing.T) {
+		forEach(t, func(t *testing.T, f *fixture) { f.poison(1, true) })
+	})
+}
+
+// poison lets workers handle all messages, and starts another for each that is ended by one.
+func (f *fixture) poison(workers int, alone bool) {
+	f.t.Helper()
+	plan := newPoisonPlan()
+	f.enqueueN("work", plan.Messages) // their UUIDs are 0, 1, 2 …
+	job := poisonJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.config.Table, plan, alone}
+	lines := make(chan testprocess.Line)
+	alive := map[*testprocess.Process]bool{}
+	start := func() { alive[testprocess.Start(f.t, poisonWorkerVariable, job, lines)] = true }
+	for range workers {
+		start()
+	}
+	deaths, started := 0, time.Now()
+	left := func() int64 { return f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} IN (0, 1)") }
+	for left() > 0 {
+		line := f.nextLine(lines)
+		if line.Text != "" {
+			continue // it has settled something
+		}
+		delete(alive, line.From)
+		deaths++
+		start()
+	}
+	for p := range alive {
+		f.NoError(p.Stdin.Close())
+	}
+	for len(alive) > 0 {
+		if line := f.nextLine(lines); line.Text == "" {
+			delete(alive, line.From)
+		}
+	}
+	failed := f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Failed)
+	most := f.number("SELECT MAX({retry_count}) FROM {outbox} WHERE {uuid} <> '%s'", poisonous)
+	f.t.Logf("%d processes ended by one message: %d failed; another has spent at most %d attempts; %v",
+		deaths, failed, most, time.Since(started).Round(time.Millisecond))
+	f.Equal(int64(1), failed, "messages that failed")
+	f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d AND {uuid} = '%s'", outbox.Failed, poisonous))
+	f.Equal(int64(plan.Messages-1), f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Done))
+}
+
+// nextLine waits as long as a lease at the defaults and the longest backoff take.
+func (f *fixture) nextLine(lines <-chan testprocess.Line) testprocess.Line {
+	f.t.Helper()
+	timer := time.NewTimer(2 * time.Minute)
+	defer timer.Stop()
+	select {
+	case line := <-lines:
+		return line
+	case <-timer.C:
+		f.FailNow("no news of any worker")
+		panic("not reached")
+	}
+}
+
+// run is the worker's process.
+func (job poisonJob) run() (err error) {
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(8)
+	config := outbox.SubscriberConfig{
+		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
+		MaxAttempts: job.Plan.MaxAttempts, LeaseDuration: job.Plan.Lease, MaxPollInterval: job.Plan.Poll,
+		Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { fmt.Println("settled") }},
+	}
+	if job.Plan.Base > 0 {
+		config.Backoff = outbox.ExponentialBackoff(job.Plan.Base, job.Plan.Limit)
+	}
+	sub, err := outbox.NewSubscriber(db, config, nil)
+	if err != nil {
+		return err
+	}
+	messages, err := sub.Subscribe(context.Background(), "work")
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job
+		_ = sub.Close()                      // whether all is settled is for the test to see
+	}()
+	var handlers sync.WaitGroup
+	for msg := range messages {
+		handlers.Go(func() {
+			if msg.UUID == poisonous {
+				os.Exit(3)
+			}
+			<-time.After(job.Plan.Handling)
+			msg.Ack()
+		})
+		if job.Alone {
+			handlers.Wait()
+		}
+	}
+	handlers.Wait()
+	return sub.Close()
+}
