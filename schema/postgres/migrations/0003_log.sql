@@ -8,6 +8,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_pending" (
     CONSTRAINT "outbox_log_pending_pk" PRIMARY KEY (seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
+CREATE INDEX IF NOT EXISTS "outbox_log_pending_message" ON "public"."outbox_log_pending" (message_id);
+
 CREATE TABLE IF NOT EXISTS "public"."outbox_log" (
     position   bigint      NOT NULL,
     topic      text        COLLATE "C" NOT NULL,

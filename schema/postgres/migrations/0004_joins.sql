@@ -59,11 +59,12 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
     CONSTRAINT "outbox_join_wait_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
 );
 
+-- The status of a step's join is asked for by its key: as a join of two tables, all that have ever been could be read first.
 CREATE OR REPLACE VIEW "public"."outbox_kept" AS
 SELECT l.message_id FROM "public"."outbox_log" AS l
 UNION ALL
 SELECT p.message_id FROM "public"."outbox_log_pending" AS p
 UNION ALL
 SELECT m.message_id
-FROM "public"."outbox_join_member" AS m INNER JOIN "public"."outbox_join" AS j ON j.join_id = m.join_id
-WHERE j.status = 0;
+FROM "public"."outbox_join_member" AS m
+WHERE (SELECT j.status FROM "public"."outbox_join" AS j WHERE j.join_id = m.join_id) = 0;

@@ -3,6 +3,8 @@
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
+-- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
+-- of the key, and it does where it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
 CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
@@ -42,14 +44,14 @@ BEGIN
             processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
             processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
         FROM wanted AS w
-        WHERE o.seq = w.seq AND o.owner_token = w.owner
+        WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
           AND NOT (drop_acked AND w.outcome = 0
                    AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL)
         RETURNING o.seq, w.owner, w.outcome, o.message_id),
     dropped AS (
         DELETE FROM "public"."outbox" AS o
         USING wanted AS w
-        WHERE o.seq = w.seq AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
+        WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
           AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
         RETURNING o.seq, w.owner, w.outcome, o.message_id),
     settled AS (

@@ -8,6 +8,7 @@ FROM (VALUES
     ('table',    '"public"."outbox_log_group"'),
     ('index',    '"public"."outbox_log_topic"'),
     ('index',    '"public"."outbox_log_message"'),
+    ('index',    '"public"."outbox_log_pending_message"'),
     ('index',    '"public"."outbox_pk"'),
     ('index',    '"public"."outbox_message_id"'),
     ('index',    '"public"."outbox_ready"'),

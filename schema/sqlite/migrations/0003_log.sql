@@ -6,6 +6,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_pending" (
     topic      TEXT    NOT NULL
 );
 
+CREATE INDEX IF NOT EXISTS "main"."outbox_log_pending_message" ON "outbox_log_pending" (message_id);
+
 CREATE TABLE IF NOT EXISTS "main"."outbox_log" (
     position   INTEGER NOT NULL PRIMARY KEY,
     topic      TEXT    NOT NULL,

@@ -7,6 +7,7 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'table', '"outbox_log_group"'
       UNION ALL SELECT 'index', '"outbox_log_topic"'
       UNION ALL SELECT 'index', '"outbox_log_message"'
+      UNION ALL SELECT 'index', '"outbox_log_pending_message"'
       UNION ALL SELECT 'index', '"outbox_ready"'
       UNION ALL SELECT 'index', '"outbox_leased"'
       UNION ALL SELECT 'index', '"outbox_ended"'

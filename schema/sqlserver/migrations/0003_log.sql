@@ -2,12 +2,16 @@
 -- commits late. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to those that are committed.
 -- Status 4 in the outbox is a message for the log alone, which no claim takes.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Pending]', N'U') IS NULL
+BEGIN
     CREATE TABLE [dbo].[Outbox_Log_Pending] (
         Seq       BIGINT           NOT NULL,
         MessageId UNIQUEIDENTIFIER NOT NULL,
         Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
         CONSTRAINT [PK_Outbox_Log_Pending] PRIMARY KEY CLUSTERED (Seq)
     );
+
+    CREATE INDEX [IX_Outbox_Log_Pending_MessageId] ON [dbo].[Outbox_Log_Pending] (MessageId);
+END
 GO
 IF OBJECT_ID(N'[dbo].[Outbox_Log]', N'U') IS NULL
 BEGIN
