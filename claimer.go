@@ -36,10 +36,11 @@ func (s *Subscriber) claim(ctx context.Context) {
 			}
 		}
 		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
-		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) {
+		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
 		}
+		sent := time.Now()
 		claimed, err := s.take(ctx, params)
 		if err != nil {
 			if s.config.Turns == nil { // else they say it, and when to claim again
@@ -57,7 +58,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.idle(nil, s.closing)
 		default:
 			s.pacer.busy()
-			s.dispatch(claimed)
+			s.dispatch(ctx, claimed, sent)
 			turn++
 		}
 		outage = outagePauseMin
@@ -78,11 +79,8 @@ func (s *Subscriber) awaitTurn(topics []string, quotas []TopicQuota, limit int) 
 
 // take claims within ClaimTimeout.
 func (s *Subscriber) take(ctx context.Context, params ClaimParams) ([]Claimed, error) {
-	if s.config.ClaimTimeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
-		defer cancel()
-		ctx = limited
-	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
+	defer cancel()
 	claimed, err := s.outbox.Claim(ctx, params)
 	if s.config.Turns != nil {
 		s.config.Turns.Claimed(len(claimed), err)
@@ -90,14 +88,15 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) ([]Claimed, e
 	return claimed, err
 }
 
-// dispatch puts claimed messages into the queues of their topics.
-func (s *Subscriber) dispatch(claimed []Claimed) {
+// dispatch puts messages into the queues of their topics, which a claim has brought that was sent at a time.
+func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
 	for i := range claimed {
 		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
 	}
 	s.window.claimed(deliveries)
-	s.holdings.add(deliveries)
+	s.holdings.add(deliveries, sent)
+	s.keeper.leases.begin(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range deliveries {

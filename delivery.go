@@ -16,13 +16,17 @@ type Delivery struct {
 	claimed Claimed
 	outbox  *Outbox
 
-	settledInTx atomic.Bool // by SettleTx: an ack then has nothing left to do
-	lost        atomic.Bool // the lease is somebody else's: nothing that happens here counts
+	settledInTx atomic.Pointer[Outcome] // by SettleTx, if its transaction was committed
+	lost        atomic.Bool             // the lease is somebody else's: nothing that happens here counts
+	lapsed      atomic.Bool             // the lease ran out before there was an answer: the message is delivered again, whatever it is
 
-	mu     sync.Mutex
-	msg    *message.Message // nil until it is handed out
-	cancel context.CancelFunc
-	err    error
+	handed   time.Time // only used by the settler
+	timedOut bool      // the same
+
+	mu  sync.Mutex
+	msg *message.Message        // nil until it is handed out
+	end context.CancelCauseFunc // of its context
+	err error
 }
 
 type deliveryKey struct{}
@@ -58,9 +62,11 @@ func (d *Delivery) DueAt() time.Time { return d.claimed.DueAt }
 func (d *Delivery) CreatedAt() time.Time { return d.claimed.CreatedAt }
 
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
-// wrote is committed. The Subscriber then does not settle the message when the handler acks it. If the transaction
-// cannot be committed, nack: the message then is delivered again. The outcome is Ack or Fail; to have the message
-// delivered again, roll back and nack.
+// wrote is committed; an ack then changes nothing. If the transaction cannot be committed, nack: the message then is
+// delivered again. The outcome is Ack or Fail; to have the message delivered again, roll back and nack.
+//
+// Call it last. The lease of a row that a transaction has locked cannot be renewed: the message's context ends when
+// LeaseDuration has passed before the commit.
 //
 // ErrLeaseLost means that another worker may have the message: roll back.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
@@ -83,13 +89,17 @@ func (d *Delivery) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duratio
 }
 
 func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
-	d.settledInTx.Store(true) // from now on the row may be locked until tx ends, and renewing stays away from it
-	refused, err := d.outbox.Settle(ctx, tx, []Settlement{settlement})
+	if err := settlement.validate(); err != nil {
+		return err
+	}
+	// From now on the row may be found settled; whether the transaction is committed nobody here can know.
+	before := d.settledInTx.Swap(&settlement.Outcome)
+	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})
 	if err == nil && len(refused) > 0 {
 		err = ErrLeaseLost
 	}
 	if err != nil {
-		d.settledInTx.Store(false)
+		d.settledInTx.Store(before)
 	}
 	return err
 }
@@ -124,28 +134,62 @@ func (c deliveryContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// open makes the Watermill message, with values from the subscription's context.
-func (d *Delivery) open(subscription context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(subscription))
-	msg := d.claimed.toWatermill()
-	msg.SetContext(deliveryContext{ctx, d}) //nolint:contextcheck // it outlives the subscription
+// open makes the Watermill message, with values from the subscription's context. It reports whether the message may still
+// be handed out.
+func (d *Delivery) open(subscription context.Context) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.msg, d.cancel = msg, cancel
+	if d.lost.Load() || d.lapsed.Load() {
+		return false
+	}
+	ctx, end := context.WithCancelCause(context.WithoutCancel(subscription))
+	d.msg, d.end = d.claimed.toWatermill(), end
+	d.msg.SetContext(deliveryContext{ctx, d}) //nolint:contextcheck // it outlives the subscription
+	return true
 }
 
 // lose notes that the lease is somebody else's and ends the handler's context. It reports whether a handler had the
 // message and had not answered yet.
 func (d *Delivery) lose() bool {
-	d.lost.Store(true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.lost.Store(true)
+	return d.interrupt(ErrLeaseLost)
+}
+
+// lapse notes that the lease has run out and ends the handler's context, unless there is an answer, which may still be
+// settled if nobody else has taken the message. It reports the same as lose.
+func (d *Delivery) lapse() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.msg != nil && d.isAnswered() {
+		return false
+	}
+	d.lapsed.Store(true)
+	return d.interrupt(ErrLeaseLost)
+}
+
+// interrupt ends the handler's context. The caller holds the lock.
+func (d *Delivery) interrupt(cause error) (handling bool) {
 	if d.msg == nil {
 		return false
 	}
-	d.cancel()
+	d.end(cause)
+	return !d.isAnswered()
+}
+
+// close ends the context of a message that is over.
+func (d *Delivery) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.end != nil {
+		d.end(nil)
+	}
+}
+
+func (d *Delivery) isAnswered() bool {
 	acked, nacked := d.answered()
-	return !acked && !nacked
+	return acked || nacked
 }
 
 // answered reports whether the handler has acked or nacked.

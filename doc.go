@@ -54,13 +54,14 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: claimer, turns, settler, keeper, backlog, janitor, pacer, window, holdings, delivery; log_reader
+//	outbox   publisher.go   subscriber.go: claimer, turns, settler, settler_write, keeper, leases, backlog, janitor, pacer,
+//	                        window, holdings, delivery, spare; log_reader
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
-//	internal/limits, …/quiet    what text every database can store; one line a kind of trouble
+//	internal/limits, …/quiet    what text every database can store, how long statements may take; one line a kind of trouble
 //	Watermill, google/uuid, the standard library
 package outbox

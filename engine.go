@@ -12,6 +12,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // engine runs the operations of one outbox, whatever the database: an operation has one JSON argument and one result.
@@ -137,10 +139,9 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 
 // retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry.
 func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
-	_, own := x.(*sql.DB)
 	for try := 0; ; try++ {
 		err := f()
-		again := own && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
+		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
 		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
@@ -173,16 +174,21 @@ func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, a
 	if len(statements) == 1 {
 		return statements[0].run(ctx, x, args, scan)
 	}
-	db, own := x.(*sql.DB)
-	if !own {
+	var conn *sql.Conn
+	switch x := x.(type) {
+	case ownConn:
+		conn = x.Conn
+	case *sql.DB:
+		taken, err := x.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("take a connection: %w", err)
+		}
+		defer func() { _ = taken.Close() }() // gives it back to the pool; its only error is that it was closed before
+		conn = taken
+	default:
 		return e.inSavepoint(ctx, x, func() error { return runThrough(ctx, x, statements, args, scan) })
 	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("take a connection: %w", err)
-	}
-	defer func() { _ = conn.Close() }() // gives it back to the pool; its only error is that it was closed before
-	err = bracket(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, func() error {
+	err := bracket(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, func() error {
 		return runThrough(ctx, conn, statements, args, scan)
 	})
 	if errors.Is(err, errRollback) {
@@ -214,7 +220,9 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if err == nil {
 		return nil
 	}
-	if _, rollbackErr := x.ExecContext(context.WithoutCancel(ctx), t.rollback); rollbackErr != nil {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
+	defer cancel()
+	if _, rollbackErr := x.ExecContext(ctx, t.rollback); rollbackErr != nil {
 		return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
 	}
 	return err

@@ -11,8 +11,12 @@ type Hooks struct {
 	// OnClaim is called after every claim that took something or failed.
 	OnClaim func(ClaimEvent)
 
-	// OnSettle is called after every batch of settlements.
+	// OnSettle is called after every batch of settlements. What a handler settles in its own transaction is told once the
+	// transaction is known to be committed.
 	OnSettle func(SettleEvent)
+
+	// OnHandlerTimeout is called when a message was taken from a handler that did not answer within MaxHandlerTime.
+	OnHandlerTimeout func(HandlerTimeoutEvent)
 
 	// OnReap is called when messages were given back because their lease had expired.
 	OnReap func(ReapEvent)
@@ -47,8 +51,19 @@ type SettleEvent struct {
 	Store    string // of the outbox's configuration
 	Outcomes map[Outcome]int
 	Refused  int // receipts that were no longer held
+	Unknown  int // the same, after a try whose answer was lost: that try has settled them, or they were lost before
 	Took     time.Duration
 	Err      error
+}
+
+// A HandlerTimeoutEvent tells of a handler that still had not answered when its message was taken from it.
+type HandlerTimeoutEvent struct {
+	Store     string // of the outbox's configuration
+	Topic     string
+	MessageID MessageID
+	Attempt   int
+	Outcome   Outcome       // Retry, or Fail after the last attempt
+	After     time.Duration // since the handler got the message
 }
 
 // A ReapEvent tells of leases that had expired.
@@ -79,15 +94,16 @@ func (h Hooks) claimed(e ClaimEvent) {
 	}
 }
 
-func (h Hooks) settled(store string, settlements []Settlement, refused int, took time.Duration, err error) {
-	if h.OnSettle == nil {
-		return
+func (h Hooks) settled(e SettleEvent) {
+	if h.OnSettle != nil {
+		h.OnSettle(e)
 	}
-	outcomes := map[Outcome]int{}
-	for _, s := range settlements {
-		outcomes[s.Outcome]++
+}
+
+func (h Hooks) handlerTimedOut(e HandlerTimeoutEvent) {
+	if h.OnHandlerTimeout != nil {
+		h.OnHandlerTimeout(e)
 	}
-	h.OnSettle(SettleEvent{Store: store, Outcomes: outcomes, Refused: refused, Took: took, Err: err})
 }
 
 func (h Hooks) reaped(e ReapEvent) {

@@ -3,37 +3,32 @@ package outbox
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// A keeper does a Subscriber's periodic duties: it renews leases, reaps those of dead workers, looks for topics that
+// A keeper does a Subscriber's periodic duties: it keeps its leases, reaps those of dead workers, looks for topics that
 // nobody handles, and has the janitor with it.
 type keeper struct {
-	outbox   *Outbox
-	holdings *holdings
-	backlog  *backlog
-	janitor  *Janitor
-	config   SubscriberConfig
-	logger   watermill.LoggerAdapter
+	outbox  *Outbox
+	leases  *leases
+	backlog *backlog
+	janitor *Janitor
+	config  SubscriberConfig
 }
-
-// renewEvery is early enough for two more tries before the lease ends.
-func renewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Millisecond) }
 
 // run returns when ctx has ended and all duties with it.
 func (k *keeper) run(ctx context.Context) {
 	var duties sync.WaitGroup
-	renewal := renewEvery(k.config.LeaseDuration)
-	duties.Go(func() { k.every(ctx, renewal, renewal, duty{"Cannot renew leases, trying again", k.renew}) })
+	duties.Go(func() { k.leases.renewAll(ctx) })
+	duties.Go(func() { k.leases.endAll(ctx) })
 	duties.Go(func() {
 		k.inTurn(ctx, k.config.LeaseDuration, duty{"Cannot give back expired leases, trying again", k.reap})
 	})
 	duties.Go(func() {
-		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.backlog.look})
+		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.look})
 	})
 	duties.Go(func() { k.janitor.run(ctx, k.away) })
 	duties.Wait()
@@ -85,42 +80,22 @@ func (k *keeper) every(ctx context.Context, first, interval time.Duration, d dut
 	}
 }
 
-// renew extends the leases that have run for a quarter of their time. What the database refuses is lost: another worker
-// has or will have the message, and the handler's context ends.
-func (k *keeper) renew(ctx context.Context) error {
-	due := slices.DeleteFunc(k.holdings.due(renewEvery(k.config.LeaseDuration)), func(d *Delivery) bool {
-		return d.settledInTx.Load() // its row is locked until the handler commits
-	})
-	if len(due) == 0 {
+// reap gives back what dead workers held; after a gap in renewing, only once this worker's own leases are renewed.
+func (k *keeper) reap(ctx context.Context) error {
+	if !k.leases.mayGiveBack() {
 		return nil
 	}
-	receipts := make([]Receipt, len(due))
-	byReceipt := make(map[Receipt]*Delivery, len(due))
-	for i, d := range due {
-		receipts[i] = d.claimed.Receipt
-		byReceipt[d.claimed.Receipt] = d
-	}
-	refused, err := k.outbox.renew(ctx, k.config.LeaseDuration, receipts)
-	if err != nil {
-		return err
-	}
-	k.holdings.touch(due)
-	var lost []*Delivery
-	for _, receipt := range refused {
-		d := byReceipt[receipt]
-		lost = append(lost, d)
-		if d.lose() {
-			k.logger.Info("Lost the lease of a message that is being handled; its late answer will change nothing", d.logFields())
-		}
-	}
-	k.holdings.remove(lost)
-	return nil
-}
-
-// reap gives back what dead workers held.
-func (k *keeper) reap(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limits.Reaping(k.config.LeaseDuration))
+	defer cancel()
 	_, err := k.outbox.ReapExpired(ctx)
 	return err
+}
+
+// look asks which topics wait, within its time.
+func (k *keeper) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limits.Upkeep(k.config.LeaseDuration))
+	defer cancel()
+	return k.backlog.look(ctx)
 }
 
 // away says whether the store is known to be down.

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -78,7 +79,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 
 // turn reads and delivers one batch. It answers whether there was any.
 func (r *logReader) turn(ctx context.Context, stop <-chan struct{}, out chan<- *message.Message) (found bool, err error) {
-	if time.Since(r.leased) >= renewEvery(r.config.LeaseDuration) {
+	if time.Since(r.leased) >= limits.RenewEvery(r.config.LeaseDuration) {
 		if err := r.lease(ctx); err != nil {
 			return false, err
 		}
@@ -162,7 +163,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, stop <-chan stru
 	defer cancel()
 	msg := l.toWatermill()
 	msg.SetContext(ctx)
-	renew := time.NewTicker(max(renewEvery(r.config.LeaseDuration), time.Millisecond))
+	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
 	defer renew.Stop()
 	handout := out
 	var expire <-chan time.Time

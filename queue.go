@@ -293,13 +293,15 @@ func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlemen
 			return nil, err
 		}
 	}
-	return workItems(o.settle(ctx, x, settlements))
+	started := time.Now()
+	receipts, err := o.settle(ctx, x, settlements)
+	o.config.Hooks.settled(SettleEvent{Store: o.config.Store, Outcomes: outcomes(settlements), Refused: len(receipts),
+		Took: time.Since(started), Err: err})
+	return workItems(receipts, err)
 }
 
-// settle does it in batches; on a *sql.DB each batch is a transaction of its own.
+// settle does it in batches, and tells no hook; on a *sql.DB each batch is a transaction of its own.
 func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
-	started := time.Now()
-	all := settlements
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
 		var batch []Receipt
@@ -307,7 +309,6 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 		refused = append(refused, batch...)
 		settlements = settlements[n:]
 	}
-	o.config.Hooks.settled(o.config.Store, all, len(refused), time.Since(started), err)
 	return refused, err
 }
 
@@ -362,24 +363,30 @@ func settleAll(owner OwnerToken, ids []WorkItemID, outcome Outcome, lastError er
 	return settlements
 }
 
-// Renew extends the leases of held messages to lease from now, and answers which it refused: those are lost.
+// Renew extends the leases of held messages to lease from now, and answers which it refused: those are lost. A message
+// that a transaction has locked is passed over: its lease stays as it is.
 func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Receipt) (refused []WorkItemID, err error) {
 	if err := validateLease("lease", lease); err != nil {
 		return nil, err
 	}
-	return workItems(o.renew(ctx, lease, receipts))
-}
-
-func (o *Outbox) renew(ctx context.Context, lease time.Duration, receipts []Receipt) (refused []Receipt, err error) {
 	for len(receipts) > 0 && err == nil {
 		n := min(len(receipts), maxBatch)
-		var batch []Receipt
-		batch, err = call(ctx, o.engine, o.db, opRenew, struct {
-			LeaseMS int64         `json:"lease_ms"`
-			Groups  []settleGroup `json:"groups"`
-		}{lease.Milliseconds(), groupReceipts(receipts[:n])}, nil, scanReceipt)
-		refused = append(refused, batch...)
+		var batch []unrenewed
+		batch, err = o.renew(ctx, o.db, lease, receipts[:n])
+		for _, u := range batch {
+			if !u.held {
+				refused = append(refused, u.receipt.Seq)
+			}
+		}
 		receipts = receipts[n:]
 	}
 	return refused, err
+}
+
+// renew extends the leases of up to 1,000 messages.
+func (o *Outbox) renew(ctx context.Context, x Executor, lease time.Duration, receipts []Receipt) ([]unrenewed, error) {
+	return call(ctx, o.engine, x, opRenew, struct {
+		LeaseMS int64         `json:"lease_ms"`
+		Groups  []settleGroup `json:"groups"`
+	}{lease.Milliseconds(), groupReceipts(receipts)}, nil, func(rows *sql.Rows, u *unrenewed) error { return u.scan(rows) })
 }

@@ -62,13 +62,18 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	return nil
 }
 
-// scanReceipt reads a refused receipt.
-func scanReceipt(rows *sql.Rows, r *Receipt) error {
+// An unrenewed is a receipt whose lease was not extended: refused, or held in a row that a transaction has locked.
+type unrenewed struct {
+	receipt Receipt
+	held    bool
+}
+
+func (u *unrenewed) scan(rows *sql.Rows) error {
 	var owner string
-	if err := rows.Scan(&r.Seq, &owner); err != nil {
+	if err := rows.Scan(&u.receipt.Seq, &owner, &u.held); err != nil {
 		return err
 	}
-	return r.Owner.UnmarshalText([]byte(owner))
+	return u.receipt.Owner.UnmarshalText([]byte(owner))
 }
 
 // scanCount reads the number of rows that an operation touched.

@@ -47,6 +47,15 @@ type Settlement struct {
 	Err error
 }
 
+// outcomes counts what is asked for.
+func outcomes(settlements []Settlement) map[Outcome]int {
+	counts := map[Outcome]int{}
+	for _, s := range settlements {
+		counts[s.Outcome]++
+	}
+	return counts
+}
+
 func (s Settlement) validate() error {
 	switch {
 	case s.Outcome < Ack || s.Outcome > Fail:

@@ -1,9 +1,7 @@
 package outbox
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -16,6 +14,9 @@ const (
 	sweepFast = time.Millisecond
 	sweepSlow = 16 * time.Millisecond
 )
+
+// errHandlerTime is the LastError of a message whose handler hangs.
+var errHandlerTime = errors.New("the handler did not return within SubscriberConfig.MaxHandlerTime")
 
 // Pauses after a failed call to the database.
 const (
@@ -30,15 +31,14 @@ var errNacked = errors.New("the handler nacked the message; put middleware.Outco
 
 // A settler waits for handlers to ack or nack and settles in batches. Watermill gives each message two channels to
 // listen to; a goroutine for each message would cost a third of the throughput, and so one goroutine looks through all
-// that are out. A second one writes, so that batches grow while the database is busy.
+// that are out. A second one writes, so that batches grow while the database is busy: see settler_write.go.
 type settler struct {
-	outbox      *Outbox
-	window      *window
-	turns       Turns // nil without
-	holdings    *holdings
-	maxAttempts int
-	backoff     Backoff
-	logger      watermill.LoggerAdapter
+	outbox   *Outbox
+	window   *window
+	holdings *holdings
+	spare    *spare
+	config   SubscriberConfig
+	logger   watermill.LoggerAdapter
 
 	mu       sync.Mutex
 	handed   []*Delivery // given to handlers since the last sweep
@@ -51,7 +51,7 @@ type settler struct {
 }
 
 // An answer is a delivery that is over, with its settlement, unless it is void: then the database is left as it is,
-// because the lease is lost or the handler has settled in its own transaction.
+// because the lease is lost.
 type answer struct {
 	delivery   *Delivery
 	settlement Settlement
@@ -64,6 +64,7 @@ func (d *Delivery) answer(outcome Outcome, err error) answer {
 
 // watch takes over a message that was given to a handler.
 func (s *settler) watch(d *Delivery) {
+	d.handed = time.Now()
 	s.mu.Lock()
 	s.handed = append(s.handed, d)
 	first := len(s.handed) == 1
@@ -150,13 +151,17 @@ func (s *settler) takeReturned() []answer {
 // sweep moves what has been answered from open to answers.
 func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answer) {
 	kept := open[:0]
+	now := time.Now()
 	for _, d := range open {
 		acked, nacked := d.answered()
-		if !acked && !nacked {
+		switch {
+		case acked || nacked:
+			answers = append(answers, s.decide(d, acked))
+		case s.leftBehind(d, now):
+			answers = append(answers, s.takeAway(d, now))
+		default:
 			kept = append(kept, d)
-			continue
 		}
-		answers = append(answers, s.decide(d, acked))
 	}
 	clear(open[len(kept):])
 	return kept, answers
@@ -170,38 +175,70 @@ func (s *settler) answered(answers []answer) {
 	deliveries := make([]*Delivery, len(answers))
 	for i, a := range answers {
 		deliveries[i] = a.delivery
-		if a.delivery.cancel != nil {
-			a.delivery.cancel()
-		}
+		a.delivery.close()
 	}
 	s.window.answered(deliveries)
-	if s.turns != nil {
-		s.turns.Answered(len(deliveries))
+	if s.config.Turns != nil {
+		s.config.Turns.Answered(len(deliveries))
 	}
 }
 
 // decide says what an ack or a nack means.
 func (s *settler) decide(d *Delivery, acked bool) answer {
+	if d.lapsed.Load() {
+		// The handler's context has ended in the middle, so that even an ack may mean a part of the work.
+		return d.answer(Release, nil)
+	}
 	if acked {
-		a := d.answer(Ack, nil)
-		a.void = a.void || d.settledInTx.Load()
-		return a
+		return d.answer(Ack, nil) // also after SettleTx, whose transaction may have been rolled back
 	}
 	reason := d.Err()
 	if reason == nil {
 		reason = errNacked
 	}
+	a := s.failed(d, reason)
+	s.logger.Error("Handler did not succeed", reason, d.logFields().Add(watermill.LogFields{
+		"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
+	return a
+}
+
+// failed says what becomes of a message because of an error.
+func (s *settler) failed(d *Delivery, reason error) answer {
 	a := d.answer(Retry, reason)
 	if IsUnavailable(reason) {
 		a.settlement.Outcome = Release
 	}
-	if IsPermanent(reason) || a.settlement.Outcome == Retry && s.maxAttempts != -1 && d.Attempt() >= s.maxAttempts {
+	if IsPermanent(reason) || a.settlement.Outcome == Retry && s.config.MaxAttempts != -1 && d.Attempt() >= s.config.MaxAttempts {
 		a.settlement.Outcome = Fail
-	} else if a.settlement.Delay = s.backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
+	} else if a.settlement.Delay = s.config.Backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
 		a.settlement.Delay = NoDelay
 	}
-	s.logger.Error("Handler did not succeed", reason, d.logFields().Add(watermill.LogFields{
-		"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
+	return a
+}
+
+// leftBehind ends the context of a handler that has had its time, and reports whether it has had its grace too.
+func (s *settler) leftBehind(d *Delivery, now time.Time) bool {
+	ran := now.Sub(d.handed)
+	if s.config.MaxHandlerTime == never || ran < s.config.MaxHandlerTime {
+		return false
+	}
+	if !d.timedOut {
+		d.timedOut = true
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.interrupt(errHandlerTime)
+		s.logger.Error("A handler has not answered within MaxHandlerTime; its context has ended", errHandlerTime, d.logFields())
+	}
+	return ran >= s.config.MaxHandlerTime+s.config.DrainTimeout
+}
+
+// takeAway gives back the message of a handler that hangs.
+func (s *settler) takeAway(d *Delivery, now time.Time) answer {
+	a := s.failed(d, errHandlerTime)
+	s.logger.Error("A handler does not return although its context has ended; its late answer will change nothing", errHandlerTime,
+		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
+	s.config.Hooks.handlerTimedOut(HandlerTimeoutEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
+		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, After: now.Sub(d.handed)})
 	return a
 }
 
@@ -213,47 +250,6 @@ func (s *settler) expireAll(open []*Delivery) []answer {
 		answers = append(answers, d.answer(Release, nil))
 	}
 	return answers
-}
-
-// write settles the batches until there are no more. While the database is away it tries again, until ctx ends: the
-// leases then run out, and the messages are delivered again.
-func (s *settler) write(ctx context.Context) {
-	for batch := range s.batches {
-		settlements := make([]Settlement, 0, len(batch))
-		deliveries := make([]*Delivery, len(batch))
-		for i, a := range batch {
-			deliveries[i] = a.delivery
-			if !a.void {
-				settlements = append(settlements, a.settlement)
-			}
-		}
-		s.settle(ctx, settlements)
-		s.holdings.remove(deliveries)
-		s.window.settled(len(batch))
-	}
-}
-
-func (s *settler) settle(ctx context.Context, settlements []Settlement) {
-	if len(settlements) == 0 {
-		return
-	}
-	for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
-		refused, err := s.outbox.settle(ctx, s.outbox.db, settlements)
-		if err == nil {
-			s.outbox.troubles.Over(cannotSettle)
-			if len(refused) > 0 {
-				s.logger.Info("Leases were lost before the messages were settled; they are delivered again",
-					watermill.LogFields{"count": len(refused), "first_work_item_id": refused[0].Seq})
-			}
-			return
-		}
-		s.outbox.troubles.Error(cannotSettle, err, watermill.LogFields{"count": len(settlements)})
-		if pause(ctx, wait) != nil {
-			s.outbox.troubles.Error("Messages were not settled before Close; they are delivered again when their leases expire",
-				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(settlements)})
-			return
-		}
-	}
 }
 
 func (d *Delivery) logFields() watermill.LogFields {

@@ -14,14 +14,17 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// closeGrace is how long Close waits for the database after handlers have had their time.
+// closeGrace is how long Close waits for the database after handlers have had their time; the last second is for
+// statements to end that are cut short.
 const closeGrace = 15 * time.Second
 
 // A Subscriber is a Watermill subscriber that delivers the messages of the outbox, each at least once, to one of any
 // number of competing workers. One claim loop serves all topics that are subscribed on it, with one round trip to the
 // database an iteration; acks and nacks are settled in batches. It is safe for concurrent use.
 //
-// It needs up to four connections of the pool at a time, and works with one.
+// It needs up to four connections of the pool at a time. In a pool with a limit it keeps one for itself while it holds
+// messages, so that handlers that hold connections cannot keep it from renewing leases and settling. A pool of one has none
+// to spare: handlers that hold its only connection for long then get fewer messages at a time, down to one.
 type Subscriber struct {
 	outbox *Outbox
 	config SubscriberConfig
@@ -29,6 +32,7 @@ type Subscriber struct {
 
 	window   *window
 	holdings *holdings
+	spare    *spare
 	settler  *settler
 	keeper   *keeper
 	pacer    *pacer
@@ -81,12 +85,14 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		closed:   make(chan struct{}),
 		topics:   map[string]*topic{},
 	}
+	s.spare = newSpare(db)
 	s.settler = &settler{
-		outbox: o, window: s.window, turns: config.Turns, holdings: s.holdings, maxAttempts: config.MaxAttempts, backoff: config.Backoff, logger: o.logger,
+		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, config: config, logger: o.logger,
 		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{
-		outbox: o, holdings: s.holdings, janitor: janitor, config: config, logger: o.logger,
+		outbox: o, janitor: janitor, config: config,
+		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
 		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
 	return s, nil
@@ -96,7 +102,9 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 // what was not handed out is released, and handlers may finish.
 //
 // A message's context keeps the values of ctx, and ends when the message is acked, nacked, loses its lease, or outlives
-// DrainTimeout. A second live subscription to a topic competes for its messages.
+// DrainTimeout or MaxHandlerTime. If its lease could not be renewed in time, it ends before another worker may have the
+// message; the message is then delivered again after the handler has returned, whatever it answers.
+// A second live subscription to a topic competes for its messages.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
 	if err := s.SubscribeInto(ctx, name, out, func() { close(out) }); err != nil {
@@ -204,15 +212,16 @@ func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Me
 		case <-s.closing:
 			return
 		case d := <-t.queue:
-			if d.lost.Load() {
+			if !d.open(ctx) {
 				s.settler.giveBack(Release, nil, d)
 				continue
 			}
-			d.open(ctx)
 			s.logDelivery(d)
 			select {
 			case out <- d.msg:
 				s.settler.watch(d)
+			case <-d.msg.Context().Done(): // its lease was lost
+				s.settler.giveBack(Release, nil, d)
 			case <-ctx.Done():
 				s.settler.giveBack(Release, nil, d)
 				return
@@ -287,7 +296,7 @@ func (s *Subscriber) run() {
 
 	<-s.closing
 	expire := time.AfterFunc(s.config.DrainTimeout, func() { close(s.settler.expire) })
-	abandon := time.AfterFunc(s.config.DrainTimeout+closeGrace, func() { cancel(errCloseTimeout) })
+	abandon := time.AfterFunc(s.config.DrainTimeout+closeGrace-time.Second, func() { cancel(errCloseTimeout) })
 	stopWakeups()
 	s.subscriptions.Wait()
 	claiming.Wait()
@@ -295,6 +304,7 @@ func (s *Subscriber) run() {
 	settling.Wait()
 	stopKeeping()
 	keeping.Wait()
+	s.spare.release()
 	expire.Stop()
 	if !abandon.Stop() {
 		s.failure = errCloseTimeout

@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
 
 // SubscriberConfig configures a Subscriber.
 type SubscriberConfig struct {
@@ -38,6 +42,11 @@ type SubscriberConfig struct {
 	// renewed, so it need not cover them. 10 s to 300 s are sensible (OBX-110). Defaults to 30 s.
 	LeaseDuration time.Duration
 
+	// MaxHandlerTime is how long a handler may take. Then the context of its message ends; a handler that has not answered
+	// DrainTimeout after that is left behind: the message goes back with an attempt spent, Hooks.OnHandlerTimeout is called,
+	// and a late answer changes nothing. -1 means any time. Defaults to 1 h.
+	MaxHandlerTime time.Duration
+
 	// MaxAttempts is the number of deliveries after which a message that fails is failed for good (OBX-058, OBX-059).
 	// -1 means unlimited. Defaults to 10.
 	MaxAttempts int
@@ -53,7 +62,7 @@ type SubscriberConfig struct {
 	MaxPollInterval time.Duration
 
 	// ClaimTimeout is how long a claim may take, with the wait for a connection of the pool, before it has failed.
-	// Defaults to none: as long as it takes.
+	// Defaults to half of LeaseDuration, 500 ms to 30 s.
 	ClaimTimeout time.Duration
 
 	// Wakeups carries topics of which other processes have published messages, from wake/pgx for example. Wake-ups of
@@ -103,7 +112,9 @@ const never time.Duration = -1
 func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.MaxInFlight, 100)
 	setDefault(&c.MaxInFlightPerTopic, c.MaxInFlight)
-	setDefault(&c.LeaseDuration, 30*time.Second)
+	setDefault(&c.LeaseDuration, limits.DefaultLease)
+	setDefault(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
+	setDefault(&c.MaxHandlerTime, time.Hour)
 	setDefault(&c.MaxAttempts, 10)
 	setDefault(&c.PollInterval, 5*time.Millisecond)
 	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
@@ -133,6 +144,8 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.PollInterval", "is negative")
 	case c.ClaimTimeout < 0:
 		return badField("SubscriberConfig.ClaimTimeout", "is negative")
+	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
+		return badField("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
 	case c.Turns != nil && c.ConsumerGroup != "":
 		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:

@@ -16,6 +16,19 @@ type Executor interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
+// An ownConn is a connection that the outbox itself has taken: what runs on it is a transaction of ours, as on a *sql.DB.
+type ownConn struct{ *sql.Conn }
+
+// ours reports whether what runs on x is a transaction of the outbox's own, and not a part of the caller's.
+func ours(x Executor) bool {
+	switch x.(type) {
+	case *sql.DB, ownConn:
+		return true
+	default:
+		return false
+	}
+}
+
 type txKey struct{}
 
 // txScope is a transaction in a context. Where InTx commits it, it also collects what to wake afterwards.
@@ -87,7 +100,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 // wakeAfter wakes the subscribers of topics when what was written on x is committed: now, when InTx commits, or, as
 // nobody tells when a caller's own transaction is, by looking often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
-	if _, own := x.(*sql.DB); own {
+	if ours(x) {
 		WakeStore(o.config.Store, topics...)
 		return
 	}

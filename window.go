@@ -8,6 +8,7 @@ const maxUnsettled = 4 * maxBatch
 // window counts what a Subscriber has out and says how much more it may claim.
 type window struct {
 	max, perTopic int
+	allowed       int // of max: fewer while connections are too few to renew the leases of so many
 
 	mu        sync.Mutex
 	out       map[string]int // by topic: claimed and not yet answered
@@ -17,7 +18,7 @@ type window struct {
 }
 
 func newWindow(limit, perTopic int) *window {
-	return &window{max: limit, perTopic: perTopic, out: map[string]int{}, freed: make(chan struct{}, 1)}
+	return &window{max: limit, perTopic: perTopic, allowed: limit, out: map[string]int{}, freed: make(chan struct{}, 1)}
 }
 
 // quotas says what may be claimed now, in the order of topics. A quarter of the window is kept for topics that have
@@ -25,7 +26,7 @@ func newWindow(limit, perTopic int) *window {
 func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit = min(w.max-w.total, maxUnsettled-w.unsettled, maxBatch)
+	limit = min(w.allowed-w.total, maxUnsettled-w.unsettled, maxBatch)
 	if limit <= 0 {
 		return nil, 0
 	}
@@ -35,7 +36,7 @@ func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
 			idle++
 		}
 	}
-	kept := min(idle, w.max/4)
+	kept := min(idle, w.allowed/4)
 	for _, topic := range topics {
 		quota := limit - kept
 		if w.out[topic] == 0 {
@@ -79,6 +80,20 @@ func (w *window) settled(n int) {
 	w.unsettled -= n
 	w.mu.Unlock()
 	w.signal()
+}
+
+// narrow halves what may be out.
+func (w *window) narrow() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = max(1, w.allowed/2)
+}
+
+// widen takes that back bit by bit.
+func (w *window) widen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = min(w.max, w.allowed+1+w.allowed/8)
 }
 
 func (w *window) signal() { notify(w.freed) }

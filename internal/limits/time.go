@@ -15,6 +15,10 @@ const (
 	// because a database that is well answers long before.
 	leastTime = 500 * time.Millisecond
 	mostTime  = 30 * time.Second
+
+	// RollingBack is for a rollback, which has to be tried when the context of its transaction has ended; after that the
+	// connection is given up, and the database rolls back.
+	RollingBack = 5 * time.Second
 )
 
 // RenewEvery is the age at which a lease is renewed: three more renewals may fail before it is over.
@@ -24,11 +28,10 @@ func RenewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Mi
 // renewal is due.
 func Renewing(lease time.Duration) time.Duration { return part(lease, 4) }
 
-// Settling is for a batch of settlements. Their leases are renewed meanwhile, so that it may be longer than a renewal; a
-// second try is over before another worker could have the messages.
-func Settling(lease time.Duration) time.Duration { return part(lease, 2) }
+// Settling is for a batch of settlements, so that there is time for more tries on other connections before the leases end.
+func Settling(lease time.Duration) time.Duration { return part(lease, 4) }
 
-// Claiming is for a claim: what it answers later than that could hardly be handled in the lease, which runs already.
+// Claiming is for a claim, whose lease runs from before it is sent, and for the give-back of expired leases in it: see Reaping.
 func Claiming(lease time.Duration) time.Duration { return part(lease, 2) }
 
 // Reading is for reading a batch of the log, which happens between two renewals of the group's lease.
@@ -37,7 +40,11 @@ func Reading(lease time.Duration) time.Duration { return part(lease, 4) }
 // Stamping is for giving positions to a batch of the log, for which every reader waits.
 func Stamping(lease time.Duration) time.Duration { return part(lease, 2) }
 
-// Upkeep is for what nobody waits for: a round of reaping, a batch of purging, a look at the topics, a probe.
+// Reaping is for a round of giving back what has expired, which begins only while no lease of the worker's own is older
+// than the other half.
+func Reaping(lease time.Duration) time.Duration { return part(lease, 2) }
+
+// Upkeep is for what nobody waits for: a batch of purging, a look at the topics, a probe.
 func Upkeep(lease time.Duration) time.Duration { return part(lease, 1) }
 
 func part(lease time.Duration, of int64) time.Duration {

@@ -1,0 +1,145 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// leases keeps the leases of what a Subscriber holds: it renews each when a quarter of it has run, and ends the context of
+// a handler whose lease nobody could renew, before another worker may have the message.
+//
+// A message whose handler's context it has ended stays held, and is still renewed if that is possible again, until the
+// handler returns: only then is it given back. No other handler has it while the first is alive.
+type leases struct {
+	outbox   *Outbox
+	holdings *holdings
+	spare    *spare
+	window   *window
+	lease    time.Duration
+	logger   watermill.LoggerAdapter
+
+	starved bool // it has been said, that connections are too few
+}
+
+// begin is called before messages are handed out: it keeps a connection for renewing them before handlers take all. If
+// there is none the first renewal tries again, and says what is wrong.
+func (l *leases) begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(l.lease)/8)
+	defer cancel()
+	_ = l.spare.hold(ctx)
+}
+
+const cannotRenew = "Cannot renew leases, trying again"
+
+// renewAll renews until ctx ends.
+func (l *leases) renewAll(ctx context.Context) {
+	every := limits.RenewEvery(l.lease)
+	wait := every / 2
+	for pause(ctx, wait) == nil {
+		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
+			l.outbox.troubles.Error(cannotRenew, err, nil)
+			wait = every / 4
+			continue
+		}
+		l.outbox.troubles.Over(cannotRenew)
+		// When the oldest has run for a quarter; a claim that was long on its way may bring one that is old already.
+		wait = min(max(every-l.holdings.oldest(), every/8), every/2)
+	}
+}
+
+// renew extends the leases that have run for a while. What the database refuses is lost: another worker has or will have
+// the message, and the handler's context ends.
+func (l *leases) renew(ctx context.Context) error {
+	every := limits.RenewEvery(l.lease)
+	if l.holdings.none() {
+		l.spare.release()
+		return nil
+	}
+	if l.holdings.oldest() < every && l.holdings.inTouch(every) {
+		return nil
+	}
+	due := l.holdings.older(every / 2)
+	for len(due) > 0 {
+		n := min(len(due), maxBatch)
+		if err := l.renewBatch(ctx, due[:n]); err != nil {
+			return err
+		}
+		due = due[n:]
+	}
+	return nil
+}
+
+func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
+	receipts := make([]Receipt, len(due))
+	byReceipt := make(map[Receipt]*Delivery, len(due))
+	for i, d := range due {
+		receipts[i] = d.claimed.Receipt
+		byReceipt[d.claimed.Receipt] = d
+	}
+	limit := limits.Renewing(l.lease)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var sent time.Time
+	var answer []unrenewed
+	err := l.spare.run(ctx, limit/4, func(x Executor) (err error) {
+		sent = time.Now()
+		answer, err = l.outbox.renew(ctx, x, l.lease, receipts)
+		return err
+	})
+	l.adapt(err)
+	if err != nil {
+		return err
+	}
+	locked := map[*Delivery]bool{}
+	for _, u := range answer {
+		d := byReceipt[u.receipt]
+		switch {
+		case u.held:
+			locked[d] = true
+		case d.settledInTx.Load() != nil && !d.lapsed.Load():
+			// Nobody else can have it yet: the handler's transaction is committed, and the handler not yet done.
+		default:
+			l.holdings.remove(d)
+			if d.lose() {
+				l.logger.Info("Lost the lease of a message that is being handled; its late answer will change nothing", d.logFields())
+			}
+		}
+	}
+	l.holdings.renewed(due, locked, sent)
+	return nil
+}
+
+// mayGiveBack reports whether no lease of the worker's own can be over by the end of a give-back that begins now.
+func (l *leases) mayGiveBack() bool { return l.holdings.inTouch(l.lease / 2) }
+
+// adapt takes fewer messages at a time while handlers leave no connection to renew their leases with.
+func (l *leases) adapt(err error) {
+	switch {
+	case err == nil:
+		l.window.widen()
+	case errors.Is(err, errNoConnection):
+		l.window.narrow()
+		if !l.starved {
+			l.starved = true
+			l.logger.Error("Handlers hold all connections of the pool, so that leases cannot be renewed: fewer messages are taken at a time; raise SetMaxOpenConns or lower MaxInFlight",
+				err, watermill.LogFields{"max_open_connections": l.spare.db.Stats().MaxOpenConnections})
+		}
+	}
+}
+
+// endAll ends contexts as leases run out, until ctx ends. It needs no database.
+func (l *leases) endAll(ctx context.Context) {
+	for pause(ctx, min(max(l.lease-l.holdings.oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {
+		for _, d := range l.holdings.end(l.lease) {
+			if d.lapse() {
+				l.logger.Info("The lease of a message that is being handled could not be renewed in time; its handler's context has ended, and it is delivered again",
+					d.logFields())
+			}
+		}
+	}
+}
