@@ -44,6 +44,9 @@ func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, err
 	if params.Limit < 1 || params.Limit > maxBatch {
 		return nil, badField("FailedParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
 	}
+	if err := validateKey("FailedParams.Topic", params.Topic); err != nil {
+		return nil, err
+	}
 	records, err := call(ctx, o.engine, o.db, opFailed, struct {
 		Topic string `json:"topic,omitempty"`
 		Limit int    `json:"limit"`
@@ -54,19 +57,69 @@ func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, err
 	return records, err
 }
 
-// RequeueParams choose failed messages. Both filters together mean both must hold; none means all that failed.
+// RequeueParams choose failed messages. Both filters together mean that both must hold.
 type RequeueParams struct {
-	IDs   []MessageID
+	// IDs are those of the messages. An empty list that is not nil is none. Defaults to nil: whatever id.
+	IDs []MessageID
+
+	// Topic restricts them to one topic. Defaults to all.
 	Topic string
+
+	// All means all that have failed. It is required where neither IDs nor Topic is set, and refused beside them.
+	All bool
 }
 
-// Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays.
-func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (int, error) {
-	return o.inBatches(ctx, opRequeue, struct {
-		IDs   []MessageID `json:"ids,omitempty"`
-		Topic string      `json:"topic,omitempty"`
-		Limit int         `json:"limit"`
-	}{params.IDs, params.Topic, maxBatch})
+func (p *RequeueParams) validate() error {
+	filtered := p.IDs != nil || p.Topic != ""
+	switch {
+	case p.All && filtered:
+		return badField("RequeueParams.All", "is set beside IDs or Topic; set one or the other")
+	case !p.All && !filtered:
+		return badField("RequeueParams.All", "is false, and neither IDs nor Topic is set; set All to requeue everything that has failed")
+	}
+	return validateKey("RequeueParams.Topic", p.Topic)
+}
+
+type requeueArg struct {
+	IDs   []MessageID `json:"ids,omitempty"`
+	Topic string      `json:"topic,omitempty"`
+	Until int64       `json:"until,omitempty"`
+	Limit int         `json:"limit"`
+}
+
+// Requeue makes messages ready again that have failed, with a fresh retry budget, and returns how many. LastError stays.
+// What fails while it works is left as it is, and so no message is requeued twice by one call.
+func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, err error) {
+	if err := params.validate(); err != nil {
+		return 0, err
+	}
+	arg := requeueArg{Topic: params.Topic, Limit: maxBatch}
+	if params.IDs == nil {
+		return o.requeue(ctx, &arg)
+	}
+	for ids := range slices.Chunk(params.IDs, maxBatch) {
+		arg.IDs = ids
+		n, err := o.requeue(ctx, &arg)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// requeue asks until there are no more, and notes in arg when it asked for the first time.
+func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err error) {
+	for {
+		n := 0
+		_, err := call(ctx, o.engine, o.db, opRequeue, arg, nil, func(rows *sql.Rows, _ *struct{}) error {
+			return rows.Scan(&n, &arg.Until)
+		})
+		if err != nil || n == 0 {
+			return total, err
+		}
+		total += n
+	}
 }
 
 // PurgeParams choose ended messages.

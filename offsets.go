@@ -19,6 +19,9 @@ func (o *Outbox) PurgeLog(ctx context.Context, olderThan time.Duration) (int, er
 
 // ForgetGroup removes a consumer group. If it subscribes again, it begins with the oldest message that is left.
 func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
+	if err := validateKey("group", group); err != nil {
+		return err
+	}
 	_, err := call(ctx, o.engine, o.db, opLogForget, struct {
 		Group string `json:"group"`
 	}{group}, nil, scanCount)

@@ -76,8 +76,8 @@ type SubscriberConfig struct {
 	// DeleteOnAck deletes acknowledged rows at once instead of keeping them. Defaults to false.
 	DeleteOnAck bool
 
-	// Janitor says how long what has ended is kept, in the queue, the log, joins and inbox, and when it is purged. Defaults
-	// to the defaults of JanitorConfig: 7 days, and failed messages for ever; Disabled switches it off.
+	// Janitor says how long what has ended is kept, in the queue, the log, joins and inbox, and when it is purged. Disabled
+	// switches it off. Defaults to 7 days for all, and for ever for failed messages.
 	Janitor JanitorConfig
 
 	// UnhandledAfter is how long due messages may wait on a topic that this Subscriber is not subscribed to before it

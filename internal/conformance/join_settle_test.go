@@ -331,7 +331,7 @@ func TestJOIN042_ARequeuedStepStaysFailed(t *testing.T) {
 		c := f.joins()
 		id, steps := f.startWith(c, "s", 2)
 		f.settle(settled(outbox.Fail, f.claim("s")[:1]...)...)
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{})
+		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
 		f.NoError(err)
 		f.Equal(1, n)
 		f.expireLeases()

@@ -231,7 +231,7 @@ func (m *model) requeue(t *rapid.T) {
 	topic := rapid.SampledFrom(append(modelTopics, "")).Draw(t, "topic")
 	failed := func(r *modelRow) bool { return r.status == outbox.Failed && (topic == "" || r.topic == topic) }
 	want := m.count(failed)
-	n, err := m.f.outbox.Requeue(m.f.ctx(), outbox.RequeueParams{Topic: topic})
+	n, err := m.f.outbox.Requeue(m.f.ctx(), outbox.RequeueParams{Topic: topic, All: topic == ""})
 	m.f.NoError(err)
 	if n != want {
 		t.Fatalf("requeued %d, want %d", n, want)

@@ -70,7 +70,7 @@ func (f *fixture) works() {
 	n, err := f.outbox.ReapExpired(f.ctx())
 	f.NoError(err)
 	f.Equal(1, n)
-	n, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{})
+	n, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
 	f.NoError(err)
 	f.Equal(1, n)
 	f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} = 2")

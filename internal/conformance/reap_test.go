@@ -187,7 +187,7 @@ func TestRequeueRevivesFailedMessagesWithAFreshBudget(t *testing.T) {
 		f.Equal("why", r.lastError, "LastError stays")
 		f.False(r.hasEnd || r.hasProcessedBy)
 		f.Equal(1, requeue(outbox.RequeueParams{Topic: "a"}))
-		f.Equal(1, requeue(outbox.RequeueParams{}), "no filter means all")
+		f.Equal(1, requeue(outbox.RequeueParams{All: true}))
 		f.Equal(int(outbox.Done), f.row(done.ID).status)
 		f.ElementsMatch([]outbox.MessageID{a1.ID, a2.ID, b.ID}, messageIDs(f.claim("a", "b")))
 	})
