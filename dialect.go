@@ -1,6 +1,9 @@
 package outbox
 
-import "io/fs"
+import (
+	"errors"
+	"io/fs"
+)
 
 // A Dialect is everything that differs between databases: text, error numbers and quoting. It runs nothing itself;
 // one engine runs the operations of all of them. SQLServer, Postgres and SQLite are the ones of this package.
@@ -41,9 +44,10 @@ type ErrorClass int
 
 // The classes of errors.
 const (
-	ErrorOther     ErrorClass = iota
-	ErrorRetryable            // run the transaction again: deadlock, serialization failure, lock timeout, busy
-	ErrorSchema               // an object of ours is missing or older
+	ErrorOther         ErrorClass = iota
+	ErrorRetryable                // run the transaction again: deadlock, serialization failure, lock timeout, busy
+	ErrorSchema                   // an object of ours is missing or older
+	ErrorNoTransaction            // a savepoint outside a transaction
 )
 
 // Traits are the facts about a database that are not SQL text.
@@ -81,7 +85,11 @@ type Traits struct {
 // IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
 // serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
 // before it returns such an error; in yours, roll back and run the transaction once more.
+// What may have been committed (ErrUnknownOutcome) is not retryable.
 func IsRetryable(err error) bool {
+	if errors.Is(err, ErrUnknownOutcome) {
+		return false
+	}
 	for _, d := range []Dialect{SQLServer{}, Postgres{}, SQLite{}} {
 		if d.Classify(err) == ErrorRetryable {
 			return true

@@ -58,6 +58,8 @@ func (SQLServer) Classify(err error) ErrorClass {
 	switch e.SQLErrorNumber() {
 	case 1205, 1222, 3960, 51205: // deadlock victim, lock timeout, snapshot update conflict, our own in Outbox_Settle
 		return ErrorRetryable
+	case 628: // a savepoint outside a transaction
+		return ErrorNoTransaction
 	case 207, 208, 2812: // no such column, table, procedure
 		return ErrorSchema
 	default:

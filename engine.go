@@ -12,8 +12,6 @@ import (
 	"path"
 	"strings"
 	"time"
-
-	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // engine runs the operations of one outbox, whatever the database: an operation has one JSON argument and one result.
@@ -51,11 +49,19 @@ const (
 )
 
 // An operation of ours that lost a conflict with another is run again this often before its error is returned: some
-// seconds long. Where a database is serializable by default, many workers lose many.
+// seconds long. Where a database is serializable by default, many workers lose many. One that was not sent, because the
+// pool's connection turned out to be broken, is sent on another.
 const (
 	conflictRetries  = 60
 	conflictPauseMax = 100 * time.Millisecond
+	badConnections   = 3
 )
+
+// readOnly are the operations of which nothing is committed.
+var readOnly = map[operation]bool{
+	opTopics: true, opFailed: true, opGet: true, opLogRead: true,
+	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
+}
 
 func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 	n, err := newNames(dialect, schema, table)
@@ -123,9 +129,9 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	err = e.retry(ctx, x, func() error {
 		result = nil
 		if scan == nil {
-			return e.run(ctx, x, e.operations[op], args, nil)
+			return e.run(ctx, x, op, args, nil)
 		}
-		return e.run(ctx, x, e.operations[op], args, func(rows *sql.Rows) error {
+		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row
 			result = append(result, row)
 			return scan(rows, &result[len(result)-1])
@@ -137,11 +143,12 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	return result, nil
 }
 
-// retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry.
+// retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry, and
+// what may have been committed is never run again.
 func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
-		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable
+		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable && !errors.Is(err, ErrUnknownOutcome)
 		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
@@ -164,7 +171,28 @@ func encodeArgument(arg any) (string, error) {
 	return b.String(), err
 }
 
-func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
+// run runs an operation; on a *sql.DB on a connection taken for it, so that an error from before anything was sent is told
+// from others.
+func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
+	db, pool := x.(*sql.DB)
+	if !pool {
+		return e.runOn(ctx, x, op, args, scan)
+	}
+	for try := 0; ; try++ {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("take a connection: %w", err)
+		}
+		err = e.runOn(ctx, ownConn{conn}, op, args, scan)
+		_ = conn.Close() // gives it back to the pool; its only error is that it was closed before
+		if try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
+			return err
+		}
+	}
+}
+
+func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
+	statements := e.operations[op]
 	if len(statements) > 0 && statements[0].gate {
 		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
 			return err
@@ -172,58 +200,21 @@ func (e *engine) run(ctx context.Context, x Executor, statements preparedCall, a
 		statements = statements[1:]
 	}
 	if len(statements) == 1 {
-		return statements[0].run(ctx, x, args, scan)
-	}
-	var conn *sql.Conn
-	switch x := x.(type) {
-	case ownConn:
-		conn = x.Conn
-	case *sql.DB:
-		taken, err := x.Conn(ctx)
-		if err != nil {
-			return fmt.Errorf("take a connection: %w", err)
+		err := statements[0].run(ctx, x, args, scan)
+		if commitsItself(x) && !readOnly[op] {
+			err = unknown(err)
 		}
-		defer func() { _ = taken.Close() }() // gives it back to the pool; its only error is that it was closed before
-		conn = taken
-	default:
-		return e.inSavepoint(ctx, x, func() error { return runThrough(ctx, x, statements, args, scan) })
-	}
-	err := bracket(ctx, conn, transaction{e.dialect.Traits().Begin, "COMMIT", "ROLLBACK"}, func() error {
-		return runThrough(ctx, conn, statements, args, scan)
-	})
-	if errors.Is(err, errRollback) {
-		// The connection may still be inside the transaction: it must not go back to the pool.
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	}
-	return err
-}
-
-// inSavepoint takes back what f did in the caller's transaction if it returns an error, and leaves the rest of it alone.
-func (e *engine) inSavepoint(ctx context.Context, x Executor, f func() error) error {
-	traits := e.dialect.Traits()
-	return bracket(ctx, x, transaction{traits.Savepoint, traits.Release, traits.Restore}, f)
-}
-
-// A transaction is how several statements are bracketed: as our own, or as a part of the caller's.
-type transaction struct{ begin, commit, rollback string }
-
-var errRollback = errors.New("roll back")
-
-func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
-	if _, err := x.ExecContext(ctx, t.begin); err != nil {
 		return err
 	}
-	err := f()
-	if err == nil && t.commit != "" {
-		_, err = x.ExecContext(ctx, t.commit)
+	own, ok := x.(ownConn)
+	if !ok {
+		return e.inSavepoint(ctx, x, func(x Executor) error { return runThrough(ctx, x, statements, args, scan) })
 	}
-	if err == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
-	defer cancel()
-	if _, rollbackErr := x.ExecContext(ctx, t.rollback); rollbackErr != nil {
-		return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
+	t := transaction{begin: e.dialect.Traits().Begin, end: "COMMIT", rollback: "ROLLBACK", commits: true}
+	err := bracket(ctx, own, t, func() error { return runThrough(ctx, own, statements, args, scan) })
+	if errors.Is(err, errRollback) {
+		// The connection may still be inside the transaction: it must not go back to the pool.
+		_ = own.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	return err
 }

@@ -28,6 +28,12 @@ var (
 	// ErrLeaseHeld is returned by Cursor.Acquire while another reads for the group.
 	ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 
+	// ErrUnknownOutcome is returned when the answer to a commit was lost: the connection broke or the context ended after
+	// it was sent, and the work may have been committed or not. It is never returned when nothing was committed for sure,
+	// nor for a transaction of yours, whose commit is yours to judge. Look whether the work is there, or repeat it
+	// under the same ids (Message.ID, join.StartParams.ID): what is there already is then told by an error.
+	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; look whether it was, or repeat it under the same ids")
+
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
 )

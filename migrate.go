@@ -200,10 +200,7 @@ func (s *script) install(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit the migration: %w", err)
-	}
-	return nil
+	return commit(ctx, tx)
 }
 
 // history returns the checksums of what has been applied, by version.

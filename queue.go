@@ -218,7 +218,7 @@ func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	}
 	db, own := x.(*sql.DB)
 	if !own {
-		return o.engine.inSavepoint(ctx, x, func() error { return f(ctx, x) })
+		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
 	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
 	return o.engine.retry(ctx, db, func() error {
@@ -300,14 +300,18 @@ func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlemen
 	return workItems(receipts, err)
 }
 
-// settle does it in batches, and tells no hook; on a *sql.DB each batch is a transaction of its own.
+// settle does it in batches, and tells no hook; on a *sql.DB each batch is a transaction of its own, and an error of a later
+// one leaves unknown how much was committed.
 func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
+	all := settlements
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
 		var batch []Receipt
 		batch, err = o.settleBatch(ctx, x, settlements[:n])
 		refused = append(refused, batch...)
-		settlements = settlements[n:]
+		if settlements = settlements[n:]; err != nil && n < len(all)-len(settlements) {
+			err = partly(x, err)
+		}
 	}
 	return refused, err
 }
@@ -369,6 +373,7 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 	if err := validateLease("lease", lease); err != nil {
 		return nil, err
 	}
+	all := len(receipts)
 	for len(receipts) > 0 && err == nil {
 		n := min(len(receipts), maxBatch)
 		var batch []unrenewed
@@ -378,7 +383,9 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 				refused = append(refused, u.receipt.Seq)
 			}
 		}
-		receipts = receipts[n:]
+		if receipts = receipts[n:]; err != nil && n < all-len(receipts) {
+			err = partly(o.db, err)
+		}
 	}
 	return refused, err
 }

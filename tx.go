@@ -71,6 +71,9 @@ func scopeFrom(ctx context.Context) *txScope {
 // it. If f returns an error or panics, everything is rolled back and nothing was sent. The context given to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
 //
+// If the answer to the commit was lost, the error is an ErrUnknownOutcome: f's work may have been committed. Any other
+// error of InTx itself means that it was not.
+//
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
@@ -90,8 +93,8 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit the transaction: %w", err)
+	if err := commit(ctx, tx); err != nil {
+		return err
 	}
 	scope.wake()
 	return nil

@@ -205,7 +205,11 @@ func around[T any](ctx context.Context, c *conn, text string, args []driver.Name
 		hooks.After(ctx, statement, err)
 	}
 	if hooks.Answer != nil && err == nil {
-		err = hooks.Answer(ctx, statement)
+		if err = hooks.Answer(ctx, statement); err != nil {
+			if rows, unread := any(result).(driver.Rows); unread {
+				err = errors.Join(err, rows.Close()) // or the connection is busy for whoever has it next
+			}
+		}
 	}
 	if err == nil && fault.Kind != None {
 		var answer any

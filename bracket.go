@@ -1,0 +1,72 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A transaction is how several statements are bracketed: as our own, or as a part of the caller's.
+type transaction struct {
+	begin, end, rollback string
+
+	commits bool // its end does, and nothing else; then a rollback that succeeds proves that nothing was committed
+}
+
+var errRollback = errors.New("roll back")
+
+// bracket takes back what f did if it returns an error.
+func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
+	if _, err := x.ExecContext(ctx, t.begin); err != nil {
+		return err
+	}
+	err, ending := f(), false
+	if err == nil && t.end != "" {
+		_, err = x.ExecContext(ctx, t.end)
+		ending = true
+	}
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
+	defer cancel()
+	_, rollbackErr := x.ExecContext(ctx, t.rollback)
+	if rollbackErr == nil {
+		return err
+	}
+	if t.commits && ending {
+		err = unknown(err)
+	}
+	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
+}
+
+// inSavepoint takes back what f did in the caller's transaction if it returns an error, and leaves the rest of it alone.
+// On a *sql.Conn without a transaction it makes one of its own.
+func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor) error) error {
+	traits := e.dialect.Traits()
+	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
+	conn, alone := x.(*sql.Conn)
+	if !alone {
+		return bracket(ctx, x, t, func() error { return f(x) })
+	}
+	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere it needs one around it
+	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
+	if e.dialect.Classify(err) != ErrorNoTransaction {
+		return err
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
+	if err := f(tx); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
+}
+
+// inside is a connection on which a transaction has begun.
+type inside struct{ *sql.Conn }

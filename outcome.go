@@ -1,0 +1,103 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What is known of a transaction after an error: that it was not committed, or nothing. What is not proved to be the first is the second.
+
+// commitsItself reports whether a statement on x is a transaction of its own. On a caller's *sql.Conn it may be, and is taken
+// to be: whoever has begun one there knows better.
+func commitsItself(x Executor) bool {
+	switch x.(type) {
+	case ownConn, *sql.Conn:
+		return true
+	default:
+		return false
+	}
+}
+
+// unknown marks the error of a COMMIT, or of a statement that commits itself, unless it proves that nothing was committed.
+func unknown(err error) error {
+	if err == nil || neverCommitted(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+}
+
+// neverCommitted reports whether err proves that the statement it comes from was never sent, or was refused.
+func neverCommitted(err error) bool {
+	var unsent interface{ SafeToRetry() bool } // of pgx
+	var refusal *JoinRefusal
+	switch {
+	case errors.Is(err, ErrUnknownOutcome):
+		return false
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
+		return true // which are for what was not sent
+	case errors.As(err, &unsent) && unsent.SafeToRetry():
+		return true
+	case errors.As(err, &refusal):
+		return true
+	default:
+		return answered(err)
+	}
+}
+
+// answered reports whether err is the database's answer, and not the end of the connection on which it would have come. Each driver's errors
+// have one of these methods.
+func answered(err error) bool {
+	var postgres interface{ SQLState() string }
+	if errors.As(err, &postgres) && postgres.SQLState() != "" {
+		return !endsConnection(postgres.SQLState())
+	}
+	var sqlite interface{ Code() int }
+	if errors.As(err, &sqlite) && sqlite.Code() != 0 {
+		return true
+	}
+	var fatal interface{ SQLErrorClass() uint8 }
+	if errors.As(err, &fatal) { // go-mssqldb's own refusals have no number, but a class
+		return fatal.SQLErrorClass() < lastingClass
+	}
+	var server interface{ SQLErrorNumber() int32 }
+	return errors.As(err, &server) && server.SQLErrorNumber() != 0
+}
+
+// lastingClass is from which class of errors on SQL Server ends the connection.
+const lastingClass = 20
+
+// endsConnection reports whether an SQLSTATE says that the connection ended, or that it is not known how the statement did.
+func endsConnection(state string) bool {
+	return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P0") || state == "40003"
+}
+
+// partly marks the error of one batch when batches before it, on x, are in.
+func partly(x Executor, err error) error {
+	if !ours(x) || errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: a part was: %w", ErrUnknownOutcome, err)
+}
+
+// commit commits tx, unless ctx has ended: a commit that was not sent is known not to have happened.
+//
+// Here neither driver.ErrBadConn nor SafeToRetry proves anything: pgx's "conn closed", and lib/pq's bad connection, are
+// also what they say when the commit was sent and its answer lost.
+func commit(ctx context.Context, tx *sql.Tx) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("commit the transaction: %w", err)
+	}
+	err := tx.Commit()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrTxDone), answered(err):
+		return fmt.Errorf("commit the transaction: %w", err)
+	default:
+		return fmt.Errorf("commit the transaction: %w: %w", ErrUnknownOutcome, err)
+	}
+}
