@@ -23,10 +23,11 @@ type Delivery struct {
 	handed   time.Time // only used by the settler
 	timedOut bool      // the same
 
-	mu  sync.Mutex
-	msg *message.Message        // nil until it is handed out
-	end context.CancelCauseFunc // of its context
-	err error
+	mu    sync.Mutex
+	msg   *message.Message        // nil until it is handed out
+	end   context.CancelCauseFunc // of its context
+	err   error
+	delay time.Duration // 0: the Backoff says
 }
 
 type deliveryKey struct{}
@@ -117,6 +118,20 @@ func (d *Delivery) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
+}
+
+// SetDelay says how long the message waits, if it is nacked, before it is delivered again: in place of the Backoff. Who
+// gives a message back because of an outage knows better than the number of attempts; 0 leaves it to the Backoff.
+func (d *Delivery) SetDelay(delay time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delay = delay
+}
+
+func (d *Delivery) ownDelay() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.delay
 }
 
 // deliveryContext gives a message its own life: it ends when the message is settled, not when the router begins to

@@ -197,6 +197,9 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 		reason = errNacked
 	}
 	a := s.failed(d, reason)
+	if a.settlement.Outcome == Release && d.ownDelay() > 0 { // whoever chose the delay knows of the outage, and says so
+		return a
+	}
 	s.logger.Error("Handler did not succeed", reason, d.logFields().Add(watermill.LogFields{
 		"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
 	return a
@@ -210,6 +213,8 @@ func (s *settler) failed(d *Delivery, reason error) answer {
 	}
 	if IsPermanent(reason) || a.settlement.Outcome == Retry && s.config.MaxAttempts != -1 && d.Attempt() >= s.config.MaxAttempts {
 		a.settlement.Outcome = Fail
+	} else if a.settlement.Delay = d.ownDelay(); a.settlement.Delay > 0 {
+		return a
 	} else if a.settlement.Delay = s.config.Backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
 		a.settlement.Delay = NoDelay
 	}

@@ -41,9 +41,14 @@ func (e *BatchError) Unwrap() []error { return e.Errs }
 
 // An item is a message that the forwarder holds: as it was received, and as it is published.
 type item struct {
-	received    *message.Message
-	outgoing    *message.Message
-	destination string
+	received *message.Message
+	outgoing *message.Message
+	lane     lane
+	seq      outbox.WorkItemID
+	size     int64 // of payload and metadata, in bytes
+
+	err    error    // of the last try
+	blocks blocking // while it waits
 
 	failed  bool  // before
 	strikes int   // how often it has failed while others got through
@@ -59,7 +64,14 @@ func newItem(msg *message.Message, topic string, destination func(string, *messa
 	if err != nil {
 		return nil, outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
 	}
-	return &item{received: msg, outgoing: outgoing(msg), destination: to}, nil
+	it := &item{received: msg, outgoing: outgoing(msg), lane: lane{destination: to}, size: int64(len(msg.Payload))}
+	for name, value := range msg.Metadata {
+		it.size += int64(len(name) + len(value))
+	}
+	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
+		it.lane.key, it.seq = d.StreamKey(), d.WorkItemID()
+	}
+	return it, nil
 }
 
 // outgoing is a message of its own: the broker's adapter may write to it.
@@ -83,7 +95,7 @@ func (f *Forwarder) publish(items []*item) (errs []error, exact bool) {
 	for i, it := range items {
 		messages[i] = it.outgoing
 	}
-	err := f.call(items[0].destination, messages)
+	err := f.call(items[0].lane.destination, messages)
 	var each *BatchError
 	if errors.As(err, &each) && len(each.Errs) == len(items) {
 		return each.Errs, true

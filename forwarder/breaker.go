@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // State is that of the breaker.
@@ -25,20 +27,22 @@ func (s State) String() string {
 
 // breaker is shared by all workers of a forwarder.
 type breaker struct {
-	min, max time.Duration
+	recent   time.Duration // after a success, others that fail are no outage for so long
 	onState  func(State)
 	logger   watermill.LoggerAdapter
+	troubles *quiet.Troubles
 
 	mu      sync.Mutex
 	state   State
-	since   time.Time
-	pause   time.Duration
+	last    time.Time     // when something got through, or the broker was heard
 	changed chan struct{} // closed when the state changes to Closed
 	through int64         // messages that got through
 }
 
 func newBreaker(config Config, logger watermill.LoggerAdapter) *breaker {
-	return &breaker{min: config.RetryMin, max: config.RetryMax, onState: config.OnState, logger: logger, changed: make(chan struct{})}
+	return &breaker{
+		recent: 10 * config.RetryMin, onState: config.OnState, logger: logger, troubles: quiet.New(logger), changed: make(chan struct{}),
+	}
 }
 
 func (b *breaker) current() State {
@@ -47,39 +51,36 @@ func (b *breaker) current() State {
 	return b.state
 }
 
-// wait opens the breaker and waits for the next try, which comes at once when another worker gets through. It answers
-// false if stop is closed first.
-func (b *breaker) wait(cause error, stop <-chan struct{}) bool {
-	select {
-	case <-stop: // and what failed may have failed because of that
-		return false
-	default:
+// closes is closed when the breaker closes.
+func (b *breaker) closes() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+const msgAway = "The broker is away; nothing can be published"
+
+// failed opens the breaker, unless something got through just now.
+func (b *breaker) failed(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isRecent() {
+		return
 	}
-	pause, changed := b.failed(cause)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-changed:
-		return true
-	case <-stop:
-		return false
+	b.troubles.Error(msgAway, cause, nil)
+	if b.state == Closed {
+		b.state = Open
+		b.onState(Open)
 	}
 }
 
-func (b *breaker) failed(cause error) (pause time.Duration, changed <-chan struct{}) {
+func (b *breaker) isRecent() bool { return !b.last.IsZero() && time.Since(b.last) < b.recent }
+
+// partial is true where something has got through since a time, and not long ago: it is no outage of all.
+func (b *breaker) partial(since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == Closed {
-		b.state, b.since, b.pause = Open, time.Now(), b.min
-		b.logger.Error("The broker is away; nothing is forwarded until it is back", cause, nil)
-		b.onState(Open)
-	} else {
-		b.pause = min(2*b.pause, b.max)
-		b.logger.Debug("The broker is still away", watermill.LogFields{"err": cause, "next_try_in": b.pause.String()})
-	}
-	return b.pause, b.changed
+	return b.last.After(since) && time.Since(b.last) < time.Minute
 }
 
 // successes is how many messages have got through so far.
@@ -105,11 +106,12 @@ func (b *breaker) reached() {
 }
 
 func (b *breaker) close() {
+	b.last = time.Now()
 	if b.state == Closed {
 		return
 	}
 	b.state = Closed
-	b.logger.Info("The broker is back", watermill.LogFields{"away_for": time.Since(b.since).String()})
+	b.troubles.Over(msgAway)
 	close(b.changed)
 	b.changed = make(chan struct{})
 	b.onState(Closed)

@@ -14,12 +14,16 @@ type Config struct {
 	// Topics are those of the outbox to forward. Required.
 	Topics []string
 
-	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good. One
-	// that is away holds up the others of its topic once BatchSize messages wait for it. Defaults to the same topic.
+	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good.
+	// One that is away holds up no other. Defaults to the same topic.
 	Destination func(topic string, msg *message.Message) (string, error)
 
 	// BatchSize is the most messages in one Publish, all of one destination. Defaults to 500.
 	BatchSize int
+
+	// BatchBytes ends a batch whose payloads and metadata have come to as many bytes; one message may have more. Defaults to
+	// 8 MiB.
+	BatchBytes int64
 
 	// Concurrency is how many batches of a topic are published at once. Above 1 the order within a topic is lost.
 	// Defaults to 1.
@@ -29,7 +33,8 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 
 	// Subscriber configures how messages are taken from the outbox; its Dialect is required. MaxInFlight defaults to four
-	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged.
+	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged, and
+	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, for an outage may last.
 	Subscriber outbox.SubscriberConfig
 
 	// OnState is called when the breaker opens and closes, in that order; it must not call the Forwarder. Defaults to
@@ -42,15 +47,21 @@ func (c *Config) setDefaults() {
 		c.Destination = func(topic string, _ *message.Message) (string, error) { return topic, nil }
 	}
 	setDefault(&c.BatchSize, 500)
+	setDefault(&c.BatchBytes, 8<<20)
 	setDefault(&c.Concurrency, 1)
 	setDefault(&c.RetryMin, 100*time.Millisecond)
 	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
 	setDefault(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
+	setDefault(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
+	setDefault(&c.Subscriber.MaxHandlerTime, -1) // an outage may last
 	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
 	if c.OnState == nil {
 		c.OnState = func(State) {}
 	}
 }
+
+// held is how many messages a worker holds that cannot be published: half of what it may have, so that others come by.
+func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/2) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -65,6 +76,8 @@ func (c *Config) validate() error {
 		return badField("Config.Topics", "is empty; name the topics to forward")
 	case c.BatchSize < 1:
 		return badField("Config.BatchSize", "%d is less than 1", c.BatchSize)
+	case c.BatchBytes < 1:
+		return badField("Config.BatchBytes", "%d is less than 1", c.BatchBytes)
 	case c.Concurrency < 1:
 		return badField("Config.Concurrency", "%d is less than 1", c.Concurrency)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:

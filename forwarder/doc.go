@@ -6,23 +6,27 @@
 //
 // # When the broker is away
 //
-//	         a message was published
-//	   ┌──────────────────────────────────┐
-//	   ▼                                  │
-//	closed ── nothing can be published ──▶ open: one message is tried, after longer and longer pauses
+// What cannot be published is held, its leases are renewed, and it is tried again after longer and longer pauses. No
+// attempt is spent, however long it takes. While nothing at all gets through, the breaker is open (OnState) and, once
+// enough is held, no more is claimed.
 //
-// While the breaker is open, the forwarder keeps what it holds, renews its leases and claims no more. No attempt is spent,
-// however long it takes.
+// When only a part of the broker is away, a partition or a queue, the others go on:
 //
-// When other messages can be published, a message that cannot is refused: it goes back to the outbox with the broker's
-// reason, which spends an attempt, and fails for good after the last, or at once if the error is outbox.Permanent. A
-// publisher can say what an error means, by Refused, outbox.Permanent or outbox.Unavailable.
+//	the publisher says Unavailable ──▶ held, and those of its stream behind it
+//	                                     │ half of MaxInFlight is held, and others get through
+//	                                     ▼
+//	                                   back in the outbox for a while; those of its stream that come later do not overtake it
+//
+// A message that cannot be published for another reason, while others can be, is refused: it goes back to the outbox with
+// the broker's reason, which spends an attempt, and fails for good after the last, or at once if the error is
+// outbox.Permanent. A publisher can say what an error means, by Refused, outbox.Permanent or outbox.Unavailable.
 //
 // # Guarantees
 //
 //   - A committed message reaches the broker at least once. It may do so twice: after a crash between the broker's
 //     confirmation and the acknowledgement, or where a publisher's error came after the broker had taken it.
-//   - Messages of one topic are published in the order in which they were claimed; several forwarders, and messages that
-//     are refused and tried again, make no promise of order.
-//   - Close gives back what was not published.
+//   - Messages of one stream, that is of one topic, destination and stream key, are published in the order in which they
+//     were claimed, also through an outage. So are those without a stream key while nothing fails. Several forwarders of
+//     a topic, Concurrency, and messages that are refused and tried again, make no promise of order.
+//   - Close gives back what was not published, and is over within DrainTimeout and 15 s, whatever the publisher does.
 package forwarder

@@ -3,6 +3,7 @@ package forwarder
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -14,35 +15,38 @@ import (
 // cause.
 const maxStrikes = 3
 
-// A worker publishes messages of one topic. It holds what cannot be published now.
+// A worker publishes messages of one topic: one goroutine what comes, and one again what could not be published, so that
+// neither waits for the other.
 type worker struct {
 	*Forwarder
 	items   <-chan *item
-	held    []*item
-	nowhere string // the destination with which the last round got nowhere, or empty
+	waiting *waiting
+	parked  *parked
+	looking bool // whether others get through
 }
 
 // run ends when Close begins. What is held then goes back.
 func (w *worker) run() {
-	defer w.release()
-	for w.receive() && !w.isClosing() {
-		through, cause := w.round()
-		if cause != nil && !through && !w.breaker.wait(cause, w.closing) {
-			return
+	done := make(chan struct{})
+	go func() { // ended before run is
+		defer close(done)
+		w.retry()
+	}()
+	for batch := w.receive(); len(batch) > 0; batch = w.receive() {
+		for _, it := range w.advance(batch) {
+			giveBack(it.received)
 		}
 	}
-}
-
-var errClosing = outbox.Unavailable(errors.New("the forwarder was closed before the broker had the message"))
-
-func (w *worker) release() {
-	for _, it := range w.held {
+	<-done
+	for _, it := range w.waiting.takeAll() {
 		giveBack(it.received)
 	}
 	for it := range w.items { // until the subscription has ended
 		giveBack(it.received)
 	}
 }
+
+var errClosing = outbox.Unavailable(errors.New("the forwarder was closed before the broker had the message"))
 
 func giveBack(msg *message.Message) {
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
@@ -51,26 +55,36 @@ func giveBack(msg *message.Message) {
 	msg.Nack()
 }
 
-// receive waits for a message if none is held, and takes what else is there, up to a batch. It answers false when the
-// subscription is over.
-func (w *worker) receive() bool {
-	for len(w.held) < w.config.BatchSize {
-		it, open := w.next()
-		if !open {
-			return false
+// receive waits for a message, and takes what else is there, up to a batch. There is none once Close has begun.
+func (w *worker) receive() (batch []*item) {
+	var bytes int64
+	for len(batch) < w.config.BatchSize && bytes < w.config.BatchBytes {
+		it, open := w.next(len(batch) == 0)
+		if !open || w.isClosing() {
+			if it != nil {
+				batch = append(batch, it)
+			}
+			for _, it := range batch {
+				giveBack(it.received)
+			}
+			return nil
 		}
 		if it == nil {
-			return true
+			break
 		}
-		w.held = append(w.held, it)
+		batch, bytes = append(batch, it), bytes+it.size
 	}
-	return true
+	return batch
 }
 
-func (w *worker) next() (it *item, open bool) {
-	if len(w.held) == 0 {
-		it, open = <-w.items
-		return it, open
+func (w *worker) next(wait bool) (it *item, open bool) {
+	if wait {
+		select {
+		case it, open = <-w.items:
+			return it, open
+		case <-w.closing:
+			return nil, false
+		}
 	}
 	select {
 	case it, open = <-w.items:
@@ -80,45 +94,80 @@ func (w *worker) next() (it *item, open bool) {
 	}
 }
 
-// round tries to publish what is held, in runs of one destination, until one gets nowhere: that destination comes last the
-// next time, for it may be the only one that is away. It answers whether anything got through, and why something did not.
-func (w *worker) round() (through bool, cause error) {
-	todo := putLast(w.nowhere, slices.DeleteFunc(w.held, lost))
-	w.held, w.nowhere = nil, ""
-	var later []*item
-	for len(todo) > 0 && w.nowhere == "" {
-		n := 1
-		for n < len(todo) && todo[n].destination == todo[0].destination {
-			n++
+// advance publishes what need not wait for messages before it, by destination. It answers what is left at Close.
+func (w *worker) advance(batch []*item) (left []*item) {
+	w.looking = false
+	var destinations []string
+	runs := map[string][]*item{}
+	for _, it := range slices.DeleteFunc(batch, lost) {
+		if runs[it.lane.destination] == nil {
+			destinations = append(destinations, it.lane.destination)
 		}
-		kept, last, some, err := w.try(todo[:n])
-		w.held = append(w.held, kept...)
-		later = append(later, last...)
-		through = through || some
-		if err != nil {
-			cause = err
-		}
-		if err != nil && !some {
-			w.nowhere = todo[0].destination
-		}
-		todo = todo[n:]
+		runs[it.lane.destination] = append(runs[it.lane.destination], it)
 	}
-	w.held = slices.Concat(w.held, todo, later)
-	return through, cause
+	for _, destination := range destinations {
+		var run []*item
+		for _, it := range runs[destination] {
+			w.parked.arrived(it)
+			switch {
+			case w.parked.before(it): // it would overtake one of its stream
+				w.parked.park(it, w.waiting.since(destination))
+			case !w.waiting.blocks(it):
+				run = append(run, it)
+			case !w.hold(it, itsLane):
+				left = append(left, it)
+			}
+		}
+		if len(run) == 0 {
+			continue
+		}
+		if w.isClosing() {
+			left = append(left, run...)
+			continue
+		}
+		failed, through, cause := w.try(run)
+		if cause != nil && !through && !w.isClosing() {
+			w.breaker.failed(cause)
+		}
+		for _, it := range failed {
+			if !w.hold(it, blockedBy(it, through)) {
+				left = append(left, it)
+			}
+		}
+	}
+	return left
 }
 
-// putLast moves what is for a destination behind the rest, in order.
-func putLast(destination string, items []*item) []*item {
-	var first, last []*item
-	for _, it := range items {
-		if it.destination == destination {
-			last = append(last, it)
-		} else {
-			first = append(first, it)
+// hold keeps a message that cannot be published now. Once many wait while others get through, it goes back to the outbox
+// for a while. While nothing gets through, it waits for room and nothing more is claimed, but for a look now and then
+// whether others would get through. It answers false at Close.
+func (w *worker) hold(it *item, what blocking) bool {
+	var look <-chan time.Time
+	for !w.waiting.add(it, what) {
+		since := w.waiting.since(it.lane.destination)
+		if w.looking || w.breaker.partial(since) {
+			w.parked.park(it, since)
+			return true
+		}
+		if look == nil {
+			timer := time.NewTimer(max(lookAround, w.config.RetryMax))
+			defer timer.Stop()
+			look = timer.C
+		}
+		select {
+		case <-w.waiting.room:
+		case <-w.breaker.closes():
+		case <-look:
+			w.looking = true // the rest of the batch goes back too, and makes room for another
+		case <-w.closing:
+			return false
 		}
 	}
-	return append(first, last...)
+	return true
 }
+
+// lookAround is how often, at most, a batch goes back in an outage so that other messages are tried.
+const lookAround = 10 * time.Second
 
 // lost is true of a message that others have by now.
 func lost(it *item) bool {
@@ -129,38 +178,45 @@ func lost(it *item) bool {
 	return true
 }
 
-// try publishes a run. What failed is kept in its place, or comes last if it is in doubt.
-func (w *worker) try(run []*item) (kept, last []*item, some bool, cause error) {
+// try publishes a run. What failed is in its order, but that what is in doubt comes last.
+func (w *worker) try(run []*item) (failed []*item, through bool, cause error) {
 	errs, exact := w.publish(run)
 	if !exact {
 		return w.oneByOne(run, errs[0])
 	}
 	for i, err := range errs {
 		if again := w.answer(run[i], err); again {
-			kept, cause = append(kept, run[i]), err
+			failed, cause = append(failed, run[i]), err
 		}
-		some = some || err == nil
+		through = through || err == nil
 	}
-	return kept, nil, some, cause
+	return failed, through, cause
 }
 
 // oneByOne follows a failure that does not tell which messages it means. The first that fails by itself ends it.
-func (w *worker) oneByOne(run []*item, cause error) (kept, last []*item, some bool, _ error) {
+func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through bool, _ error) {
 	for i, it := range run {
 		if w.isClosing() {
-			return run[i:], nil, some, cause
+			return run[i:], through, cause
 		}
 		errs, _ := w.publish(run[i : i+1])
 		if again := w.answer(it, errs[0]); again {
-			return run[i+1:], run[i : i+1], some, errs[0]
+			for _, rest := range run[i+1:] {
+				rest.err = errs[0]
+			}
+			if outbox.IsUnavailable(errs[0]) { // its stream waits for it
+				return run[i:], through, errs[0]
+			}
+			return slices.Concat(run[i+1:], run[i:i+1]), through, errs[0]
 		}
-		some = some || errs[0] == nil
+		through = through || errs[0] == nil
 	}
-	return nil, nil, some, nil
+	return nil, through, nil
 }
 
 // answer acknowledges or refuses a message, or answers that it is to be tried again.
 func (w *worker) answer(it *item, err error) (again bool) {
+	it.err = err
 	if err == nil {
 		w.breaker.succeeded()
 		it.received.Ack()

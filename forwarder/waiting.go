@@ -1,0 +1,220 @@
+package forwarder
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/quiet"
+)
+
+// A lane is what keeps its order: the messages of one stream to one destination. Those without a stream key are one lane.
+type lane struct{ destination, key string }
+
+// waiting holds, in order, the messages of a worker that could not be published, and those that would overtake them.
+type waiting struct {
+	max    int
+	topic  string
+	logger watermill.LoggerAdapter
+	added  chan struct{} // gets a token when something comes
+	room   chan struct{} // gets a token when something goes
+
+	mu       sync.Mutex
+	items    []*item
+	lanes    map[lane]int               // how many of each block their lane
+	nowhere  map[string]int             // destinations: how many block everything that goes there
+	begun    map[string]time.Time       // destinations: since when something waits
+	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
+}
+
+// What a waiting message holds up.
+type blocking int
+
+const (
+	nothing     blocking = iota
+	itsLane              // it is not its fault, and those of its stream come after it
+	destination          // nothing gets through there
+)
+
+func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting {
+	return &waiting{
+		max: size, topic: topic, logger: logger, added: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		lanes: map[lane]int{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
+	}
+}
+
+// blocks is true of a message that has to wait for another that waits.
+func (w *waiting) blocks(it *item) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0
+}
+
+// since is when the first of those that wait for a destination began to.
+func (w *waiting) since(destination string) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if begun, known := w.begun[destination]; known {
+		return begun
+	}
+	return time.Now()
+}
+
+// add takes a message, unless there is no room. There always is for one that others in here come after.
+func (w *waiting) add(it *item, what blocking) bool {
+	w.mu.Lock()
+	at := w.place(it)
+	if len(w.items) >= w.max && at == len(w.items) {
+		w.mu.Unlock()
+		return false
+	}
+	w.items = slices.Insert(w.items, at, it)
+	w.block(it, what)
+	if _, known := w.begun[it.lane.destination]; !known {
+		w.begun[it.lane.destination] = time.Now()
+	}
+	trouble := w.trouble(it.lane.destination)
+	w.mu.Unlock()
+	if it.err != nil {
+		trouble.Error(msgHeld, it.err, nil)
+	}
+	signal(w.added)
+	return true
+}
+
+// place is where a message comes: last, or before those of its stream that come after it. The caller holds the lock.
+func (w *waiting) place(it *item) int {
+	if it.lane.key == "" || w.lanes[it.lane] == 0 {
+		return len(w.items)
+	}
+	at := slices.IndexFunc(w.items, func(other *item) bool { return other.lane == it.lane && other.seq > it.seq })
+	if at < 0 {
+		return len(w.items)
+	}
+	return at
+}
+
+const msgHeld = "Messages are held, for their destination does not take them now; no attempt is spent, and those of other streams go on"
+
+// trouble speaks of one destination. The caller holds the lock.
+func (w *waiting) trouble(destination string) *quiet.Troubles {
+	if w.troubles[destination] == nil {
+		w.troubles[destination] = quiet.New(w.logger.With(watermill.LogFields{"topic": w.topic, "destination": destination}))
+	}
+	return w.troubles[destination]
+}
+
+func blockedBy(it *item, through bool) blocking {
+	away := outbox.IsUnavailable(it.err)
+	switch {
+	case away && (it.lane.key != "" || !through):
+		return itsLane
+	case !away && !through:
+		return destination
+	default:
+		return nothing
+	}
+}
+
+// block changes what a message holds up. The caller holds the lock.
+func (w *waiting) block(it *item, what blocking) {
+	switch it.blocks {
+	case itsLane:
+		decrease(w.lanes, it.lane)
+	case destination:
+		decrease(w.nowhere, it.lane.destination)
+	case nothing:
+	}
+	it.blocks = what
+	switch what {
+	case itsLane:
+		w.lanes[it.lane]++
+	case destination:
+		w.nowhere[it.lane.destination]++
+	case nothing:
+	}
+}
+
+func decrease[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] == 0 {
+		delete(counts, key)
+	}
+}
+
+func (w *waiting) isEmpty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.items) == 0
+}
+
+// all are those that wait now, in order.
+func (w *waiting) all() []*item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.items)
+}
+
+// tried takes out those of a run that are answered, and puts what is in doubt behind the others. It is called for one
+// destination at a time.
+func (w *waiting) tried(run, failed []*item, through bool) {
+	w.mu.Lock()
+	again := map[*item]bool{}
+	for _, it := range failed {
+		again[it] = true
+	}
+	gone := map[*item]bool{}
+	for _, it := range run {
+		if gone[it] = !again[it]; gone[it] {
+			w.block(it, nothing)
+			continue
+		}
+		w.block(it, blockedBy(it, through))
+	}
+	var last []*item
+	w.items = slices.DeleteFunc(w.items, func(it *item) bool {
+		if again[it] && !outbox.IsUnavailable(it.err) {
+			last = append(last, it)
+			return true
+		}
+		return gone[it]
+	})
+	slices.SortStableFunc(last, func(a, b *item) int { return slices.Index(failed, a) - slices.Index(failed, b) })
+	w.items = append(w.items, last...)
+	to := run[0].lane.destination
+	if through { // what is left there may not be the destination's fault
+		for _, it := range w.items {
+			if it.lane.destination == to && it.blocks != nothing && (it.blocks == destination || it.lane.key == "") {
+				w.block(it, nothing)
+			}
+		}
+	}
+	var over *quiet.Troubles
+	if !slices.ContainsFunc(w.items, func(it *item) bool { return it.lane.destination == to }) {
+		delete(w.begun, to)
+		over = w.trouble(to)
+	}
+	w.mu.Unlock()
+	if over != nil {
+		over.Over(msgHeld)
+	}
+	signal(w.room)
+}
+
+func (w *waiting) takeAll() []*item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.items
+	w.items = nil
+	return all
+}
+
+// signal leaves a token in a channel with room for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
