@@ -26,10 +26,10 @@ func (f *fixture) enqueueStreams(from, n, streams int) {
 // A part of the broker is away for longer than messages can be held: those go back and come again, no attempt is spent,
 // the others go on, and each stream keeps its order.
 func TestAPartThatIsAwayHoldsUpNoOther(t *testing.T) {
-	for name, streams := range map[string]int{"few streams": 10, "a stream for almost every message": 997} {
+	for name, streams := range map[string]int{"few streams": 10, "a stream for almost every message": 298} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
-				const n = 1000
+				const n = 300
 				var back atomic.Bool
 				f.broker.answers(func(_ string, messages []*message.Message) error {
 					batch := &forwarder.BatchError{Errs: make([]error, len(messages))}
@@ -41,7 +41,7 @@ func TestAPartThatIsAwayHoldsUpNoOther(t *testing.T) {
 					return batch
 				})
 				f.enqueueStreams(0, n, streams)
-				f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 10*time.Millisecond, 50*time.Millisecond })
+				f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 10*time.Millisecond, 200*time.Millisecond })
 				there := 0
 				for i := range n {
 					there += i % streams % 2

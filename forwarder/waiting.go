@@ -76,10 +76,10 @@ func (w *waiting) add(it *item, what blocking) bool {
 	if _, known := w.begun[it.lane.destination]; !known {
 		w.begun[it.lane.destination] = time.Now()
 	}
-	trouble := w.trouble(it.lane.destination)
+	trouble, cause := w.trouble(it.lane.destination), it.err
 	w.mu.Unlock()
-	if it.err != nil {
-		trouble.Error(msgHeld, it.err, nil)
+	if cause != nil {
+		trouble.Error(msgHeld, cause, nil)
 	}
 	signal(w.added)
 	return true
