@@ -3,7 +3,9 @@ package outbox
 import (
 	"errors"
 	"io/fs"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/incursa/watermill-outbox/schema"
@@ -55,9 +57,10 @@ func (SQLServer) Classify(err error) ErrorClass {
 	if !errors.As(err, &e) {
 		return ErrorOther
 	}
-	switch e.SQLErrorNumber() {
-	case 1205, 1222, 3960, 51205: // deadlock victim, lock timeout, snapshot update conflict, our own in Outbox_Settle
+	if slices.ContainsFunc(allNumbers(e), retryable) {
 		return ErrorRetryable
+	}
+	switch e.SQLErrorNumber() {
 	case 628: // a savepoint outside a transaction
 		return ErrorNoTransaction
 	case 207, 208, 2812: // no such column, table, procedure
@@ -65,4 +68,39 @@ func (SQLServer) Classify(err error) ErrorClass {
 	default:
 		return ErrorOther
 	}
+}
+
+// retryable are the numbers that ask for the transaction to be run again.
+func retryable(number int32) bool {
+	switch number {
+	case 1205, 1222, // deadlock victim, lock timeout
+		3960, 3961, // snapshot: an update conflict, metadata changed
+		601, 1204, 8645, // data moved during a scan; no more locks; no memory in time
+		40197, 40501, 40613, 10928, 10929, 49918, 49919, 49920, // Azure SQL: failover, too busy
+		51205: // our own in Outbox_Settle
+		return true
+	default:
+		return false
+	}
+}
+
+// allNumbers are the numbers of all errors of a batch, where the driver lists them: it names the last, and that is 3998 (the
+// transaction cannot be committed) where a procedure has caught a deadlock in a caller's transaction. The field is
+// go-mssqldb's Error.All; this package imports no driver.
+func allNumbers(last interface{ SQLErrorNumber() int32 }) []int32 {
+	numbers := []int32{last.SQLErrorNumber()}
+	e := reflect.Indirect(reflect.ValueOf(last))
+	if e.Kind() != reflect.Struct {
+		return numbers
+	}
+	all := e.FieldByName("All")
+	if !all.IsValid() || all.Kind() != reflect.Slice {
+		return numbers
+	}
+	for i := range all.Len() {
+		if one, ok := all.Index(i).Interface().(interface{ SQLErrorNumber() int32 }); ok {
+			numbers = append(numbers, one.SQLErrorNumber())
+		}
+	}
+	return numbers
 }

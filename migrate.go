@@ -21,6 +21,10 @@ type MigrateConfig struct {
 	// Schema and Table name the outbox. Default to those of Config. The schema is created if it is missing.
 	Schema, Table string
 
+	// Role is the name of the role that RoleSQL creates. Defaults to schema and table and Role: dbo_Outbox_Role, or
+	// public_outbox_role.
+	Role string
+
 	// WithoutJoins leaves out the tables of package join (JOIN-090, JOIN-092). Defaults to false.
 	WithoutJoins bool
 
@@ -64,10 +68,13 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 }
 
 // RoleSQL returns a script that creates a role with no more rights than publishers and workers need (OBX-117, OBX-118).
-// The role is named after the table: Outbox_Role, or outbox_role. Run it after Migrate; running it again does no harm.
+// Run it after Migrate; running it again does no harm.
 func RoleSQL(config MigrateConfig) (string, error) {
 	s, err := newScript(config)
 	if err != nil {
+		return "", err
+	}
+	if err := s.names.validate("MigrateConfig.Role", s.names.roleName(), config.Dialect.Traits().MaxName); err != nil {
 		return "", err
 	}
 	roles, err := s.read("roles/*.sql")
@@ -102,6 +109,7 @@ func newScript(config MigrateConfig) (*script, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.role = config.Role
 	s := &script{dialect: config.Dialect, names: n}
 	if s.setup, err = s.read("setup/[0-9]*.sql"); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 type names struct {
 	dialect       Dialect
 	schema, table string
+	role          string // of RoleSQL; empty where that is named after schema and table
 }
 
 // Quoted identifiers are where names stand in the files; comments and the rest of literals are left as they are.
@@ -74,7 +75,7 @@ func (n names) rename(object string) string {
 // apply puts the names into a text of the dialect's files.
 func (n names) apply(text string) string {
 	traits := n.dialect.Traits()
-	if n.schema == traits.Schema && n.table == traits.Table {
+	if n.schema == traits.Schema && n.table == traits.Table && n.role == "" {
 		return text
 	}
 	return n.identifiers().ReplaceAllStringFunc(text, func(token string) string {
@@ -102,6 +103,8 @@ func (n names) applyInLiteral(text string) string {
 func (n names) requote(token string) string {
 	traits := n.dialect.Traits()
 	switch name := token[1 : len(token)-1]; {
+	case strings.EqualFold(name, traits.Schema+"_"+traits.Table+"_role"):
+		return n.dialect.Quote(n.roleName())
 	case name == traits.Schema:
 		return n.dialect.Quote(n.schema)
 	case strings.Contains(name, traits.Table):
@@ -109,6 +112,18 @@ func (n names) requote(token string) string {
 	default:
 		return token
 	}
+}
+
+// roleName is the role's: a database has one set of roles for all its schemas, and so the schema is in it.
+func (n names) roleName() string {
+	if n.role != "" {
+		return n.role
+	}
+	suffix := "_role"
+	if n.dialect.Traits().Table == "Outbox" {
+		suffix = "_Role"
+	}
+	return n.schema + "_" + n.table + suffix
 }
 
 func (n names) identifiers() *regexp.Regexp {

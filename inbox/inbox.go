@@ -62,8 +62,8 @@ func Migrate(ctx context.Context, db *sql.DB, config Config) error {
 // MigrationSQL returns the same as a script.
 func MigrationSQL(config Config) (string, error) { return outbox.MigrationSQL(config.migration()) }
 
-// RoleSQL returns a script that creates a role with no more rights than receivers and workers need, named after the table:
-// Inbox_Role, or inbox_role. Run it after Migrate; running it again does no harm.
+// RoleSQL returns a script that creates a role with no more rights than receivers and workers need, named after schema and
+// table: dbo_Inbox_Role, or public_inbox_role. Run it after Migrate; running it again does no harm.
 func RoleSQL(config Config) (string, error) { return outbox.RoleSQL(config.migration()) }
 
 // Check compares what is in the database with what this version of the library needs, as outbox.Check does.

@@ -25,7 +25,7 @@ func TestOBX117_118_TheRoleSufficesAndAllowsNoMore(t *testing.T) {
 		f.migrate()
 		script, err := outbox.RoleSQL(f.migrateConfig())
 		f.NoError(err)
-		role := f.config.Table + map[string]string{testdb.Postgres: "_role", testdb.SQLServer: "_Role"}[f.db.Name]
+		role := f.schema() + "_" + f.config.Table + map[string]string{testdb.Postgres: "_role", testdb.SQLServer: "_Role"}[f.db.Name]
 		f.NoError(f.run(script))
 		f.NoError(f.run(script), "it is idempotent")
 		member, stranger := f.user(role), f.user("")

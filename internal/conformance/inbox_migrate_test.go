@@ -164,7 +164,7 @@ func TestInbox_TheRoleSuffices(t *testing.T) {
 		f.NoError(err)
 		f.NoError(f.run(script))
 		f.NoError(f.run(script))
-		role := f.config.Table + f.either("_role", "_Role")
+		role := f.schema() + "_" + f.config.Table + f.either("_role", "_Role")
 		member, stranger := f.user(role), f.user("")
 		t.Cleanup(func() {
 			if f.db.Name == testdb.Postgres {

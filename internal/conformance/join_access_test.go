@@ -18,7 +18,7 @@ func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 		script, err := outbox.RoleSQL(f.migrateConfig())
 		f.NoError(err)
 		f.NoError(f.run(script))
-		role := f.config.Table + f.either("_role", "_Role")
+		role := f.schema() + "_" + f.config.Table + f.either("_role", "_Role")
 		member, stranger := f.user(role), f.user("")
 		t.Cleanup(func() {
 			if f.db.Name == testdb.Postgres {

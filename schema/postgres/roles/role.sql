@@ -1,91 +1,91 @@
 -- A role with no more rights than a worker or a publisher needs; it owns nothing and cannot change the schema.
--- Add your users: GRANT "outbox_role" TO "user";
+-- Add your users to it: GRANT … TO "user";
 DO $outbox$
 BEGIN
-    IF to_regrole('"outbox_role"') IS NULL THEN
-        CREATE ROLE "outbox_role" NOLOGIN;
+    IF to_regrole('"public_outbox_role"') IS NULL THEN
+        CREATE ROLE "public_outbox_role" NOLOGIN;
     END IF;
 END
 $outbox$;
-GRANT USAGE ON SCHEMA "public" TO "outbox_role";
+GRANT USAGE ON SCHEMA "public" TO "public_outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE
-ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group" TO "outbox_role";
-GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "outbox_role";
+ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group" TO "public_outbox_role";
+GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
 DO $outbox$
 BEGIN
     IF to_regclass('"public"."outbox_join"') IS NOT NULL THEN
         GRANT SELECT, INSERT, UPDATE, DELETE
-        ON "public"."outbox_join", "public"."outbox_join_member", "public"."outbox_join_size", "public"."outbox_join_wait" TO "outbox_role";
+        ON "public"."outbox_join", "public"."outbox_join_member", "public"."outbox_join_size", "public"."outbox_join_wait" TO "public_outbox_role";
     END IF;
     IF to_regclass('"public"."outbox_entry"') IS NOT NULL THEN
-        GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_entry" TO "outbox_role";
-        GRANT SELECT ON "public"."outbox_entry_view" TO "outbox_role";
+        GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."outbox_entry" TO "public_outbox_role";
+        GRANT SELECT ON "public"."outbox_entry_view" TO "public_outbox_role";
     END IF;
 END
 $outbox$;
 REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_settle"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_settle"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_renew"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_reap"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_reap"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_reap"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_requeue"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_requeue"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_requeue"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_purge"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_purge"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_topics"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_topics"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_topics"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_failed"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_start"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_attach"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_attach"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_attach"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_report"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_report"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_report"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_seal"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_seal"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_seal"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_cancel"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_cancel"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_cancel"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_wait"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_wait"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_wait"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_list"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_list"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_list"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_members"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_members"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_members"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_purge"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_purge"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_add"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_entry_add"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_add"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_get"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_entry_get"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_get"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_save"(json, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_entry_save"(json, bytea) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_save"(json, bytea) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_purge"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_entry_purge"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_entry_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_stamp"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_stamp"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_stamp"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_lease"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_lease"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_lease"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_read"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_read"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_read"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_purge"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_purge"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_forget"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_forget"(json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_forget"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_abandon"(uuid, json, text) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_abandon"(uuid, json, text) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_fail"(uuid, json, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_fail"(uuid, json, text) TO "outbox_role";
+GRANT EXECUTE ON FUNCTION "public"."outbox_fail"(uuid, json, text) TO "public_outbox_role";

@@ -1,46 +1,65 @@
 -- A role with no more rights than a worker or a publisher needs: the procedures, and reading the view.
--- The procedures reach the tables by ownership chaining. Add your users: ALTER ROLE [Outbox_Role] ADD MEMBER [user];
-IF DATABASE_PRINCIPAL_ID(PARSENAME(N'[Outbox_Role]', 1)) IS NULL
-    EXEC (N'CREATE ROLE [Outbox_Role]');
+-- The procedures reach the tables by ownership chaining, but what they ask the catalog (OBJECT_ID) is asked as the caller:
+-- without the right to see a definition a table seems to be missing, to them and to outbox.Check. Add your users: ALTER ROLE … ADD MEMBER [user];
+IF DATABASE_PRINCIPAL_ID(PARSENAME(N'[dbo_Outbox_Role]', 1)) IS NULL
+    EXEC (N'CREATE ROLE [dbo_Outbox_Role]');
 GO
-GRANT EXECUTE ON [dbo].[Outbox_Enqueue] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Settle] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Renew] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Reap] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Purge] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Topics] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Failed] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Get] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Start] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Attach] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Report] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Seal] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Cancel] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Wait] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_List] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Members] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Join_Purge] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Entry_Add] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Entry_Get] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Entry_Save] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Entry_Purge] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Enqueue] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Stamp] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Lease] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Read] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Purge] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Forget] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Begin] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Next] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Log_Advance] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Ack] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Abandon] TO [Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Fail] TO [Outbox_Role];
-GRANT SELECT ON [dbo].[Outbox_View] TO [Outbox_Role];
-GRANT SELECT ON [dbo].[Outbox_Migrations] TO [Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Enqueue] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Settle] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Renew] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Reap] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Purge] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Topics] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Failed] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Get] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Start] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Attach] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Report] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Seal] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Cancel] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Wait] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_List] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Members] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Join_Purge] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Add] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Get] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Save] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Entry_Purge] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Enqueue] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Stamp] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Lease] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Read] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Purge] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Forget] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Begin] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Next] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Advance] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Ack] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Abandon] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Fail] TO [dbo_Outbox_Role];
+GRANT SELECT ON [dbo].[Outbox_View] TO [dbo_Outbox_Role];
+GRANT SELECT ON [dbo].[Outbox_Migrations] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Log] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Pending] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Counter] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Group] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Kept] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Advance] TO [dbo_Outbox_Role];
+GO
+IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
+BEGIN
+    EXEC (N'GRANT VIEW DEFINITION ON [dbo].[OutboxJoin] TO [dbo_Outbox_Role]');
+    EXEC (N'GRANT VIEW DEFINITION ON [dbo].[OutboxJoinMember] TO [dbo_Outbox_Role]');
+    EXEC (N'GRANT VIEW DEFINITION ON [dbo].[OutboxJoinSize] TO [dbo_Outbox_Role]');
+    EXEC (N'GRANT VIEW DEFINITION ON [dbo].[OutboxJoinWait] TO [dbo_Outbox_Role]');
+END
+GO
+IF OBJECT_ID(N'[dbo].[OutboxEntry]', N'U') IS NOT NULL
+    EXEC (N'GRANT VIEW DEFINITION ON [dbo].[OutboxEntry] TO [dbo_Outbox_Role]');
 GO
 IF OBJECT_ID(N'[dbo].[OutboxEntry_View]', N'V') IS NOT NULL
-    EXEC (N'GRANT SELECT ON [dbo].[OutboxEntry_View] TO [Outbox_Role]');
+    EXEC (N'GRANT SELECT ON [dbo].[OutboxEntry_View] TO [dbo_Outbox_Role]');
 GO
