@@ -46,6 +46,11 @@ const (
 	opLogRead    operation = "outbox_log_read"
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
+
+	opLogDeadAdd     operation = "outbox_log_dead_add"
+	opLogDeadList    operation = "outbox_log_dead_list"
+	opLogDeadRequeue operation = "outbox_log_dead_requeue"
+	opLogDeadDiscard operation = "outbox_log_dead_discard"
 )
 
 // An operation of ours that lost a conflict with another is run again this often before its error is returned: some
