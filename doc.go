@@ -55,7 +55,8 @@
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: claimer, turns, settler, settler_write, keeper, leases, backlog, janitor, pacer,
-//	                        window, holdings, delivery, spare; log_reader
+//	                        window, holdings, delivery, spare; log_reader,
+//	                        log_attempt, log_delivery, log_dead, wake_relay
 //	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
