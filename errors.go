@@ -34,6 +34,10 @@ var (
 	// under the same ids (Message.ID, join.StartParams.ID): what is there already is then told by an error.
 	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; look whether it was, or repeat it under the same ids")
 
+	// ErrDuplicateID is returned when a message is enqueued under an ID that is in the table already. Nothing was written,
+	// and a caller's transaction goes on.
+	ErrDuplicateID = errors.New("outbox: a message with this id is there already; leave Message.ID empty for a new one")
+
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
 )
