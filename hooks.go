@@ -60,7 +60,8 @@ type SettleEvent struct {
 	Store    string // of the outbox's configuration
 	Outcomes map[Outcome]int
 	Refused  int // receipts that were no longer held
-	Unknown  int // the same, after a try whose answer was lost: that try has settled them, or they were lost before
+	Busy     int // receipts whose rows transactions of others had locked: a Subscriber settles them later
+	Unknown  int // the same as Refused, after a try whose answer was lost: that try has settled them, or they were lost before
 	Took     time.Duration
 	Err      error
 }
