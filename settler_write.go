@@ -74,9 +74,9 @@ func without(answers, others []answer) []answer {
 	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return among[a.delivery] })
 }
 
-// settle writes a batch, and returns what others have locked. While the database is away it tries again, until ctx ends: the leases then run out, and the
-// messages are delivered again. A batch that takes too long is tried again in halves, in case it is too much at once.
-// unsure says that a try before may have settled some, and only its answer was lost.
+// settle writes a batch, and returns what others have locked. While the database is away it tries again, until ctx ends:
+// the leases then run out, and the messages are delivered again. A batch that takes too long is tried again in halves, in
+// case it is too much at once. unsure says that a try before may have settled some, and only its answer was lost.
 func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) (busy []answer) {
 	if len(batch) == 0 {
 		return nil
@@ -93,9 +93,9 @@ func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) (busy
 				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(batch)})
 			return busy
 		}
-		unsure = true
+		unsure = unsure || errors.Is(err, ErrUnknownOutcome)
 		if half := len(batch) / 2; half > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errNoConnection) {
-			busy = append(busy, s.settle(ctx, batch[:half], true)...)
+			busy = append(busy, s.settle(ctx, batch[:half], unsure)...)
 			batch = batch[half:]
 		}
 	}
