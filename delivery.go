@@ -39,6 +39,11 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 	return d, ok
 }
 
+// In returns a context in which DeliveryFrom finds d, and all else as in ctx.
+func (d *Delivery) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, deliveryKey{}, d)
+}
+
 // MessageID names the message for its whole life.
 func (d *Delivery) MessageID() MessageID { return d.claimed.ID }
 
