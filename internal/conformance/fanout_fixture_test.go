@@ -63,11 +63,11 @@ func toTopics(name string, topics ...string) fanout.Policy {
 	return p
 }
 
-// logTable is a table of the log: "" for the log itself, "group", "counter" or "dead".
+// logTable is a table of the log: "" for the log itself, "group" or "counter".
 func (f *fixture) logTable(name string) string {
-	suffixes := map[string]string{"": "_log", "group": "_log_group", "counter": "_log_counter", "dead": "_log_dead"}
+	suffixes := map[string]string{"": "_log", "group": "_log_group", "counter": "_log_counter"}
 	if f.db.Name == testdb.SQLServer {
-		suffixes = map[string]string{"": "_Log", "group": "_Log_Group", "counter": "_Log_Counter", "dead": "_Log_Dead"}
+		suffixes = map[string]string{"": "_Log", "group": "_Log_Group", "counter": "_Log_Counter"}
 	}
 	return f.object(f.config.Dialect.Traits().Table + suffixes[name])
 }

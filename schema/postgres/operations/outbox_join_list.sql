@@ -4,7 +4,7 @@ DROP FUNCTION IF EXISTS "public"."outbox_join_list"(json);
 CREATE FUNCTION "public"."outbox_join_list"(arg json) RETURNS TABLE (
     join_id text, grouping_key text, expected int, completed int, failed int, quorum int, fail_fast boolean, status int,
     metadata text, created_ms bigint, updated_ms bigint)
-LANGUAGE plpgsql STABLE AS $outbox$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $outbox$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -12,9 +12,16 @@ BEGIN
            j.status::int, j.metadata, (extract(epoch FROM j.created_at) * 1000)::bigint,
            (extract(epoch FROM j.last_updated_at) * 1000)::bigint
     FROM "public"."outbox_join" AS j
-    WHERE j.join_id = (arg->>'id')::uuid
-       OR j.grouping_key = (arg->>'grouping_key') COLLATE "C" AND (arg->>'after' IS NULL OR j.join_id > (arg->>'after')::uuid)
-    ORDER BY j.join_id
+    WHERE j.join_id = (arg->>'id')::uuid;
+
+    RETURN QUERY
+    SELECT j.join_id::text, j.grouping_key::text, j.expected_steps, j.completed_steps, j.failed_steps, j.quorum, j.fail_fast,
+           j.status::int, j.metadata, (extract(epoch FROM j.created_at) * 1000)::bigint,
+           (extract(epoch FROM j.last_updated_at) * 1000)::bigint
+    FROM "public"."outbox_join" AS j
+    WHERE j.grouping_key = (arg->>'grouping_key') COLLATE "C"
+      AND j.join_id > coalesce((arg->>'after')::uuid, '00000000-0000-0000-0000-000000000000')
+    ORDER BY j.grouping_key, j.join_id
     LIMIT (arg->>'limit')::int;
 END
 $outbox$;

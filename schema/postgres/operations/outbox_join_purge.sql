@@ -4,7 +4,8 @@
 DROP FUNCTION IF EXISTS "public"."outbox_join_purge"(json);
 CREATE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE
@@ -17,15 +18,18 @@ BEGIN
     SELECT array_agg(l.join_id) INTO old
     FROM (SELECT j.join_id FROM "public"."outbox_join" AS j
           WHERE j.status <> 0 AND j.created_at < before AND j.last_updated_at < before
-            AND NOT EXISTS (SELECT FROM "public"."outbox_join_wait" AS w INNER JOIN "public"."outbox" AS o ON o.message_id = w.message_id
-                            WHERE w.join_id = j.join_id AND o.status <> 2)
+            AND (SELECT w.join_id FROM "public"."outbox_join_wait" AS w
+                 WHERE w.join_id = j.join_id
+                   AND (SELECT o.status FROM "public"."outbox" AS o WHERE o.message_id = w.message_id) <> 2
+                 LIMIT 1) IS NULL
           ORDER BY j.created_at LIMIT most FOR UPDATE SKIP LOCKED) AS l;
     DELETE FROM "public"."outbox_join_member" AS m
     USING (SELECT n.join_id, n.message_id FROM "public"."outbox_join_member" AS n WHERE n.join_id = ANY (old) LIMIT most) AS n
-    WHERE m.join_id = n.join_id AND m.message_id = n.message_id;
+    WHERE m.join_id = ANY (ARRAY[n.join_id]) AND m.message_id = ANY (ARRAY[n.message_id]);
     GET DIAGNOSTICS steps = ROW_COUNT;
     DELETE FROM "public"."outbox_join" AS j
-    WHERE j.join_id = ANY (old) AND NOT EXISTS (SELECT FROM "public"."outbox_join_member" AS m WHERE m.join_id = j.join_id);
+    WHERE j.join_id = ANY (old)
+      AND (SELECT m.join_id FROM "public"."outbox_join_member" AS m WHERE m.join_id = j.join_id LIMIT 1) IS NULL;
     GET DIAGNOSTICS gone = ROW_COUNT;
     RETURN QUERY SELECT steps + gone, gone;
 END

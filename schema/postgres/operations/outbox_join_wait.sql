@@ -2,12 +2,13 @@
 -- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
 -- one that is not claimed is put off here, one that is claimed by whoever holds it.
 -- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost. It is written to,
--- so that whoever ends it with an older snapshot has a conflict.
+-- so that whoever ends it with an older snapshot has a conflict. The 0 keeps the planner from the index of ready messages:
+-- the message is to be found by its id.
 -- Called as: SELECT * FROM "public"."outbox_join_wait"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
 CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
     status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)
-LANGUAGE plpgsql AS $outbox$
+LANGUAGE plpgsql SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment   timestamptz := clock_timestamp();
@@ -27,7 +28,7 @@ BEGIN
     again := least(deadline, moment + (arg->>'recheck_ms')::bigint * interval '1 millisecond');
     IF NOT (arg->>'claimed')::boolean THEN
         UPDATE "public"."outbox" AS o SET next_attempt_at = again
-        WHERE o.message_id = waiter AND o.status = 0
+        WHERE o.message_id = waiter AND o.status + 0 = 0
           AND EXISTS (SELECT FROM "public"."outbox_join" AS j WHERE j.join_id = target AND j.status = 0);
     END IF;
     RETURN QUERY

@@ -5,7 +5,8 @@
 DROP FUNCTION IF EXISTS "public"."outbox_log_stamp"(json);
 CREATE FUNCTION "public"."outbox_log_stamp"(arg json) RETURNS TABLE (topic text, messages bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE
@@ -22,7 +23,7 @@ BEGIN
     WITH oldest AS MATERIALIZED (
         SELECT p.seq FROM "public"."outbox_log_pending" AS p WHERE p.seq <= highest ORDER BY p.seq LIMIT (arg->>'limit')::int),
     taken AS (
-        DELETE FROM "public"."outbox_log_pending" AS p USING oldest AS o WHERE p.seq = o.seq
+        DELETE FROM "public"."outbox_log_pending" AS p USING oldest AS o WHERE p.seq = ANY (ARRAY[o.seq])
         RETURNING p.seq, p.topic, p.message_id),
     logged AS (
         INSERT INTO "public"."outbox_log" (position, topic, message_id)

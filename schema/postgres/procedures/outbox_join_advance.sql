@@ -2,11 +2,14 @@
 -- them. Answers with the joins that have ended, once for each topic of theirs that was woken.
 -- Joins are locked first, in order and in a statement of its own: the next one then sees what was committed before the lock
 -- was given. NO KEY, because an attaching transaction holds the key. Ended joins count no more (JOIN-042).
+-- Waits are looked up by subqueries of their own, so that the planner has no choice. The 0 keeps it from the index of ready
+-- messages: theirs are found by their keys.
 DROP FUNCTION IF EXISTS "public"."outbox_join_advance"(uuid[], int[], int[]);
 CREATE FUNCTION "public"."outbox_join_advance"(joins uuid[], done int[], dead int[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE
@@ -19,7 +22,7 @@ BEGIN
     UPDATE "public"."outbox_join" AS j
     SET completed_steps = j.completed_steps + d.done, failed_steps = j.failed_steps + d.dead, last_updated_at = moment
     FROM (SELECT unnest(joins) AS id, unnest(done) AS done, unnest(dead) AS dead) AS d
-    WHERE j.join_id = d.id AND j.status = 0;
+    WHERE j.join_id = ANY (ARRAY[d.id]) AND j.status = 0;
 
     WITH over AS (
         UPDATE "public"."outbox_join" AS j
@@ -31,19 +34,21 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT array_agg(l.seq) INTO waiting
-    FROM (SELECT o.seq
-          FROM "public"."outbox_join_wait" AS w INNER JOIN "public"."outbox" AS o ON o.message_id = w.message_id
-          WHERE w.join_id = ANY (ended) AND o.status = 0
-          ORDER BY o.seq
-          FOR UPDATE OF o) AS l;
-    UPDATE "public"."outbox" AS o SET next_attempt_at = moment WHERE o.seq = ANY (waiting) AND o.status = 0;
+    waiting := ARRAY(
+        SELECT (SELECT CASE WHEN o.status = 0 THEN o.seq END FROM "public"."outbox" AS o WHERE o.message_id = w.message_id)
+        FROM "public"."outbox_join_wait" AS w WHERE w.join_id = ANY (ended)
+        ORDER BY 1);
+    PERFORM FROM unnest(waiting) AS s
+    CROSS JOIN LATERAL (SELECT FROM "public"."outbox" AS o WHERE o.seq = s AND o.status + 0 = 0 FOR UPDATE) AS o;
+    UPDATE "public"."outbox" AS o SET next_attempt_at = moment WHERE o.seq = ANY (waiting) AND o.status + 0 = 0;
 
     RETURN QUERY
-    SELECT DISTINCT 0::bigint, j.join_id::text, o.topic::text, j.status::int, j.expected_steps, j.completed_steps, j.failed_steps
+    SELECT DISTINCT 0::bigint, j.join_id::text, t.topic, j.status::int, j.expected_steps, j.completed_steps, j.failed_steps
     FROM "public"."outbox_join" AS j
-    LEFT JOIN "public"."outbox_join_wait" AS w ON w.join_id = j.join_id
-    LEFT JOIN "public"."outbox" AS o ON o.message_id = w.message_id
+    LEFT JOIN LATERAL (
+        SELECT (SELECT o.topic::text FROM "public"."outbox" AS o WHERE o.message_id = w.message_id) AS topic
+        FROM "public"."outbox_join_wait" AS w WHERE w.join_id = j.join_id
+        OFFSET 0) AS t ON true
     WHERE j.join_id = ANY (ended);
 END
 $outbox$;

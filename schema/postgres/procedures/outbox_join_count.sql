@@ -1,5 +1,5 @@
 -- Counts messages that have ended in the joins whose steps they are, except steps that end by a report.
--- Answers with the joins that have ended by it.
+-- Answers with the joins that have ended by it. The settings of outbox_settle, which calls it, hold here.
 DROP FUNCTION IF EXISTS "public"."outbox_join_count"(uuid[], uuid[]);
 CREATE FUNCTION "public"."outbox_join_count"(done uuid[], dead uuid[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
@@ -14,7 +14,7 @@ BEGIN
         UPDATE "public"."outbox_join_member" AS m
         SET status = s.status
         FROM (SELECT unnest(done) AS id, 1 AS status UNION ALL SELECT unnest(dead), 2) AS s
-        WHERE m.message_id = s.id AND m.status = 0 AND m.ends_by = 0
+        WHERE m.message_id = ANY (ARRAY[s.id]) AND m.status = 0 AND m.ends_by = 0
         RETURNING m.join_id, m.status)
     SELECT array_agg(c.join_id), array_agg(c.completed), array_agg(c.failed)
     INTO joins, completed, failed

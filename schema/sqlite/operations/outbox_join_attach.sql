@@ -1,13 +1,14 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), which
 -- take back everything, or with the join if it has ended. A + before status keeps the planner from the index of ended
--- messages: they are to be found by their ids.
+-- messages: they are to be found by their ids. What is the same for all steps is a subquery of its own, so that the argument
+-- is not read again for each.
 SELECT -1, ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id');
 
 WITH steps AS MATERIALIZED (
     SELECT DISTINCT i.value AS id FROM json_each(?1, '$.messages') AS i
-    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = ?1 ->> '$.id' AND m.message_id = i.value))
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 SELECT -2, j.join_id, NULL, NULL, NULL, NULL, NULL
 FROM "main"."outbox_join" AS j
 WHERE j.join_id = ?1 ->> '$.id' AND j.status <> 0 AND EXISTS (SELECT 1 FROM steps)
@@ -18,27 +19,27 @@ WHERE j.join_id = ?1 ->> '$.id' AND z.attached + (SELECT count(*) FROM steps) > 
 UNION ALL
 SELECT -4, s.id, NULL, NULL, NULL, NULL, NULL
 FROM steps AS s
-WHERE NOT (?1 ->> '$.by_report') AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o WHERE o.message_id = s.id)
+WHERE NOT (SELECT ?1 ->> '$.by_report') AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o WHERE o.message_id = s.id)
 LIMIT 1;
 
 UPDATE "main"."outbox_join_size"
 SET attached = attached + (
     SELECT count(DISTINCT i.value) FROM json_each(?1, '$.messages') AS i
-    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = ?1 ->> '$.id' AND m.message_id = i.value))
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 WHERE join_id = ?1 ->> '$.id';
 
 WITH ended AS MATERIALIZED (
     SELECT DISTINCT o.message_id, o.status FROM json_each(?1, '$.messages') AS i INNER JOIN "main"."outbox" AS o ON o.message_id = i.value
-    WHERE +o.status >= 2 AND NOT (?1 ->> '$.by_report')
-      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = ?1 ->> '$.id' AND m.message_id = i.value))
+    WHERE +o.status >= 2 AND NOT (SELECT ?1 ->> '$.by_report')
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 UPDATE "main"."outbox_join"
 SET completed_steps = completed_steps + d.done, failed_steps = failed_steps + d.dead, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM (SELECT sum(e.status = 2) AS done, sum(e.status = 3) AS dead FROM ended AS e) AS d
 WHERE join_id = ?1 ->> '$.id' AND status = 0 AND d.done + d.dead > 0;
 
 INSERT INTO "main"."outbox_join_member" (join_id, message_id, ends_by, status, created_at)
-SELECT ?1 ->> '$.id', i.value, ?1 ->> '$.by_report',
-       CASE WHEN ?1 ->> '$.by_report' THEN 0
+SELECT (SELECT ?1 ->> '$.id'), i.value, (SELECT ?1 ->> '$.by_report'),
+       CASE WHEN (SELECT ?1 ->> '$.by_report') THEN 0
             ELSE coalesce((SELECT max(o.status - 1, 0) FROM "main"."outbox" AS o WHERE o.message_id = i.value), 0) END,
        CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM json_each(?1, '$.messages') AS i

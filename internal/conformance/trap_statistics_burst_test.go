@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The database counts the rows of a queue that is almost empty, and then a burst comes. Whatever it believes by then, each
+// statement is driven from its keys. At full size the second burst is as fast as the first.
+func TestTrap_StatisticsOfAnEmptyTable(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(setsStatistics)
+		for name, deleted := range map[string]bool{"deleted": true, "kept": false} {
+			if os.Getenv("OUTBOX_TEST_STATISTICS") == "full" {
+				f.burstTwice(name, 20_000, deleted)
+				continue
+			}
+			f.burst(2000, deleted)
+			f.leaveOne()
+			f.exec("DELETE FROM {outbox}")
+			f.load(5000)
+			f.tensOfRows()
+			f.exec("DELETE FROM {outbox}")
+		}
+	})
+}
+
+// burstTwice measures a burst before and after the database has counted one row, in turn on tables of their own.
+func (f *fixture) burstTwice(name string, n int, deleted bool) {
+	f.t.Helper()
+	const rounds = 3
+	var first, second []time.Duration
+	for round := range rounds {
+		table := newFixture(f.t, f.db, f.either("burst_", "Burst")+name+string(rune('a'+round)))
+		table.migrate()
+		first = append(first, table.burst(n, deleted))
+		table.leaveOne()
+		second = append(second, table.burst(n, deleted))
+	}
+	f.figure(map[string]any{"figure": "burst on a fresh table, " + name, "per_second": perSecond(n, median(first))})
+	f.figure(map[string]any{"figure": "burst after statistics of one row, " + name, "per_second": perSecond(n, median(second))})
+	f.Less(median(second), median(first)*5/4, "the second burst, %s, takes longer than the first", name)
+}
+
+// burst publishes and drains n messages, and answers how long that took.
+func (f *fixture) burst(n int, deleted bool) time.Duration {
+	f.t.Helper()
+	const batch = 1000
+	o := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.DeleteOnAck = deleted })
+	started := time.Now()
+	for range n / batch {
+		f.enqueueN("burst", batch)
+	}
+	for range n / batch {
+		claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("burst"), Limit: batch, Lease: time.Minute})
+		f.NoError(err)
+		f.Len(claimed, batch)
+		var receipts []outbox.Receipt
+		for _, c := range claimed {
+			receipts = append(receipts, c.Receipt)
+		}
+		refused, err := o.Renew(f.ctx(), time.Minute, receipts...)
+		f.NoError(err)
+		f.Empty(refused)
+		refused, err = o.Settle(f.ctx(), f.db, settled(outbox.Ack, claimed...))
+		f.NoError(err)
+		f.Empty(refused)
+	}
+	if !deleted {
+		for gone := 0; gone < n; {
+			purged, err := o.Purge(f.ctx(), outbox.PurgeParams{OlderThan: time.Nanosecond})
+			f.NoError(err)
+			gone += purged
+		}
+	}
+	return time.Since(started)
+}
+
+// leaveOne has the database count a table with one row, at the end of all the space that the others have left.
+func (f *fixture) leaveOne() {
+	f.t.Helper()
+	f.enqueueN("left", 1)
+	f.Equal(1, f.count())
+	f.analyze()
+}
+
+func perSecond(n int, d time.Duration) int { return int(float64(n) / d.Seconds()) }
+
+// figure prints what was measured as a line of JSON.
+func (f *fixture) figure(values map[string]any) {
+	f.t.Helper()
+	values["backend"] = f.db.Name
+	line, err := json.Marshal(values)
+	f.NoError(err)
+	f.t.Logf("%s", line)
+}

@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// What a call reads while the database believes something else about its tables.
+
+// readsOfTenKeys is the most that a call of ten keys may read, of all tables, and far less than any of them has.
+const readsOfTenKeys = 400
+
+// believedRows are what a database may believe; -1 is nothing.
+var believedRows = []int{-1, 0, 1, 10_000_000}
+
+// A counted is an outbox whose calls are looked at. On PostgreSQL they run in the transaction x, which is taken back.
+type counted struct {
+	*fixture
+	x      outbox.Executor
+	pool   *sql.DB // for what takes no executor; what is sent to it runs in x instead, and then fails with errCounted
+	outbox *outbox.Outbox
+	joins  *join.Coordinator
+}
+
+var errCounted = errors.New("has been counted")
+
+func (f *fixture) counting(x outbox.Executor, pool *sql.DB) *counted {
+	return &counted{f, x, pool, f.newOutbox(pool), f.coordinator(pool)}
+}
+
+// underAllStatistics asserts for each call what it reads, whatever the database believes.
+func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {
+	f.t.Helper()
+	defer f.exec("ANALYZE") // for what is asked at the end of the test
+	for _, rows := range believedRows {
+		f.believe(rows)
+		for name, call := range calls {
+			name = fmt.Sprintf("%s, with statistics of %d rows", name, rows)
+			for _, plans := range []string{"force_custom_plan", "force_generic_plan"} {
+				f.readsLittle(name, plans, call)
+			}
+		}
+	}
+}
+
+// believe tells the database how many rows each table has; -1 are no statistics. No one else counts them meanwhile.
+func (f *fixture) believe(rows int) {
+	f.t.Helper()
+	if f.db.Name == testdb.SQLite {
+		f.exec("ANALYZE")
+		f.exec("DELETE FROM sqlite_stat1")
+		if rows >= 0 {
+			f.exec("INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT m.tbl_name, m.name, '%d 1 1 1' FROM sqlite_master AS m WHERE m.type = 'index'", rows)
+		}
+		return
+	}
+	tables, err := f.strings(f.db, fmt.Sprintf("SELECT tablename FROM pg_tables WHERE schemaname = '%s'", f.schema()))
+	f.NoError(err)
+	for _, table := range tables {
+		f.exec("ALTER TABLE %s.%s SET (autovacuum_enabled = off)", f.schema(), table)
+	}
+	ours := fmt.Sprintf("SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '%s'::regnamespace AND c.relkind IN ('r', 'i')", f.schema())
+	f.exec("DELETE FROM pg_statistic WHERE starelid IN (%s)", ours)
+	f.exec("UPDATE pg_class SET reltuples = %d, relpages = pg_relation_size(oid) / 8192 WHERE oid IN (%s)", rows, ours)
+}
+
+// readsLittle runs a call in a transaction, in which PostgreSQL counts what is read, and takes it back.
+func (f *fixture) readsLittle(name, plans string, call func(*counted) error) {
+	f.t.Helper()
+	again := f.db.Reopen(f.t) // a connection that has counted nothing yet, and whose plans are new
+	tx, err := again.BeginTx(f.ctx(), nil)
+	f.NoError(err)
+	_, err = tx.ExecContext(f.ctx(), "SET LOCAL plan_cache_mode = "+plans)
+	f.NoError(err)
+	pool := faults.Open(f.t, f.db, faults.Hooks{Before: func(ctx context.Context, s faults.Statement) error {
+		return errors.Join(runToTheEnd(ctx, tx, s), errCounted)
+	}})
+	if err := call(f.counting(tx, pool)); !errors.Is(err, errCounted) {
+		f.NoError(err, name)
+	}
+	var scanned, fetched, entries int
+	f.NoError(tx.QueryRowContext(f.ctx(), `SELECT sum(t.seq_tup_read), sum(coalesce(t.idx_tup_fetch, 0)),
+		sum((SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid)) FROM pg_index AS i WHERE i.indrelid = t.relid))
+		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1`, f.schema()).Scan(&scanned, &fetched, &entries))
+	f.NoError(tx.Rollback())
+	f.NoError(pool.Close())
+	f.NoError(again.Close())
+	told := fmt.Sprintf("%s, %s: %d rows scanned, %d fetched, %d entries of indexes", name, plans, scanned, fetched, entries)
+	f.Less(max(scanned, fetched, entries), readsOfTenKeys, told)
+	f.t.Log(told)
+}
+
+func runToTheEnd(ctx context.Context, x outbox.Executor, s faults.Statement) error {
+	rows, err := x.QueryContext(ctx, s.Text, s.Args...)
+	if err != nil {
+		return err
+	}
+	for rows.Next() { // what it answers does not matter
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// readsAll is a step of a plan of SQLite's that reads from end to end a table, by the names that statements give them, or an
+// index that it makes for itself, or an index of all that is leased, ready or ended.
+var readsAll = regexp.MustCompile(`^SCAN ((main\.)?outbox\w*|[ormjzklpv])( (USING|LEFT-JOIN)|$)|AUTOMATIC|_(ready|leased)$|_ended \(status>\?\)`)
+
+// plansSearch asks SQLite how it runs each statement of each operation.
+func (f *fixture) plansSearch() {
+	f.t.Helper()
+	files, err := fs.Glob(f.config.Dialect.Files(), "operations/*.sql")
+	f.NoError(err)
+	explained := 0
+	for _, rows := range believedRows {
+		f.believe(rows)
+		again := f.db.Reopen(f.t) // which reads the statistics anew
+		for _, file := range files {
+			text, err := fs.ReadFile(f.config.Dialect.Files(), file)
+			f.NoError(err)
+			for _, s := range f.config.Dialect.Call(string(text)) {
+				for _, step := range f.planOf(again, s.Text) {
+					explained++
+					if readsAll.MatchString(step) && !strings.Contains(step, goodScan) {
+						f.t.Errorf("%s, with statistics of %d rows: %s\n%s", file, rows, step, s.Text)
+					}
+				}
+			}
+		}
+	}
+	f.Positive(explained)
+}
+
+// planOf are the steps by which SQLite runs a statement.
+func (f *fixture) planOf(db *testdb.DB, statement string) []string {
+	f.t.Helper()
+	arguments := []any{"{}", []byte{}}
+	switch {
+	case !strings.Contains(statement, "?1"):
+		arguments = nil
+	case !strings.Contains(statement, "?2"):
+		arguments = arguments[:1]
+	}
+	var plan []string
+	rows, err := db.QueryContext(f.ctx(), "EXPLAIN QUERY PLAN "+statement, arguments...)
+	f.NoError(err, statement)
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		f.NoError(rows.Scan(&id, &parent, &unused, &detail))
+		plan = append(plan, detail)
+	}
+	f.NoError(errors.Join(rows.Err(), rows.Close()))
+	return plan
+}

@@ -1,0 +1,199 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// Whatever the database believes about its tables, a call of ten keys reads what belongs to those ten, of all tables.
+
+// setsStatistics: a test may tell the database how many rows it believes in.
+var setsStatistics = &capability{"statistics that a test can set", func(ctx context.Context, db *testdb.DB) (string, error) {
+	switch db.Name {
+	case testdb.SQLServer:
+		return "its plans are pinned by hints", nil
+	case testdb.Postgres:
+		return probeValue(ctx, db, map[string]string{testdb.Postgres: "SELECT current_setting('is_superuser')"}, "on")
+	default:
+		return "its planner scans a table that it believes to be next to empty", nil
+	}
+}}
+
+func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.needs(setsStatistics)
+		f.withInbox = true
+		f.migrate()
+		if f.db.Name == testdb.SQLite {
+			f.plansSearch()
+			return
+		}
+		const keys = 10
+		f.load(5000)
+		c := f.joins()
+		for range 100 {
+			f.startWith(c, "steps", 30)
+		}
+		f.Empty(f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})...)...))
+		large := f.start(c, join.StartParams{ExpectedSteps: 1 << 20})
+		f.addSteps(c, large, "large", 1000)
+		logged := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
+		f.logInto(logged, 3000)
+
+		others := f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})
+		held := f.claimWith(outbox.ClaimParams{Topics: quotas("large"), Limit: keys})
+		free := f.enqueueN("free", keys)
+		ended := f.claimWith(outbox.ClaimParams{Topics: quotas("topic 1"), Limit: keys})
+		f.Empty(f.settle(settled(outbox.Ack, ended...)...))
+		almost, last := f.startWith(c, "last", 1)
+		f.wait(c, waits(almost, "next", ""))
+		ending := f.claim("last")
+		f.Len(ending, len(last))
+
+		calls := map[string]func(c *counted) error{
+			"claim": func(c *counted) error {
+				_, err := c.outbox.Claim(c.ctx(), outbox.ClaimParams{Topics: quotas("topic 1", "topic 2", "none"), Limit: keys})
+				return err
+			},
+			"renew": func(c *counted) error {
+				refused, err := c.outbox.Renew(c.ctx(), time.Minute, receipts(held)...)
+				c.Empty(refused)
+				return err
+			},
+			"ack steps":          func(c *counted) error { return c.settles(outbox.Ack, held) },
+			"fail steps":         func(c *counted) error { return c.settles(outbox.Fail, others[:keys]) },
+			"retry":              func(c *counted) error { return c.settles(outbox.Retry, held) },
+			"end a join":         func(c *counted) error { return c.settles(outbox.Ack, ending) },
+			"settle what others": func(c *counted) error { _, err := c.outbox.Settle(c.ctx(), c.x, lost(held)); return err },
+			"delete acked": func(c *counted) error {
+				o := c.newOutbox(c.pool, func(c *outbox.Config) { c.DeleteOnAck = true })
+				_, err := o.Settle(c.ctx(), c.x, settled(outbox.Ack, held...))
+				return err
+			},
+			"reap":    func(c *counted) error { _, err := c.outbox.ReapExpired(c.ctx()); return err },
+			"get":     func(c *counted) error { _, err := c.outbox.Get(c.ctx(), free...); return err },
+			"enqueue": func(c *counted) error { _, err := c.outbox.Enqueue(c.ctx(), c.x, someMessages(keys)...); return err },
+			"purge": func(c *counted) error {
+				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
+				return err
+			},
+			"failed": func(c *counted) error {
+				_, err := c.outbox.Failed(c.ctx(), outbox.FailedParams{Limit: keys})
+				return err
+			},
+			"attach": func(c *counted) error { return c.joins.Attach(c.ctx(), c.x, large, free...) },
+			"attach what has ended": func(c *counted) error {
+				return c.joins.Attach(c.ctx(), c.x, large, messageIDs(ended)...)
+			},
+			"attach by report": func(c *counted) error { return c.joins.AttachByReport(c.ctx(), c.x, large, free...) },
+			"report": func(c *counted) error {
+				return c.joins.ReportStepCompleted(c.ctx(), c.x, large, held[0].ID)
+			},
+			"wait":   func(c *counted) error { c.waitOn(c.joins, c.x, large, "next"); return nil },
+			"cancel": func(c *counted) error { return c.joins.Cancel(c.ctx(), c.x, almost) },
+			"join":   func(c *counted) error { _, err := c.joins.Get(c.ctx(), c.x, large); return err },
+			"steps":  func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
+		}
+		f.underAllStatistics(calls)
+	})
+}
+
+func TestTrap_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		f.needs(setsStatistics)
+		if f.db.Name == testdb.SQLite {
+			return // TestTrap_EachStatementIsDrivenFromItsKeys has asked for the plans of all statements
+		}
+		ids := make([]string, 3000)
+		for i := range ids {
+			ids[i] = fmt.Sprint("message ", i)
+		}
+		for n := 0; n < len(ids); n += 1000 {
+			f.received(ids[n : n+1000]...)
+		}
+		var keys []inbox.Key
+		var again []inbox.Received
+		for _, id := range ids[:10] {
+			keys = append(keys, keyOf(id))
+			again = append(again, receivedOf(id, "payload of "+id))
+		}
+		f.underAllStatistics(map[string]func(c *counted) error{
+			"entries": func(c *counted) error { _, err := f.open(c.pool, "", nil).Get(c.ctx(), keys...); return err },
+			"enqueue again": func(c *counted) error {
+				_, err := f.open(c.pool, "", nil).Enqueue(c.ctx(), c.x, again...)
+				return err
+			},
+			"purge entries": func(c *counted) error {
+				_, err := f.open(c.pool, "", nil).Purge(c.ctx(), outbox.PurgeParams{OlderThan: time.Hour})
+				return err
+			},
+		})
+	})
+}
+
+// logInto publishes n messages into the log, over ten topics, and gives them their positions.
+func (f *fixture) logInto(o *outbox.Outbox, n int) {
+	f.t.Helper()
+	for i := 0; i < n; i += 1000 {
+		messages := someMessages(1000)
+		for k := range messages {
+			messages[k].Topic = fmt.Sprint("logged ", k%10)
+		}
+		_, err := o.Enqueue(f.ctx(), f.db, messages...)
+		f.NoError(err)
+	}
+	sequencer, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
+	f.NoError(err)
+	for stamped := 0; stamped < n; {
+		more, err := sequencer.Stamp(f.ctx())
+		f.NoError(err)
+		stamped += more
+	}
+}
+
+func someMessages(n int) []outbox.Message {
+	messages := make([]outbox.Message, n)
+	for i := range messages {
+		messages[i].Topic = "some"
+	}
+	return messages
+}
+
+func receipts(claimed []outbox.Claimed) (list []outbox.Receipt) {
+	for _, c := range claimed {
+		list = append(list, c.Receipt)
+	}
+	return list
+}
+
+// lost are settlements by somebody who does not hold the messages.
+func lost(claimed []outbox.Claimed) []outbox.Settlement {
+	list := settled(outbox.Ack, claimed...)
+	for i := range list {
+		list[i].Receipt.Owner = outbox.NewOwnerToken()
+	}
+	return list
+}
+
+func (c *counted) settles(outcome outbox.Outcome, claimed []outbox.Claimed) error {
+	refused, err := c.outbox.Settle(c.ctx(), c.x, settled(outcome, claimed...))
+	c.Empty(refused)
+	return err
+}
+
+func (c *counted) readLog(topic string, after int64, limit int) error {
+	cursor, err := c.outbox.Cursor(outbox.CursorConfig{Group: "readers", Topic: topic})
+	c.NoError(err)
+	messages, err := cursor.Read(c.ctx(), after, limit)
+	if err == nil {
+		c.Len(messages, limit)
+	}
+	return err
+}
