@@ -66,9 +66,9 @@ stores: ## Measure 220 databases at once: one is offline, one has a backlog, and
 		-count=1 -timeout 60m -run ManyStores ./internal/conformance/...
 
 .PHONY: relay
-relay: ## Forward to a RabbitMQ that is stopped, cut off and whose forwarders are killed, at full size
+relay: ## Forward to a RabbitMQ that is stopped and cut off, to half a Kafka, and kill forwarders, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run 'Relay|KilledForwarders' ./forwarder/amqp
+		-count=1 -timeout 60m -run 'Relay|KilledForwarders|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
 
 .PHONY: inbox
 inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at full size

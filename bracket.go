@@ -21,6 +21,10 @@ var errRollback = errors.New("roll back")
 // bracket takes back what f did if it returns an error.
 func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
+		if _, own := x.(ownConn); own && ctx.Err() != nil {
+			// SQLite's driver may have begun although it says that the context had ended. If it has not, this changes nothing.
+			_ = t.undo(ctx, x)
+		}
 		return err
 	}
 	err, ending := f(), false
@@ -31,9 +35,7 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if err == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
-	defer cancel()
-	_, rollbackErr := x.ExecContext(ctx, t.rollback)
+	rollbackErr := t.undo(ctx, x)
 	if rollbackErr == nil {
 		return err
 	}
@@ -41,6 +43,14 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 		err = unknown(err)
 	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
+}
+
+// undo rolls back, also after ctx has ended.
+func (t transaction) undo(ctx context.Context, x Executor) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
+	defer cancel()
+	_, err := x.ExecContext(ctx, t.rollback)
+	return err
 }
 
 // inSavepoint takes back what f did in the caller's transaction if it returns an error, and leaves the rest of it alone.

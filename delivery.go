@@ -15,6 +15,7 @@ import (
 type Delivery struct {
 	claimed Claimed
 	outbox  *Outbox
+	place   *place // in the log, nil in the queue
 
 	settledInTx atomic.Pointer[Outcome] // by SettleTx, if its transaction was committed
 	lost        atomic.Bool             // the lease is somebody else's: nothing that happens here counts
@@ -38,13 +39,18 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 	return d, ok
 }
 
+// In returns a context in which DeliveryFrom finds d, and all else as in ctx.
+func (d *Delivery) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, deliveryKey{}, d)
+}
+
 // MessageID names the message for its whole life.
 func (d *Delivery) MessageID() MessageID { return d.claimed.ID }
 
-// WorkItemID is the key of the message's row.
+// WorkItemID is the key of the message's row; 0 in a consumer group, where no row is claimed.
 func (d *Delivery) WorkItemID() WorkItemID { return d.claimed.Receipt.Seq }
 
-// Receipt proves the claim to Settle.
+// Receipt proves the claim to Settle; in a consumer group it is empty.
 func (d *Delivery) Receipt() Receipt { return d.claimed.Receipt }
 
 // Topic is the message's topic.
@@ -62,12 +68,31 @@ func (d *Delivery) DueAt() time.Time { return d.claimed.DueAt }
 // CreatedAt is when the message was enqueued, by the database's clock.
 func (d *Delivery) CreatedAt() time.Time { return d.claimed.CreatedAt }
 
+// Group is the consumer group that the message is delivered to, empty in the queue.
+func (d *Delivery) Group() string {
+	if d.place == nil {
+		return ""
+	}
+	return d.place.cursor.config.Group
+}
+
+// Position is the message's position in the log, 0 in the queue.
+func (d *Delivery) Position() int64 {
+	if d.place == nil {
+		return 0
+	}
+	return d.place.position
+}
+
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
 // wrote is committed; an ack then changes nothing. If the transaction cannot be committed, nack: the message then is
 // delivered again. The outcome is Ack or Fail; to have the message delivered again, roll back and nack.
 //
 // Call it last. The lease of a row that a transaction has locked cannot be renewed: the message's context ends when
 // LeaseDuration has passed before the commit.
+//
+// In a consumer group, Ack moves the group on in that transaction, and Fail also keeps the message among the group's dead
+// letters. Until it ends it locks the group's place in the log.
 //
 // ErrLeaseLost means that another worker may have the message: roll back.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
@@ -81,7 +106,7 @@ func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) er
 }
 
 // ReleaseTx gives the message back in the handler's own transaction, to be delivered again after a delay: it was not its
-// time yet, and no attempt is spent. Then ack, as after SettleTx.
+// time yet, and no attempt is spent. Then ack, as after SettleTx. A consumer group, which goes in order, refuses it.
 func (d *Delivery) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
 	if tx == nil {
 		return ErrNilDB
@@ -90,6 +115,9 @@ func (d *Delivery) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duratio
 }
 
 func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
+	if d.place != nil {
+		return d.passTx(ctx, tx, settlement)
+	}
 	if err := settlement.validate(); err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ const (
 	ErrorRetryable                // run the transaction again: deadlock, serialization failure, lock timeout, busy
 	ErrorSchema                   // an object of ours is missing or older
 	ErrorNoTransaction            // a savepoint outside a transaction
+	ErrorDuplicate                // a key is there already
 )
 
 // Traits are the facts about a database that are not SQL text.

@@ -58,6 +58,8 @@ func (Postgres) Classify(err error) ErrorClass {
 	switch e.SQLState() {
 	case "40001", "40P01", "55P03": // serialization failure, deadlock, lock not available
 		return ErrorRetryable
+	case "23505": // unique violation
+		return ErrorDuplicate
 	case "25P01": // a savepoint outside a transaction
 		return ErrorNoTransaction
 	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function

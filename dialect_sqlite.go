@@ -69,6 +69,10 @@ func (SQLite) Classify(err error) ErrorClass {
 	if !errors.As(err, &e) {
 		return ErrorOther
 	}
+	switch e.Code() {
+	case 1555, 2067: // SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE
+		return ErrorDuplicate
+	}
 	switch e.Code() & 0xff { // the low byte is the primary code
 	case 5, 6: // SQLITE_BUSY, SQLITE_LOCKED
 		return ErrorRetryable

@@ -61,6 +61,8 @@ func (SQLServer) Classify(err error) ErrorClass {
 		return ErrorRetryable
 	}
 	switch e.SQLErrorNumber() {
+	case 2601, 2627: // of a unique index, of a constraint
+		return ErrorDuplicate
 	case 628: // a savepoint outside a transaction
 		return ErrorNoTransaction
 	case 207, 208, 2812: // no such column, table, procedure

@@ -48,15 +48,16 @@
 //	examples/…, internal/…      programs and tests; they alone import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder; they alone bring the clients of brokers
 //	forwarder                   from the outbox to any publisher
-//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx; middleware uses inbox
+//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx; middleware uses inbox and join
 //	inbox                       what has been received, and a queue of it: an outbox of another name
 //	join                        fan-in: groups of messages whose end is waited for
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: claimer, turns, settler, settler_write, keeper, leases, backlog, janitor, pacer,
-//	                        window, holdings, delivery, spare; log_reader
-//	         queue.go       enqueue, maintenance, joins, rows, engine, names, migrate, check
+//	                        window, holdings, delivery, spare; log_reader,
+//	                        log_attempt, log_delivery, log_dead, wake_relay
+//	         queue.go       enqueue, maintenance, joins, rows, engine, bracket, outcome, names, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks

@@ -46,6 +46,11 @@ const (
 	opLogRead    operation = "outbox_log_read"
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
+
+	opLogDeadAdd     operation = "outbox_log_dead_add"
+	opLogDeadList    operation = "outbox_log_dead_list"
+	opLogDeadRequeue operation = "outbox_log_dead_requeue"
+	opLogDeadDiscard operation = "outbox_log_dead_discard"
 )
 
 // An operation of ours that lost a conflict with another is run again this often before its error is returned: some
@@ -156,10 +161,14 @@ func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 }
 
 func (e *engine) explain(op operation, err error) error {
-	if e.dialect.Classify(err) == ErrorSchema {
+	switch e.dialect.Classify(err) {
+	case ErrorSchema:
 		return fmt.Errorf("%s on %s: %w: %w", op, e.names.qualified(e.dialect.Traits().Table), ErrSchema, err)
+	case ErrorDuplicate:
+		return fmt.Errorf("%s: %w: %w", op, ErrDuplicateID, err)
+	default:
+		return fmt.Errorf("%s: %w", op, err)
 	}
-	return fmt.Errorf("%s: %w", op, err)
 }
 
 // encodeArgument escapes no more than JSON demands.

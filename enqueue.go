@@ -13,7 +13,11 @@ import (
 
 // Enqueue inserts messages, in order and all or none, and returns their ids. On a *sql.DB it makes its own transaction
 // (OBX-002); on a *sql.Tx or *sql.Conn it runs in the caller's, which it never ends (OBX-003). Nothing is written if a
-// message is not valid.
+// message is not valid. A message whose ID is there already is ErrDuplicateID, and nothing was written; the caller's
+// transaction goes on.
+//
+// ErrUnknownOutcome says that the answer to the commit was lost. Enqueue the messages again with the IDs that they had:
+// ErrDuplicateID then means that they are there.
 //
 // After a commit of its own, and of InTx, the subscribers of this process are woken; after one of yours, call Wake.
 func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) ([]MessageID, error) {
@@ -105,18 +109,22 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 	return rows, ids, nil
 }
 
-// insert sends the rows in batches; where that takes more than one and the caller has no transaction, in one of ours.
+// insert sends the rows in batches; where that takes more than one, in one transaction of ours, or under a savepoint of the
+// caller's.
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
-	if _, own := x.(*sql.DB); !own || first == len(messages) {
+	named := slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
+	if first == len(messages) && (ours(x) || !named) { // an id that is there already must not end the caller's transaction
+		return o.insertBatch(ctx, x, messages, rows)
+	}
+	return o.InTx(ctx, x, func(ctx context.Context, x Executor) error {
 		for from, to := 0, first; from < len(rows); from, to = to, batchEnd(messages, to) {
 			if err := o.insertBatch(ctx, x, messages[from:to], rows[from:to]); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	return o.InTx(ctx, x, func(ctx context.Context, tx Executor) error { return o.insert(ctx, tx, messages, rows) })
+	})
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
@@ -135,6 +143,10 @@ func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	for i := range messages {
 		size += len(messages[i].Payload)
 	}
+	if len(messages) == 1 && size > 0 { // which need not be copied
+		rows[0].N, rows[0].At, rows[0].Size = 0, 0, size
+		return messages[0].Payload
+	}
 	payloads := make([]byte, 0, size)
 	for i := range messages {
 		rows[i].N, rows[i].At, rows[i].Size = i, len(payloads), len(messages[i].Payload)
@@ -143,17 +155,26 @@ func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	return payloads
 }
 
-// batchEnd is where the batch that begins at from ends, by number and by bytes; it has at least one message.
+// batchEnd is where the batch that begins at from ends, by number and by bytes, those of headers too; it has at least one message.
 func batchEnd(messages []Message, from int) int {
 	bytes, to := 0, from
 	for to < len(messages) && to-from < maxBatch {
-		bytes += len(messages[to].Payload)
+		bytes += messages[to].size()
 		if bytes > maxBatchBytes && to > from {
 			break
 		}
 		to++
 	}
 	return to
+}
+
+// size is how many bytes of the caller's a message has.
+func (m *Message) size() int {
+	n := len(m.Payload)
+	for key, value := range m.Headers {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 func topicsOf(messages []Message) []string {

@@ -34,9 +34,36 @@ var (
 	// under the same ids (Message.ID, join.StartParams.ID): what is there already is then told by an error.
 	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; look whether it was, or repeat it under the same ids")
 
+	// ErrDuplicateID is returned when a message is enqueued under an ID that is in the table already. Nothing was written,
+	// and a caller's transaction goes on.
+	ErrDuplicateID = errors.New("outbox: a message with this id is there already; leave Message.ID empty for a new one")
+
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
 )
+
+// A LeaseHeldError is what ErrLeaseHeld comes with: the CursorConfig.Version and Shape of the reader that has the lease.
+type LeaseHeldError struct {
+	Version, Shape int64
+}
+
+func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
+func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }
+
+// A LogWentBackError says that the database has come back older than a reader of its log, from a backup or a replica that
+// lagged behind: what the reader knows of positions is not true any more, and messages that were committed since have got
+// positions that it had passed. It goes on from the group's position; what was lost with the database stays lost.
+type LogWentBackError struct {
+	Group, Topic string
+	Reader       int64 // how far the reader had come
+	Position     int64 // how far the group has come in the database; 0 where that was not looked at
+	Last         int64 // the last position that was given there
+}
+
+func (e *LogWentBackError) Error() string {
+	return fmt.Sprintf("outbox: the log has come back older than the reader of group %q, topic %q: the reader had come to position %d, "+
+		"the group stands at %d, and the log ends at %d", e.Group, e.Topic, e.Reader, e.Position, e.Last)
+}
 
 // A FieldError says which field of a message or a configuration is not usable, and why.
 // Nothing was written when it is returned.

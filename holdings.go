@@ -105,6 +105,14 @@ func (h *holdings) inTouch(within time.Duration) bool {
 	return true
 }
 
+// over reports whether the lease of a message is.
+func (h *holdings) over(d *Delivery, lease time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.leases[d]
+	return l == nil || time.Since(l.given) >= lease
+}
+
 func (h *holdings) none() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,6 +21,15 @@ type Hooks struct {
 	// OnReap is called when messages were given back because their lease had expired.
 	OnReap func(ReapEvent)
 
+	// OnGroupRead is called after every read of the log for a consumer group that found something or failed.
+	OnGroupRead func(GroupReadEvent)
+
+	// OnGroupSettle is called after each delivery to a consumer group.
+	OnGroupSettle func(GroupSettleEvent)
+
+	// OnLogWentBack is called when the reader of a consumer group has found that the database has come back older.
+	OnLogWentBack func(LogWentBackEvent)
+
 	// OnJoinEnd is called when a join has ended, also inside a transaction that may yet be rolled back.
 	OnJoinEnd func(JoinEvent)
 
@@ -51,7 +60,8 @@ type SettleEvent struct {
 	Store    string // of the outbox's configuration
 	Outcomes map[Outcome]int
 	Refused  int // receipts that were no longer held
-	Unknown  int // the same, after a try whose answer was lost: that try has settled them, or they were lost before
+	Busy     int // receipts whose rows transactions of others had locked: a Subscriber settles them later
+	Unknown  int // the same as Refused, after a try whose answer was lost: that try has settled them, or they were lost before
 	Took     time.Duration
 	Err      error
 }
@@ -70,6 +80,34 @@ type HandlerTimeoutEvent struct {
 type ReapEvent struct {
 	Store    string // of the outbox's configuration
 	Messages int
+}
+
+// A GroupReadEvent tells of one read of the log.
+type GroupReadEvent struct {
+	Store        string // of the outbox's configuration
+	Group, Topic string
+	Messages     int
+	Position     int64         // after which was read
+	Lag          time.Duration // how long the first message had been in the log, by the database's clock
+	Took         time.Duration
+	Err          error
+}
+
+// A GroupSettleEvent tells of one delivery to a consumer group.
+type GroupSettleEvent struct {
+	Store        string // of the outbox's configuration
+	Group, Topic string
+	Position     int64 // of the message in the log
+	Attempt      int   // 1 for the first delivery
+	Outcome      Outcome
+	Took         time.Duration // by the handler
+	Err          error         // why the handler did not succeed
+}
+
+// A LogWentBackEvent tells of a database that has come back older than a reader of its log.
+type LogWentBackEvent struct {
+	Store string // of the outbox's configuration
+	LogWentBackError
 }
 
 // A TopicBacklog is a topic and its due messages.
@@ -109,6 +147,24 @@ func (h Hooks) handlerTimedOut(e HandlerTimeoutEvent) {
 func (h Hooks) reaped(e ReapEvent) {
 	if h.OnReap != nil && e.Messages > 0 {
 		h.OnReap(e)
+	}
+}
+
+func (h Hooks) groupRead(e GroupReadEvent) {
+	if h.OnGroupRead != nil && (e.Messages > 0 || e.Err != nil) {
+		h.OnGroupRead(e)
+	}
+}
+
+func (h Hooks) groupSettled(e GroupSettleEvent) {
+	if h.OnGroupSettle != nil {
+		h.OnGroupSettle(e)
+	}
+}
+
+func (h Hooks) logWentBack(e LogWentBackEvent) {
+	if h.OnLogWentBack != nil {
+		h.OnLogWentBack(e)
 	}
 }
 

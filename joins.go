@@ -66,8 +66,11 @@ const (
 	NotAStep      JoinReason = -5
 )
 
-// countRow is a row that operations answer with if they count steps: under a seq above 0 a receipt that was refused, under
-// 0 a join that has ended, below it a refusal.
+// receiptBusy is the status under which settling answers with a receipt that it has passed over.
+const receiptBusy = 1
+
+// countRow is a row that operations answer with if they count steps: under a seq above 0 a receipt that was refused, or is
+// busy, under 0 a join that has ended, below it a refusal.
 type countRow struct {
 	seq                         int64
 	id                          string

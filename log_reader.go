@@ -21,12 +21,27 @@ type logReader struct {
 	pacer    *pacer
 	logger   watermill.LoggerAdapter
 	troubles *quiet.Troubles
+	announce func(*Delivery) // logs that a message is handed out
 
 	closing <-chan struct{}
+	drained chan struct{} // closed when handlers have had their time after closing
 
-	acked   int64     // up to here the group has answered
-	written int64     // and up to here the database knows
-	leased  time.Time // zero while the lease is not held
+	acked    int64             // up to here the group has answered
+	written  int64             // and up to here the database knows
+	leased   time.Time         // when the lease was asked for; zero while it is not held
+	trial    trial             // of the message that is being delivered
+	careful  int               // how many messages to go have their attempts written before they are handed out
+	looked   time.Time         // when the group's requeued dead letters were looked for
+	wentBack *LogWentBackError // what the next lease tells more of
+}
+
+// A trial is what a group has spent on a message that it has not passed.
+type trial struct {
+	position int64
+	attempts int
+	reason   error // of the last one
+	hopeless bool  // the reason is permanent
+	written  bool  // the database knows
 }
 
 const cannotRead = "Cannot read the log, trying again"
@@ -37,24 +52,41 @@ const logBatch = 100
 // flushEvery is how much work a crash may have delivered again.
 const flushEvery = 100 * time.Millisecond
 
-// run delivers until ctx ends or the Subscriber closes.
+// lookEvery is how long a requeued dead letter may wait for its group.
+const lookEvery = time.Second
+
+// newLogReader makes the reader of a topic.
+func (s *Subscriber) newLogReader(topic string) *logReader {
+	logger := s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
+	return &logReader{
+		cursor: s.groupCursor(topic), config: s.config, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
+		logger: logger, troubles: quiet.New(logger), announce: s.logDelivery, closing: s.closing, drained: make(chan struct{}),
+	}
+}
+
+func (s *Subscriber) groupCursor(topic string) *Cursor {
+	return s.outbox.cursor(CursorConfig{Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: defaultReadBytes})
+}
+
+// run delivers until ctx ends or the Subscriber closes. What is then being handled may be finished within DrainTimeout; the
+// database is given up closeGrace later at the latest.
 func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
-	stop := make(chan struct{})
-	go func() { // ends with either
-		select {
-		case <-ctx.Done():
-		case <-r.closing:
-		}
-		close(stop)
-	}()
-	work := context.WithoutCancel(ctx) // the database is asked with limits of its own
+	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	reading, stopReading := context.WithCancel(work)
+	defer stopReading()
+	go r.endWith(ctx, work, stopReading, giveUp)
 	outage := outagePauseMin
-	for !isClosed(stop) {
-		found, err := r.turn(work, stop, out)
+	for stop := reading.Done(); reading.Err() == nil; {
+		found, err := r.turn(work, reading, out)
+		var wentBack *LogWentBackError
 		switch {
+		case reading.Err() != nil:
 		case errors.Is(err, ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
 			r.leased = time.Time{}
 			r.pacer.idle(nil, stop)
+		case errors.As(err, &wentBack):
+			r.forget(wentBack)
 		case err != nil:
 			r.troubles.Error(cannotRead, err, nil)
 			r.pacer.pause(outage, nil, stop)
@@ -69,126 +101,148 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 		outage = outagePauseMin
 	}
 	if !r.leased.IsZero() {
-		ctx, cancel := context.WithTimeout(work, closeGrace)
-		defer cancel()
-		if err := r.giveBack(ctx); err != nil && !errors.Is(err, ErrLeaseLost) {
-			r.logger.Error("Cannot give the group's lease back; it runs out", err, nil)
-		}
+		r.giveBack(work)
 	}
 }
 
-// turn reads and delivers one batch. It answers whether there was any.
-func (r *logReader) turn(ctx context.Context, stop <-chan struct{}, out chan<- *message.Message) (found bool, err error) {
-	if time.Since(r.leased) >= limits.RenewEvery(r.config.LeaseDuration) {
-		if err := r.lease(ctx); err != nil {
-			return false, err
-		}
+// endWith ends the reading with the subscription or the Subscriber, then the time of handlers, and then the work.
+func (r *logReader) endWith(subscription, work context.Context, stopReading, giveUp func()) {
+	select {
+	case <-subscription.Done():
+	case <-r.closing:
 	}
-	messages, err := r.cursor.Read(ctx, r.acked, logBatch)
+	stopReading()
+	drain := time.AfterFunc(r.config.DrainTimeout, func() { close(r.drained) })
+	defer drain.Stop()
+	abandon := time.AfterFunc(r.config.DrainTimeout+closeGrace*2/3, giveUp)
+	defer abandon.Stop()
+	<-work.Done()
+}
+
+// turn reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
+func (r *logReader) turn(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
+	if err := r.keep(work); err != nil {
+		return false, err
+	}
+	if found, err := r.redeliver(work, reading, out); err != nil || reading.Err() != nil {
+		return found, err
+	}
+	messages, err := r.read(reading)
 	if err != nil {
 		return false, err
 	}
 	for i := range messages {
-		if err := r.deliver(ctx, &messages[i], stop, out); err != nil || isClosed(stop) {
+		if err := r.deliver(work, &messages[i], false, reading.Done(), out); err != nil || reading.Err() != nil {
 			return true, err
 		}
+		messages[i].Message = Message{} // its payload is not needed while the rest of the batch is handled
 		if r.acked != r.written && time.Since(r.leased) >= flushEvery {
-			if err := r.lease(ctx); err != nil {
+			if err := r.lease(work); err != nil {
 				return true, err
 			}
 		}
 	}
 	if r.acked != r.written {
-		return true, r.lease(ctx)
+		return true, r.lease(work)
 	}
 	return len(messages) > 0, nil
 }
 
-// lease takes the lease, or keeps it, and writes the group's position.
+func (r *logReader) read(ctx context.Context) ([]LogMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, limits.Reading(r.config.LeaseDuration))
+	defer cancel()
+	started := time.Now()
+	messages, err := r.cursor.Read(ctx, r.acked, logBatch)
+	event := GroupReadEvent{
+		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
+		Messages: len(messages), Position: r.acked, Took: time.Since(started), Err: err}
+	if len(messages) > 0 {
+		event.Lag = messages[0].Age
+	}
+	r.config.Hooks.groupRead(event)
+	return messages, err
+}
+
+// keep renews the lease when it is time. It is asked before each message is handed out: a read may have taken long.
+func (r *logReader) keep(ctx context.Context) error {
+	if time.Since(r.leased) < limits.RenewEvery(r.config.LeaseDuration) {
+		return nil
+	}
+	return r.lease(ctx)
+}
+
+// lease takes the lease, or keeps it, and writes the group's position and what was spent on the message that comes next.
 func (r *logReader) lease(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.config.LeaseDuration)
+	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 	defer cancel()
 	held, at := !r.leased.IsZero(), time.Now()
 	if held || r.acked != r.written { // what was acked counts after an interruption too, unless another has had the lease
-		err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked)
+		err := r.write(ctx, r.progress())
 		if err == nil {
-			r.written, r.leased = r.acked, at
+			r.noteWritten(at)
 			return nil
 		}
 		if held || !errors.Is(err, ErrLeaseLost) {
 			return err
 		}
+		r.acked = r.written // nobody asks for the rest
 	}
-	position, err := r.cursor.Acquire(ctx)
+	s, err := r.cursor.acquire(ctx)
 	if err != nil {
-		r.written = r.acked // which nobody asks for any more
 		return err
 	}
-	r.acked, r.written, r.leased = position, position, at
+	r.begin(s, at)
 	return nil
 }
 
-func (r *logReader) giveBack(ctx context.Context) error {
-	if r.acked != r.written {
-		if err := r.cursor.Advance(ctx, r.cursor.outbox.db, r.acked); err != nil {
-			return err
-		}
+// begin goes on from where the group stands. The reader before this one may have been killed by one of the messages that
+// come next, and by which is not known: they have their attempts counted before they are handed out.
+func (r *logReader) begin(s groupState, at time.Time) {
+	if s.position < r.written && r.wentBack == nil {
+		r.wentBack = &LogWentBackError{Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
 	}
-	return r.cursor.Release(ctx)
+	if e := r.wentBack; e != nil {
+		e.Position, e.Last = s.position, s.last
+		r.logger.Error("The log has come back older than its reader, which goes on from the group's position", e, nil)
+		r.config.Hooks.logWentBack(LogWentBackEvent{Store: r.config.Store, LogWentBackError: *e})
+		r.wentBack = nil
+	}
+	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, logBatch
+	r.trial = trial{position: s.tried, attempts: s.attempts, written: true}
 }
 
-// deliver hands out one message, again and again until it is acked.
-func (r *logReader) deliver(ctx context.Context, l *LogMessage, stop <-chan struct{}, out chan<- *message.Message) error {
-	if l.Malformed != nil {
-		r.logger.Error("A message of the log cannot be read; it is delivered without its headers", l.Malformed, watermill.LogFields{
-			"message_id": l.ID.String(), "position": l.Position})
-	}
-	for try := 0; ; try++ {
-		acked, err := r.attempt(ctx, l, stop, out)
-		if acked {
-			r.acked = l.Position
-		}
-		if acked || err != nil || isClosed(stop) {
-			return err
-		}
-		if !r.pacer.pause(max(r.config.Backoff(min(try, 30)), 0), nil, stop) && isClosed(stop) {
-			return nil
-		}
-	}
+// forget gives up what this reader believes; the next lease asks how the group stands.
+func (r *logReader) forget(e *LogWentBackError) {
+	r.leased, r.acked, r.wentBack = time.Time{}, r.written, e
 }
 
-// attempt hands out a message once and waits for its answer, keeping the lease meanwhile.
-func (r *logReader) attempt(ctx context.Context, l *LogMessage, stop <-chan struct{}, out chan<- *message.Message) (acked bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	msg := l.toWatermill()
-	msg.SetContext(ctx)
-	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
-	defer renew.Stop()
-	handout := out
-	var expire <-chan time.Time
-	for {
-		select {
-		case handout <- msg:
-			handout = nil
-		case <-msg.Acked():
-			return true, nil
-		case <-msg.Nacked():
-			r.logger.Info("A handler did not succeed; the message is delivered to its group again", watermill.LogFields{
-				"message_id": l.ID.String(), "position": l.Position})
-			return false, nil
-		case <-renew.C:
-			if err := r.lease(ctx); err != nil && (errors.Is(err, ErrLeaseLost) || time.Since(r.leased) > r.config.LeaseDuration) {
-				return false, ErrLeaseLost // the message's context ends: its late answer changes nothing
-			}
-		case <-stop:
-			if handout != nil {
-				return false, nil
-			}
-			stop = nil
-			expire = time.After(r.config.DrainTimeout)
-		case <-expire:
-			return false, nil
-		}
+// progress is what the database does not know, or might not.
+func (r *logReader) progress() leaseArg {
+	arg := leaseArg{From: r.written, Position: r.acked, LeaseMS: r.config.LeaseDuration.Milliseconds()}
+	if !r.trial.written {
+		arg.Tried, arg.Attempts = r.trial.position, r.trial.attempts
+	}
+	return arg
+}
+
+func (r *logReader) write(ctx context.Context, arg leaseArg) error {
+	_, err := r.cursor.move(ctx, r.cursor.outbox.db, arg)
+	return err
+}
+
+// noteWritten is for a call that was sent at a moment, since when nothing else has changed.
+func (r *logReader) noteWritten(at time.Time) {
+	r.written, r.leased, r.trial.written = r.acked, at, true
+}
+
+func (r *logReader) giveBack(ctx context.Context) {
+	err := r.lease(ctx)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
+		defer cancel()
+		err = r.cursor.Release(ctx)
+	}
+	if err != nil && !errors.Is(err, ErrLeaseLost) {
+		r.logger.Error("Cannot give the group's lease back; it runs out", err, nil)
 	}
 }

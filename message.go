@@ -37,7 +37,8 @@ type Message struct {
 	// Defaults to the header correlation_id.
 	CorrelationID string
 
-	// StreamKey names the stream whose order the message belongs to, at most 255 UTF-16 units.
+	// StreamKey names the stream that the message belongs to: at most 255 UTF-16 units, no white space at an end. It is the
+	// record's key on Kafka. Defaults to none.
 	StreamKey string
 
 	// DueAt is the time before which the message is not claimed (OBX-006), by the database's clock. Defaults to now.
@@ -118,8 +119,12 @@ type Record struct {
 // IsProcessed reports whether the message was acknowledged (OBX-021).
 func (r Record) IsProcessed() bool { return r.Status == Done }
 
-// fromWatermill maps a Watermill message. Its delay headers set the due time: the absolute one where both are there,
-// so that a message that is published again with its old headers is not delayed again.
+// HeaderStreamKey is the header that sets a message's StreamKey.
+const HeaderStreamKey = "outbox_stream_key"
+
+// fromWatermill maps a Watermill message. Its delay headers set the due time. Where both are there, and the absolute one, which has
+// whole seconds, was made from the exact one just now, that counts; of headers that have been published before the absolute one does, so
+// that the message is not delayed again.
 func fromWatermill(topic string, msg *message.Message) (Message, error) {
 	m := Message{
 		UUID:          msg.UUID,
@@ -127,21 +132,35 @@ func fromWatermill(topic string, msg *message.Message) (Message, error) {
 		Payload:       msg.Payload,
 		Headers:       msg.Metadata,
 		CorrelationID: msg.Metadata[correlationHeader],
+		StreamKey:     msg.Metadata[HeaderStreamKey],
 	}
-	if until := msg.Metadata[delay.DelayedUntilKey]; until != "" {
-		due, err := time.Parse(time.RFC3339, until)
-		if err != nil {
-			return Message{}, badField("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
+	return m, m.delay(msg.Metadata[delay.DelayedUntilKey], msg.Metadata[delay.DelayedForKey])
+}
+
+// delayHeaderAge is how long ago delay.For may have made both headers for the exact one to count.
+const delayHeaderAge = 2 * time.Second
+
+func (m *Message) delay(until, wait string) error {
+	var due time.Time
+	var exact time.Duration
+	var err error
+	if until != "" {
+		if due, err = time.Parse(time.RFC3339, until); err != nil {
+			return badField("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
 		}
+	}
+	if wait != "" {
+		if exact, err = time.ParseDuration(wait); err != nil && until == "" {
+			return badField("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
+		}
+	}
+	fresh := until == "" || wait != "" && err == nil && (exact-time.Until(due)).Abs() < delayHeaderAge
+	if fresh {
+		m.Delay = max(exact, 0)
+	} else {
 		m.DueAt = due
-	} else if wait := msg.Metadata[delay.DelayedForKey]; wait != "" {
-		d, err := time.ParseDuration(wait)
-		if err != nil {
-			return Message{}, badField("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
-		}
-		m.Delay = max(d, 0)
 	}
-	return m, nil
+	return nil
 }
 
 // toWatermill makes a new Watermill message; ack state is one-shot, so each delivery has its own.

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"sync/atomic"
@@ -26,6 +27,10 @@ type PublisherConfig struct {
 
 	// Log says whether messages go to the queue, to the log, or to both. Defaults to QueueOnly.
 	Log LogMode
+
+	// StreamKey chooses a message's StreamKey, which is the record's key on Kafka. Where it is empty, and by default, that is
+	// the header outbox_stream_key (HeaderStreamKey), or none.
+	StreamKey func(topic string, msg *message.Message) string
 
 	// Beside is called in the transaction of each Publish, after the rows of its messages were inserted and before
 	// anything is committed, with their ids in the same order. An error fails the call. It is for what has to be written
@@ -67,7 +72,10 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 }
 
 // Publish writes the messages of one call all or none, in order, in batches of any number. It honours the metadata
-// correlation_id and Watermill's delay headers. No messages is no error.
+// correlation_id, outbox_stream_key and Watermill's delay headers. No messages is no error.
+//
+// ErrUnknownOutcome says that the answer to its own commit was lost: the messages may have been published. In a
+// transaction of yours it is never returned.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -93,6 +101,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	for i, msg := range messages {
 		if rows[i], err = fromWatermill(topic, msg); err != nil {
 			return err
+		}
+		if p.config.StreamKey != nil {
+			rows[i].StreamKey = cmp.Or(p.config.StreamKey(topic, msg), rows[i].StreamKey)
 		}
 	}
 	// Watermill has no context for the call; the first message's stands for all.

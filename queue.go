@@ -306,9 +306,9 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	all := settlements
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
-		var batch []Receipt
-		batch, err = o.settleBatch(ctx, x, settlements[:n])
-		refused = append(refused, batch...)
+		var batch settled
+		batch, err = o.settleBatch(ctx, x, settlements[:n], false)
+		refused = append(refused, batch.refused...)
 		if settlements = settlements[n:]; err != nil && n < len(all)-len(settlements) {
 			err = partly(x, err)
 		}
@@ -316,16 +316,21 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	return refused, err
 }
 
-func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
+// settled is what became of receipts that were not settled: they were no longer held, or others have locked their rows.
+type settled struct{ refused, busy []Receipt }
+
+// settleBatch settles up to 1,000. With passOver it does not wait for who has locked a row.
+func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, passOver bool) (result settled, err error) {
 	rows, err := call(ctx, o.engine, x, opSettle, settleArg{
 		Worker:       o.config.WorkerName,
 		BackoffMS:    defaultBackoffBase.Milliseconds(),
 		BackoffMaxMS: defaultBackoffMax.Milliseconds(),
 		DeleteAcked:  o.config.DeleteOnAck,
+		PassOver:     passOver,
 		Groups:       groupSettlements(settlements),
 	}, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil || len(rows) == 0 {
-		return nil, err
+		return settled{}, err
 	}
 	for _, r := range rows {
 		if r.seq == 0 {
@@ -333,11 +338,15 @@ func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Sett
 		}
 		receipt := Receipt{Seq: WorkItemID(r.seq)}
 		if err := receipt.Owner.UnmarshalText([]byte(r.id)); err != nil {
-			return nil, err
+			return settled{}, err
 		}
-		refused = append(refused, receipt)
+		if r.status.Int64 == receiptBusy {
+			result.busy = append(result.busy, receipt)
+		} else {
+			result.refused = append(result.refused, receipt)
+		}
 	}
-	return refused, o.joinsEnded(ctx, x, rows)
+	return result, o.joinsEnded(ctx, x, rows)
 }
 
 // Ack marks held messages as processed (OBX-021 to OBX-026). Ids not held with this token are ignored.

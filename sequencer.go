@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // LogMode says whether messages are for the queue, for the log, or for both.
@@ -43,6 +45,14 @@ type SequencerConfig struct {
 
 	// MaxPollInterval is the longest pause. Defaults to 500 ms.
 	MaxPollInterval time.Duration
+
+	// Wakeups carries the wake-ups of other processes, from wake/pgx for example: it then gives positions at once to what
+	// they publish. Wake-ups of this process need no channel. A channel has one reader. Defaults to none.
+	Wakeups <-chan string
+
+	// Timeout is how long one turn may take, with the wait for a connection of the pool, before it has failed and is tried
+	// again. Defaults to 15 s.
+	Timeout time.Duration
 }
 
 const cannotStamp = "Cannot give positions to messages, trying again"
@@ -53,6 +63,7 @@ const cannotStamp = "Cannot give positions to messages, trying again"
 // At least one must run for each outbox that has a log. Any number may: they take turns.
 type Sequencer struct {
 	outbox *Outbox
+	config SequencerConfig
 	pacer  *pacer
 }
 
@@ -63,16 +74,20 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	if config.PollInterval < 0 || config.MaxPollInterval < config.PollInterval {
 		return nil, badField("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
 	}
+	setDefault(&config.Timeout, limits.Stamping(limits.DefaultLease))
+	if config.Timeout < 0 {
+		return nil, badField("SequencerConfig.Timeout", "%v is negative", config.Timeout)
+	}
 	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
 		return nil, err
 	}
-	return &Sequencer{outbox: o, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
+	return &Sequencer{outbox: o, config: config, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }
 
 // Run gives positions until ctx ends, and then returns nil. An error of the database is logged, and tried again.
 func (s *Sequencer) Run(ctx context.Context) error {
-	stop := s.pacer.listen(s.outbox.config.Store, nil, func(string) bool { return true })
+	stop := s.pacer.listen(s.outbox.config.Store, s.config.Wakeups, func(string) bool { return true })
 	defer stop()
 	outage := outagePauseMin
 	for ctx.Err() == nil {
@@ -99,6 +114,8 @@ func (s *Sequencer) Run(ctx context.Context) error {
 // Stamp gives the next positions to up to 1,000 committed messages, wakes the readers of their topics, and returns how
 // many. It is one turn of Run.
 func (s *Sequencer) Stamp(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
 	total := 0
 	var topics []string
 	err := s.outbox.Run(ctx, s.outbox.db, string(opLogStamp), struct {

@@ -82,6 +82,7 @@ type settleArg struct {
 	BackoffMS    int64         `json:"backoff_ms"`
 	BackoffMaxMS int64         `json:"backoff_max_ms"`
 	DeleteAcked  bool          `json:"delete_acked"`
+	PassOver     bool          `json:"pass_over,omitempty"`
 	Groups       []settleGroup `json:"groups"`
 }
 

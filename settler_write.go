@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +20,13 @@ const (
 	slowWrite = 250 * time.Millisecond
 )
 
-// write settles the batches until there are no more.
+// write settles the batches until there are no more. What others have locked is settled beside the rest.
 func (s *settler) write(ctx context.Context) {
-	var writes sync.WaitGroup
+	var writes, revisits sync.WaitGroup
+	locked := make(chan []answer, maxWrites)
+	revisits.Go(func() { s.comeBack(ctx, locked) })
+	defer revisits.Wait()
+	defer close(locked)
 	defer writes.Wait()
 	free := make(chan struct{}, maxWrites)
 	slow := time.NewTimer(slowWrite)
@@ -32,7 +37,9 @@ func (s *settler) write(ctx context.Context) {
 		writes.Go(func() {
 			defer func() { <-free }()
 			defer close(done)
-			s.writeBatch(ctx, batch)
+			if busy := s.settleOnce(ctx, batch); len(busy) > 0 {
+				locked <- busy
+			}
 		})
 		slow.Reset(slowWrite)
 		select {
@@ -42,49 +49,60 @@ func (s *settler) write(ctx context.Context) {
 	}
 }
 
-func (s *settler) writeBatch(ctx context.Context, batch []answer) {
+// settleOnce settles a batch, but for what others have locked, which it returns.
+func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer) {
 	valid := make([]answer, 0, len(batch))
-	deliveries := make([]*Delivery, len(batch))
-	for i, a := range batch {
-		deliveries[i] = a.delivery
-		if !a.void {
+	for _, a := range batch {
+		if !a.void && !a.delivery.lost.Load() {
 			valid = append(valid, a)
 		}
 	}
-	s.settle(ctx, valid, false)
-	s.holdings.remove(deliveries...)
-	s.window.settled(len(batch))
+	busy = s.settle(ctx, valid, false)
+	s.finished(without(batch, busy))
+	return busy
 }
 
-// settle writes a batch. While the database is away it tries again, until ctx ends: the leases then run out, and the
-// messages are delivered again. A batch that takes too long is tried again in halves, in case it is too much at once.
-// unsure says that a try before may have settled some, and only its answer was lost.
-func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) {
+// without returns the answers that are not among others.
+func without(answers, others []answer) []answer {
+	if len(others) == 0 {
+		return answers
+	}
+	among := make(map[*Delivery]bool, len(others))
+	for _, a := range others {
+		among[a.delivery] = true
+	}
+	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return among[a.delivery] })
+}
+
+// settle writes a batch, and returns what others have locked. While the database is away it tries again, until ctx ends:
+// the leases then run out, and the messages are delivered again. A batch that takes too long is tried again in halves, in
+// case it is too much at once. unsure says that a try before may have settled some, and only its answer was lost.
+func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) (busy []answer) {
 	if len(batch) == 0 {
-		return
+		return nil
 	}
 	for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
-		err := s.try(ctx, batch, unsure)
+		locked, err := s.try(ctx, batch, unsure)
 		if err == nil {
 			s.outbox.troubles.Over(cannotSettle)
-			return
+			return append(busy, locked...)
 		}
 		s.outbox.troubles.Error(cannotSettle, err, watermill.LogFields{"count": len(batch)})
 		if pause(ctx, wait) != nil {
 			s.outbox.troubles.Error("Messages were not settled before Close; they are delivered again when their leases expire",
 				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(batch)})
-			return
+			return busy
 		}
-		unsure = true
+		unsure = unsure || errors.Is(err, ErrUnknownOutcome)
 		if half := len(batch) / 2; half > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errNoConnection) {
-			s.settle(ctx, batch[:half], true)
+			busy = append(busy, s.settle(ctx, batch[:half], unsure)...)
 			batch = batch[half:]
 		}
 	}
 }
 
-// try settles a batch once, within its time.
-func (s *settler) try(ctx context.Context, batch []answer, unsure bool) error {
+// try settles a batch once, within its time, and returns what others have locked.
+func (s *settler) try(ctx context.Context, batch []answer, unsure bool) (busy []answer, err error) {
 	settlements := make([]Settlement, len(batch))
 	for i, a := range batch {
 		settlements[i] = a.settlement
@@ -93,31 +111,37 @@ func (s *settler) try(ctx context.Context, batch []answer, unsure bool) error {
 	limit := limits.Settling(s.config.LeaseDuration)
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var refused []Receipt
-	err := s.spare.run(limited, limit/4, func(x Executor) (err error) {
-		refused, err = s.outbox.settle(limited, x, settlements)
+	var result settled
+	err = s.spare.run(limited, limit/4, func(x Executor) (err error) {
+		result, err = s.outbox.settleBatch(limited, x, settlements, true)
 		return err
 	})
 	event := SettleEvent{Store: s.config.Store, Outcomes: outcomes(settlements), Err: err}
 	if err == nil {
-		s.sortOut(batch, refused, unsure, &event)
+		busy = s.sortOut(batch, result, unsure, &event)
 	}
 	event.Took = time.Since(started)
 	s.config.Hooks.settled(event)
-	return err
+	return busy, err
 }
 
-// sortOut says what it means that some were not held any more.
-func (s *settler) sortOut(batch []answer, refused []Receipt, unsure bool, event *SettleEvent) {
-	if len(refused) == 0 {
-		return
+// sortOut says what it means that some were not held any more, and returns those that others have locked.
+func (s *settler) sortOut(batch []answer, result settled, unsure bool, event *SettleEvent) (busy []answer) {
+	if len(result.refused)+len(result.busy) == 0 {
+		return nil
 	}
 	byReceipt := make(map[Receipt]answer, len(batch))
 	for _, a := range batch {
 		byReceipt[a.settlement.Receipt] = a
 	}
 	var first WorkItemID
-	for _, receipt := range refused {
+	for _, receipt := range result.busy {
+		a := byReceipt[receipt]
+		busy = append(busy, a)
+		event.Outcomes[a.settlement.Outcome]--
+		event.Busy++
+	}
+	for _, receipt := range result.refused {
 		a := byReceipt[receipt]
 		switch inTx := a.delivery.settledInTx.Load(); {
 		case inTx != nil: // the handler's own transaction was committed
@@ -139,4 +163,5 @@ func (s *settler) sortOut(batch []answer, refused []Receipt, unsure bool, event 
 		s.logger.Info("Messages were no longer held when they were settled again, after an answer was lost: the first try has settled them, or their leases were lost",
 			watermill.LogFields{"count": event.Unknown})
 	}
+	return busy
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-
-	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
 // closeGrace is how long Close waits for the database after handlers have had their time; the last second is for
@@ -40,6 +38,8 @@ type Subscriber struct {
 	closing chan struct{} // closed when Close begins: nothing is claimed or handed out any more
 	closed  chan struct{} // closed when Close is done
 	failure error         // of Close, set before closed is closed
+
+	wakeups wakeRelay // of other processes, to the readers of the log
 
 	mu            sync.Mutex
 	topics        map[string]*topic // those with a live subscription
@@ -156,15 +156,16 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 		s.started = true
 		go s.runLog() //nolint:contextcheck // the work ends with Close, not with the first subscription
 	}
-	logger := s.logger.With(watermill.LogFields{"topic": name, "consumer_group": s.config.ConsumerGroup})
-	r := &logReader{
-		cursor: s.outbox.cursor(s.config.ConsumerGroup, name, s.config.LeaseDuration),
-		config: s.config, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
-		logger: logger, troubles: quiet.New(logger), closing: s.closing,
-	}
+	r := s.newLogReader(name)
 	s.subscriptions.Go(func() {
 		defer done()
-		stopWakeups := r.pacer.listen(s.config.Store, s.config.Wakeups, func(topic string) bool { return topic == name })
+		stopListening := r.pacer.listen(s.config.Store, nil, func(topic string) bool { return topic == name })
+		defer stopListening()
+		stopWakeups := s.wakeups.add(func(topic string) {
+			if topic == "" || topic == name {
+				r.pacer.wake()
+			}
+		})
 		defer stopWakeups()
 		r.run(ctx, out)
 	})
@@ -175,7 +176,7 @@ func (s *Subscriber) runLog() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
 	keeping.Go(func() { s.keeper.janitor.run(ctx, s.keeper.away) })
-	<-s.closing
+	s.wakeups.run(s.config.Wakeups, s.closing)
 	s.subscriptions.Wait()
 	cancel()
 	keeping.Wait()
@@ -194,7 +195,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	// Taking the lease creates the group; giving it back leaves it for whoever reads.
-	c := s.outbox.cursor(s.config.ConsumerGroup, topic, s.config.LeaseDuration)
+	c := s.groupCursor(topic)
 	if _, err := c.Acquire(ctx); errors.Is(err, ErrLeaseHeld) {
 		return nil
 	} else if err != nil {

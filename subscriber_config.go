@@ -19,13 +19,17 @@ type SubscriberConfig struct {
 
 	// ConsumerGroup makes the Subscriber read the log instead of the queue: every group receives every message that was
 	// published with LogOnly or QueueAndLog, in the order of the log, one at a time. One subscription of a group to a
-	// topic is active; others stand by. A nack delivers the same message again after Backoff, without end, and holds up
-	// the group. A new group begins with the oldest message. A Sequencer must run. At most 255 UTF-16 units.
+	// topic is active; others stand by. A nack delivers the same message again after Backoff, which holds up the group, until
+	// MaxAttempts; see OnGroupFailure. A new group begins with the oldest message. A Sequencer must run. At most 255 UTF-16
+	// units.
 	//
-	// Of the other fields, LeaseDuration, Backoff, PollInterval, MaxPollInterval, Wakeups, DrainTimeout and Janitor
-	// apply.
-	// Defaults to none: the queue.
+	// Of the other fields, LeaseDuration, MaxAttempts, OnGroupFailure, Backoff, PollInterval, MaxPollInterval, Wakeups,
+	// DrainTimeout, HandlerLog, Hooks and Janitor apply. Defaults to none: the queue.
 	ConsumerGroup string
+
+	// OnGroupFailure says what becomes of a message that has no attempts left, or failed with Permanent, in a consumer group:
+	// DeadLetter or Block. Defaults to DeadLetter.
+	OnGroupFailure GroupFailure
 
 	// WorkerName is written to the rows that this Subscriber ends (OBX-023). Defaults to the host's name and process id.
 	WorkerName string
@@ -106,6 +110,16 @@ const (
 	LogOff
 )
 
+// GroupFailure says what a consumer group does with a message that it cannot handle.
+type GroupFailure int
+
+// The policies. With DeadLetter the group goes on, and the message is kept with its reason: see Outbox.GroupDeadLetters. With
+// Block the group stays at the message, which is delivered again and again, and the log says so at each attempt.
+const (
+	DeadLetter GroupFailure = iota
+	Block
+)
+
 // Never switches a periodic duty off.
 const never time.Duration = -1
 
@@ -146,6 +160,8 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.ClaimTimeout", "is negative")
 	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
 		return badField("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
+	case c.OnGroupFailure != DeadLetter && c.OnGroupFailure != Block:
+		return badField("SubscriberConfig.OnGroupFailure", "%d is neither DeadLetter nor Block", int(c.OnGroupFailure))
 	case c.Turns != nil && c.ConsumerGroup != "":
 		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:

@@ -9,8 +9,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// lastYear is the last year that every database can store.
-const lastYear = 9999
+// The years that every database can store.
+const (
+	firstYear = 1
+	lastYear  = 9999
+)
 
 func (m *Message) validate() error {
 	if m.Topic == "" {
@@ -38,8 +41,8 @@ func (m *Message) validate() error {
 		return badField("Delay", "is negative; leave it 0 for a message that is due now")
 	case m.Delay > 0 && !m.DueAt.IsZero():
 		return badField("Delay", "and DueAt are both set; set one of them")
-	case m.DueAt.UTC().Year() > lastYear:
-		return badField("DueAt", "is after the year %d", lastYear)
+	case !m.DueAt.IsZero() && (m.DueAt.UTC().Year() < firstYear || m.DueAt.UTC().Year() > lastYear):
+		return badField("DueAt", "is not in the years %d to %d", firstYear, lastYear)
 	case time.Now().Add(m.Delay).UTC().Year() > lastYear:
 		return badField("Delay", "ends after the year %d", lastYear)
 	}

@@ -32,6 +32,10 @@ type Config struct {
 	// MaxPollInterval is the longest pause. Defaults to 500 ms.
 	MaxPollInterval time.Duration
 
+	// Wakeups carries topics whose messages have got positions, from wake/pgx in the process of the Sequencer for example.
+	// Wake-ups of this process need no channel. An empty string means all topics. A channel has one reader. Defaults to none.
+	Wakeups <-chan string
+
 	// LeaseDuration is how long a policy waits for its dispatcher when that dies. Defaults to 10 s.
 	LeaseDuration time.Duration
 

@@ -48,8 +48,9 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 		p.Destinations = slices.Clone(p.Destinations)
 		w := &worker{
 			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
-			logger: o.Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]int64, len(p.Destinations))}
-		if w.cursor, err = o.Cursor(outbox.CursorConfig{Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration}); err != nil {
+			logger: o.Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
+		if w.cursor, err = o.Cursor(outbox.CursorConfig{
+			Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
 			return nil, err
 		}
 		if p.Join != nil {
@@ -93,7 +94,7 @@ func (d *Dispatcher) start(ctx context.Context) error {
 	}
 	go func() {
 		defer cancel()
-		<-d.closing
+		d.passWakeupsOn()
 		expire := time.AfterFunc(d.config.DrainTimeout, cancel)
 		defer expire.Stop()
 		workers.Wait()
@@ -101,6 +102,29 @@ func (d *Dispatcher) start(ctx context.Context) error {
 	}()
 	close(d.running)
 	return nil
+}
+
+// passWakeupsOn tells the policies of the wake-ups of other processes, until Close begins.
+func (d *Dispatcher) passWakeupsOn() {
+	wakeups := d.config.Wakeups
+	for {
+		select {
+		case <-d.closing:
+			return
+		case topic, open := <-wakeups:
+			if !open {
+				wakeups = nil // nil blocks: polling goes on
+				continue
+			}
+			var topics []string // none means all
+			if topic != "" {
+				topics = []string{topic}
+			}
+			for _, w := range d.workers {
+				w.wake(topics)
+			}
+		}
+	}
 }
 
 // Running is closed once the policies are worked on.

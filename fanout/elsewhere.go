@@ -28,10 +28,17 @@ func (w *worker) sendElsewhere(ctx context.Context, sources []outbox.LogMessage)
 	})
 }
 
-// send sends what comes after the position sent, and moves that.
-func (w *worker) send(ctx context.Context, d *Destination, sent *int64, sources []outbox.LogMessage) (err error) {
-	for len(sources) > 0 && sources[0].Position <= *sent {
-		sources = sources[1:]
+// taken are the messages that a destination has taken and the cursor has not passed. They are known by their ids: in a
+// database that has come back older, positions are given again.
+type taken map[outbox.MessageID]struct{}
+
+// send sends what the destination has not taken yet, and notes that it has.
+func (w *worker) send(ctx context.Context, d *Destination, sent *taken, all []outbox.LogMessage) (err error) {
+	var sources []outbox.LogMessage
+	for i := range all {
+		if _, known := (*sent)[all[i].ID]; !known {
+			sources = append(sources, all[i])
+		}
 	}
 	if len(sources) == 0 {
 		return nil
@@ -48,7 +55,10 @@ func (w *worker) send(ctx context.Context, d *Destination, sent *int64, sources 
 	if err != nil {
 		return fmt.Errorf("send to %q: %w", d.name, err)
 	}
-	*sent = sources[len(sources)-1].Position
+	*sent = make(taken, len(all)) // what was taken of an earlier batch, the cursor has passed
+	for i := range all {
+		(*sent)[all[i].ID] = struct{}{}
+	}
 	return nil
 }
 

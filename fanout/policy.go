@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"path"
 	"time"
 
@@ -17,6 +18,12 @@ import (
 type Policy struct {
 	// Name names the policy and its cursor, which lives in the database: a policy under another name begins anew. Required.
 	Name string
+
+	// Version orders what is deployed under one name: raise it when the policy changes. A dispatcher of a higher version takes
+	// the policy over at once from one of a lower, which stands by; messages published after the newer is up go where it
+	// says. Dispatchers that differ at the same version leave it to the one that has it, and the others say so in the log.
+	// Defaults to 0.
+	Version int64
 
 	// Topics is the pattern of path.Match of the topics to send on, such as "orders", "orders.*" or "orders/*": a star
 	// stands for anything but a slash. Defaults to all topics.
@@ -95,6 +102,18 @@ func ToPublisher(name string, publisher message.Publisher, topic string) Destina
 // group is the consumer group whose place in the log is the policy's cursor.
 func (p *Policy) group() string { return "fanout:" + p.Name }
 
+// shape differs where policies of one name do not send the same messages to the same places, as far as can be seen from
+// outside of their functions.
+func (p *Policy) shape() int64 {
+	hash := fnv.New32a()
+	_, _ = fmt.Fprintf(hash, "%q %q %q %v %v %t %t", p.Topics, p.Tenant.Header, p.Tenant.Value, p.Cadence.Every, p.Cadence.Jitter, p.Match != nil, p.Join != nil)
+	for i := range p.Destinations { // a hash never fails
+		d := &p.Destinations[i]
+		_, _ = fmt.Fprintf(hash, " %d %q %q", d.kind, d.name, d.topic)
+	}
+	return int64(hash.Sum32())
+}
+
 // concerns reports whether messages of a topic may match.
 func (p *Policy) concerns(topic string) bool {
 	matched, err := path.Match(p.Topics, topic)
@@ -122,6 +141,8 @@ func (p *Policy) validate(i int) error {
 		return bad("Topics", "the pattern %q does not compile: %v", p.Topics, err)
 	}
 	switch c := p.Cadence; {
+	case p.Version < 0:
+		return bad("Version", "%d is negative", p.Version)
 	case p.Tenant != Tenant{} && p.Tenant.Header == "":
 		return bad("Tenant", "has a value and no header to find it in")
 	case p.Tenant != Tenant{} && p.Tenant.Value == "":

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -25,11 +26,14 @@ type worker struct {
 	position int64     // of the cursor
 	known    bool      // whether that is so: after an error the database is asked
 	leased   time.Time // zero while the lease is not held
-	sent     []int64   // for each destination elsewhere, up to where it has taken messages from this worker
+	sent     []taken   // for each destination elsewhere
+
+	wentBack *outbox.LogWentBackError // what the next look at the cursor tells more of
+	standing int64                    // the shape of the one that has the lease, if that is another's: it was told of
 }
 
-// databaseTimeout is how long a turn waits for the database of the log.
-const databaseTimeout = 30 * time.Second
+// passTimeout is how long the transaction that passes a batch may take, with what Policy.Join does in it.
+const passTimeout = 30 * time.Second
 
 // longestWait is how long a clock that is set goes unnoticed.
 const longestWait = time.Minute
@@ -43,6 +47,9 @@ func (w *worker) run(ctx context.Context) {
 	var failed time.Time // since when nothing has gone well
 	for !isClosed(w.closing) {
 		found, wait, err := w.turn(ctx)
+		if errors.As(err, &w.wentBack) {
+			continue // from where the cursor is
+		}
 		if err != nil && !isRefused(err) {
 			if isClosed(w.closing) {
 				break // it may have been cut short
@@ -63,8 +70,9 @@ func (w *worker) run(ctx context.Context) {
 		}
 		switch {
 		case errors.Is(err, outbox.ErrLeaseLost):
-			w.logger.Info("Another dispatcher has taken a policy over", nil)
+			w.logger.Info("Another dispatcher has taken a policy over; this one stands by", w.versionField())
 		case err != nil: // another has it: this one stands by
+			w.tellOfAnother(err)
 			w.rest(ctx, w.config.MaxPollInterval, nil)
 		case found:
 			idle.reset()
@@ -88,7 +96,9 @@ func (w *worker) turn(ctx context.Context) (found bool, wait time.Duration, err 
 		if messages, wait = w.policy.cut(messages); len(messages) == 0 {
 			return false, wait, nil
 		}
-		err = w.dispatch(ctx, messages)
+		if err = w.hold(ctx); err == nil { // reading may have taken long
+			err = w.dispatch(ctx, messages)
+		}
 	}
 	w.known = err == nil
 	if isRefused(err) {
@@ -99,24 +109,70 @@ func (w *worker) turn(ctx context.Context) (found bool, wait time.Duration, err 
 
 // read reads what comes next, if this worker has the lease.
 func (w *worker) read(ctx context.Context) ([]outbox.LogMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
-	if !w.known {
-		at := time.Now()
-		position, err := w.cursor.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		w.position, w.known, w.leased = position, true, at
-	} else if time.Since(w.leased) >= w.renewEvery() {
-		at := time.Now()
-		if err := w.cursor.Renew(ctx); err != nil {
-			return nil, err
-		}
-		w.leased = at
+	if err := w.hold(ctx); err != nil {
+		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, limits.Reading(w.config.LeaseDuration))
+	defer cancel()
 	return w.cursor.Read(ctx, w.position, w.config.BatchSize)
 }
+
+// hold takes the lease and asks where the cursor is, where that is not known, and keeps the lease else.
+func (w *worker) hold(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(w.config.LeaseDuration))
+	defer cancel()
+	at := time.Now()
+	if w.known {
+		if time.Since(w.leased) < w.renewEvery() {
+			return nil
+		}
+		err := w.cursor.Renew(ctx)
+		if err == nil {
+			w.leased = at
+		}
+		return err
+	}
+	position, err := w.cursor.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if position < w.position && w.wentBack == nil {
+		w.wentBack = &outbox.LogWentBackError{Group: w.policy.group(), Topic: outbox.AllTopics, Reader: w.position}
+	}
+	if w.wentBack != nil {
+		w.wentBack.Position = position
+		w.logger.Error("The log has come back older than a policy's dispatcher, which goes on from the cursor", w.wentBack, nil)
+		w.config.OnDispatch(DispatchEvent{Policy: w.policy.Name, Position: position, Err: w.wentBack})
+		w.wentBack = nil
+	}
+	if w.leased.IsZero() {
+		w.logger.Info("Took a policy over", w.versionField())
+	}
+	w.position, w.known, w.leased, w.standing = position, true, at, 0
+	return nil
+}
+
+func (w *worker) versionField() watermill.LogFields {
+	return watermill.LogFields{"version": w.policy.Version}
+}
+
+// tellOfAnother warns, once, of a dispatcher that has the lease and does something else under the policy's name.
+func (w *worker) tellOfAnother(err error) {
+	var held *outbox.LeaseHeldError
+	if !errors.As(err, &held) || held.Shape == w.policy.shape() || held.Shape == w.standing {
+		return
+	}
+	w.standing = held.Shape
+	fields := w.versionField().Add(watermill.LogFields{"version_running": held.Version})
+	if held.Version > w.policy.Version {
+		w.logger.Info("A newer version of a policy is at work; this one stands by", fields)
+		return
+	}
+	w.logger.Error("A policy has changed, and a dispatcher of the other one is at work: give the newer a higher Version, so that it takes over",
+		errChanged, fields)
+}
+
+var errChanged = errors.New("two dispatchers have different policies under one name and version")
 
 // dispatch sends a batch on, and then passes it.
 func (w *worker) dispatch(ctx context.Context, messages []outbox.LogMessage) error {
@@ -152,11 +208,11 @@ func (w *worker) dispatch(ctx context.Context, messages []outbox.LogMessage) err
 // pass moves the cursor, and inserts the copies for topics of the same outbox in the same transaction. The cursor goes
 // first: if the lease is lost, nothing else is done, and until the commit nobody can take it.
 func (w *worker) pass(ctx context.Context, position int64, matching []outbox.LogMessage) error {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	at := time.Now()
 	err := w.outbox.InTx(ctx, w.outbox.DB(), func(ctx context.Context, tx outbox.Executor) error {
-		if err := w.cursor.Advance(ctx, tx, position); err != nil {
+		if err := w.cursor.Advance(ctx, tx, w.position, position); err != nil {
 			return err
 		}
 		return w.insert(ctx, tx, matching)
@@ -194,7 +250,7 @@ func (w *worker) rest(ctx context.Context, d time.Duration, woken <-chan struct{
 
 // renew extends the lease. An error is logged, and leaves what is left of it.
 func (w *worker) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, w.config.LeaseDuration)
+	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(w.config.LeaseDuration))
 	defer cancel()
 	err := w.cursor.Renew(ctx)
 	if err != nil && !errors.Is(err, outbox.ErrLeaseLost) && ctx.Err() == nil {

@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -90,6 +91,10 @@ func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
 
 // StartParams say what a join waits for.
 type StartParams struct {
+	// ID names the join, so that a Start whose outcome is unknown can be repeated: ErrExists then says that it is there.
+	// Outbox.NewID makes one. Defaults to a new one.
+	ID outbox.JoinID
+
 	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units.
 	// Defaults to none (JOIN-003).
 	GroupingKey string
@@ -138,30 +143,46 @@ func (p *StartParams) validate() error {
 // maxSteps is what an INT can count.
 const maxSteps = 1<<31 - 1
 
-// Start begins a join (JOIN-001 to JOIN-006) and returns its id.
+// Start begins a join (JOIN-001 to JOIN-006) and returns its id. ErrExists says that a join with StartParams.ID is there.
 func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
 	if err := params.validate(); err != nil {
 		return outbox.JoinID{}, err
 	}
-	unique, err := c.outbox.NewID()
-	if err != nil {
-		return outbox.JoinID{}, err
+	id := params.ID
+	if id == (outbox.JoinID{}) {
+		unique, err := c.outbox.NewID()
+		if err != nil {
+			return outbox.JoinID{}, err
+		}
+		id = outbox.JoinID(unique)
 	}
-	id := outbox.JoinID(unique)
-	err = c.outbox.Run(ctx, c.on(x), "outbox_join_start", struct {
-		ID          outbox.JoinID `json:"id"`
-		GroupingKey string        `json:"grouping_key,omitempty"`
-		Expected    int           `json:"expected,omitempty"`
-		Quorum      int           `json:"quorum,omitempty"`
-		FailFast    bool          `json:"fail_fast"`
-		Metadata    string        `json:"metadata,omitempty"`
-	}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
+	err := c.start(ctx, c.on(x), id, params)
+	if errors.Is(err, outbox.ErrDuplicateID) {
+		return id, fmt.Errorf("start the join %v: %w", id, ErrExists)
+	}
 	if err != nil {
 		return outbox.JoinID{}, fmt.Errorf("start a join: %w", err)
 	}
 	c.logger.Info("Started a join", watermill.LogFields{
 		"join_id": id.String(), "grouping_key": params.GroupingKey, "expected_steps": params.ExpectedSteps})
 	return id, nil
+}
+
+func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.JoinID, params StartParams) error {
+	insert := func(ctx context.Context, x outbox.Executor) error {
+		return c.outbox.Run(ctx, x, "outbox_join_start", struct {
+			ID          outbox.JoinID `json:"id"`
+			GroupingKey string        `json:"grouping_key,omitempty"`
+			Expected    int           `json:"expected,omitempty"`
+			Quorum      int           `json:"quorum,omitempty"`
+			FailFast    bool          `json:"fail_fast"`
+			Metadata    string        `json:"metadata,omitempty"`
+		}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
+	}
+	if _, own := x.(*sql.DB); own || params.ID == (outbox.JoinID{}) {
+		return insert(ctx, x)
+	}
+	return c.outbox.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
 }
 
 // Attach makes messages steps of a join (JOIN-010): each ends when the message is acknowledged or has failed for good.

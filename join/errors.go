@@ -13,6 +13,9 @@ var (
 	// ErrNotFound is returned when there is no join with the id (JOIN-012).
 	ErrNotFound = errors.New("join: there is no such join in this database; start it in the same database, and commit it first")
 
+	// ErrExists is returned by Start when there is a join with StartParams.ID already. Its id is returned too.
+	ErrExists = errors.New("join: there is a join with this id already")
+
 	// ErrEnded is returned when steps are attached to a join that has ended, or it is to be sealed or cancelled.
 	ErrEnded = errors.New("join: the join has ended; start another one")
 
@@ -44,7 +47,10 @@ func refused(err error) error {
 	if refusal.Reason == outbox.NoSuchMessage {
 		return fmt.Errorf("%w: %s", ErrMessageNotFound, refusal.ID)
 	}
-	return reasons[refusal.Reason]
+	if known, ok := reasons[refusal.Reason]; ok {
+		return known
+	}
+	return fmt.Errorf("join: %w", refusal) // of operations that are newer than this package
 }
 
 func badField(field, format string, args ...any) error {

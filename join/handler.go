@@ -95,6 +95,7 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 		return nil
 	}
 	headers := map[string]string{}
+	maps.Copy(headers, t.Headers)
 	maps.Copy(headers, next.Headers)
 	headers[HeaderJoinID] = t.Join.String()
 	headers[HeaderStatus] = s.status.String()

@@ -31,6 +31,10 @@ type Continuation struct {
 
 // A Wait says what follows the end of a join.
 type Wait struct {
+	// ID names the wait's message, so that an EnqueueWait whose outcome is unknown can be repeated and one continuation
+	// follows: outbox.ErrDuplicateID then says that it is there. Outbox.NewID makes one. Defaults to a new one.
+	ID outbox.MessageID
+
 	// Join is what is waited for. Required.
 	Join outbox.JoinID
 
@@ -48,6 +52,9 @@ type Wait struct {
 	// Timeout is how long to wait, by the database's clock: when it has passed, the join is cancelled, which wakes all
 	// that wait for it. Defaults to no limit.
 	Timeout time.Duration
+
+	// Headers travel with the wait and on with the continuation, below its own, so that its trace goes on. Defaults to none.
+	Headers map[string]string
 }
 
 // ticket is a Wait as the payload of a message.
@@ -58,6 +65,8 @@ type ticket struct {
 	OnFail              *Continuation  `json:"on_fail,omitempty"`
 	TimeoutMS           int64          `json:"timeout_ms,omitempty"`
 	Parent              *outbox.JoinID `json:"parent_join_id,omitempty"` // whose step the join is
+
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // maxTimeout keeps deadlines in the years that every database can store.
@@ -69,6 +78,9 @@ func (t *ticket) validate() error {
 	}
 	if t.TimeoutMS < 0 || t.TimeoutMS > maxTimeout.Milliseconds() {
 		return badTimeout()
+	}
+	if err := validateHeaders("Wait.Headers", t.Headers); err != nil {
+		return err
 	}
 	if t.Parent != nil {
 		return validateID(*t.Parent)
@@ -93,13 +105,17 @@ func (c *Continuation) validate(field string) error {
 	if err := validateTopic(field+".Topic", c.Topic); err != nil {
 		return err
 	}
-	for key, value := range c.Headers {
+	return validateHeaders(field+".Headers", c.Headers)
+}
+
+func validateHeaders(field string, headers map[string]string) error {
+	for key, value := range headers {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return badField(field+".Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+			return badField(field, "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 		}
 	}
-	if problem := limits.Text(c.Headers[correlationHeader]); problem != "" {
-		return badField(field+".Headers", "%s %s", correlationHeader, problem)
+	if problem := limits.Text(headers[correlationHeader]); problem != "" {
+		return badField(field, "%s %s", correlationHeader, problem)
 	}
 	return nil
 }
@@ -118,9 +134,10 @@ func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait W
 	if wait.Timeout < 0 || wait.Timeout > maxTimeout {
 		return outbox.MessageID{}, badTimeout()
 	}
-	return c.enqueueWait(ctx, x, ticket{
+	return c.enqueueWait(ctx, x, wait.ID, ticket{
 		Join: wait.Join, FailIfAnyStepFailed: wait.FailIfAnyStepFailed, OnComplete: &wait.OnComplete, OnFail: wait.OnFail,
-		TimeoutMS: (wait.Timeout + time.Millisecond - 1).Milliseconds()}) // a part of one is not none
+		TimeoutMS: (wait.Timeout + time.Millisecond - 1).Milliseconds(), // a part of one is not none
+		Headers:   wait.Headers})
 }
 
 // AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler
@@ -134,12 +151,12 @@ func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent,
 		if err := c.attach(ctx, tx, parent, []outbox.MessageID{outbox.MessageID(child)}, attachArg{ByReport: true}); err != nil {
 			return err
 		}
-		_, err := c.enqueueWait(ctx, tx, ticket{Join: child, Parent: &parent})
+		_, err := c.enqueueWait(ctx, tx, outbox.MessageID{}, ticket{Join: child, Parent: &parent})
 		return err
 	})
 }
 
-func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, t ticket) (id outbox.MessageID, err error) {
+func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, id outbox.MessageID, t ticket) (outbox.MessageID, error) {
 	if err := t.validate(); err != nil {
 		return outbox.MessageID{}, err
 	}
@@ -148,7 +165,8 @@ func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, t tick
 		return outbox.MessageID{}, fmt.Errorf("encode the wait: %w", err)
 	}
 	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
-		ids, err := c.outbox.Enqueue(ctx, tx, outbox.Message{UUID: watermill.NewUUID(), Topic: c.config.WaitTopic, Payload: payload})
+		ids, err := c.outbox.Enqueue(ctx, tx, outbox.Message{
+			ID: id, UUID: watermill.NewUUID(), Topic: c.config.WaitTopic, Payload: payload, Headers: t.Headers})
 		if err != nil {
 			return err
 		}

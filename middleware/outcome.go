@@ -2,6 +2,7 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -10,7 +11,8 @@ import (
 )
 
 // Outcome carries the error or the panic of a handler to the message's row: its LastError (OBX-035, OBX-037, OBX-050).
-// An error marked by outbox.Permanent fails the message at once. A Watermill router itself only nacks.
+// An error marked by outbox.Permanent fails the message at once, also where a handler panics with it. A Watermill router
+// itself only nacks.
 //
 // Add it first, so that it sees what the other middlewares make of the error:
 //
@@ -25,13 +27,55 @@ func Outcome(next message.HandlerFunc) message.HandlerFunc {
 		}
 		defer func() {
 			if reason := recover(); reason != nil {
-				delivery.SetErr(fmt.Errorf("the handler panicked: %v", reason))
+				delivery.SetErr(panicked(reason))
 				panic(reason) // the router logs the stack and nacks
 			}
-			if err != nil {
+			switch {
+			case err != nil:
 				delivery.SetErr(err)
+			case len(produced) > 0:
+				delivery.SetErr(errNotPublished) // unless it acks
+				for _, p := range produced {
+					p.SetContext(delivery.In(p.Context()))
+				}
+			default:
+				delivery.SetErr(errNacked) // the same
 			}
 		}()
 		return next(msg)
 	}
+}
+
+var (
+	errNotPublished = errors.New("the handler succeeded, and the router could not publish the messages that it returned; add middleware.PublishOutcome to see why, or use middleware.Transaction")
+	errNacked       = errors.New("the handler returned no error, and the message was nacked")
+)
+
+// panicked keeps what was panicked with, where that is an error: it may be marked by outbox.Permanent.
+func panicked(reason any) error {
+	if err, ok := reason.(error); ok {
+		return fmt.Errorf("the handler panicked: %w", err)
+	}
+	return fmt.Errorf("the handler panicked: %v", reason)
+}
+
+// PublishOutcome carries the error of the router's publisher to the row of the message whose handler has returned what was
+// to be published. It needs Outcome:
+//
+//	router.AddPublisherDecorators(middleware.PublishOutcome)
+func PublishOutcome(publisher message.Publisher) (message.Publisher, error) {
+	return publishOutcome{publisher}, nil
+}
+
+type publishOutcome struct{ message.Publisher }
+
+func (p publishOutcome) Publish(topic string, messages ...*message.Message) error {
+	err := p.Publisher.Publish(topic, messages...)
+	if err == nil || len(messages) == 0 {
+		return err
+	}
+	if delivery, ok := outbox.DeliveryFrom(messages[0].Context()); ok {
+		delivery.SetErr(fmt.Errorf("publish to %q what the handler returned: %w", topic, err))
+	}
+	return err
 }

@@ -1,79 +1,73 @@
 package kafka
 
 import (
+	"crypto/tls"
 	"fmt"
+	"math"
 	"net"
 	"time"
 
-	"github.com/IBM/sarama"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 
 	outbox "github.com/incursa/watermill-outbox"
 )
-
-const defaultClientID = "watermill-outbox"
 
 // Config configures a Publisher.
 type Config struct {
 	// Brokers are the addresses, host:port, through which the cluster is found. Required.
 	Brokers []string
 
-	// ClientID is the name that brokers log. Defaults to that of Sarama, which is "watermill-outbox" if not set there.
+	// ClientID is the name that brokers log. Defaults to "watermill-outbox".
 	ClientID string
 
-	// RetryTimeout is how long Publish goes on with messages that fail while others get through. Defaults to 5 s.
+	// Timeout is how long Publish waits while nothing gets through. Defaults to 10 s.
+	Timeout time.Duration
+
+	// RetryTimeout is how long Publish waits for the rest once something has got through, or while no broker can be
+	// reached. What is left is outbox.Unavailable. Defaults to 2 s, or Timeout if that is less.
 	RetryTimeout time.Duration
 
-	// Sarama is for TLS, SASL, the partitioner, compression, limits, timeouts and retries; begin with SaramaConfig. It is
-	// copied. Settings that give up acknowledgement by all replicas or idempotence are refused. Flush and Interceptors are
-	// those of sarama's producer, which is not used. Defaults to SaramaConfig().
-	Sarama *sarama.Config
-}
+	// MaxMessageBytes is the most that a record may have, and a batch before compression. A larger record fails for good
+	// without being sent. Defaults to 1,000,012, which is Kafka's own default.
+	MaxMessageBytes int
 
-// SaramaConfig is what a Publisher uses if it is not told otherwise: acks=all, idempotence, and timeouts of seconds.
-func SaramaConfig() *sarama.Config {
-	c := sarama.NewConfig()
-	c.ClientID = defaultClientID
-	c.Net.MaxOpenRequests = 1
-	c.Net.DialTimeout = 5 * time.Second
-	c.Net.ReadTimeout = 15 * time.Second // longer than Producer.Timeout, for which the leader waits for the replicas
-	c.Net.WriteTimeout = 15 * time.Second
-	c.Metadata.Timeout = 10 * time.Second
-	c.Metadata.Retry.Backoff = 100 * time.Millisecond
-	c.Producer.RequiredAcks = sarama.WaitForAll
-	c.Producer.Idempotent = true
-	c.Producer.Return.Successes = true
-	c.Producer.Retry.Max = 10
-	c.Producer.Retry.Backoff = 100 * time.Millisecond
-	return c
-}
+	// Compression is tried in this order until a broker knows one. Defaults to none.
+	Compression []kgo.CompressionCodec
 
-// WatermillConfig is a configuration for watermill-kafka's own publisher: acks=all, the order kept, and the stream key as
-// record key. That publisher connects when it is made, sends one message after the other, and gives no account of a batch.
-//
-// It is not idempotent, for sarama's producer then loses messages: after some failures it gives two messages the same
-// number, Kafka takes one for a repetition of the other, and Publish returns no error. Without it, a retry may write twice.
-func WatermillConfig(brokers []string) wkafka.PublisherConfig {
-	c := SaramaConfig()
-	c.Producer.Idempotent = false
-	return wkafka.PublisherConfig{Brokers: brokers, Marshaler: Marshaler{}, OverwriteSaramaConfig: c}
+	// TLS encrypts the connections. Defaults to none.
+	TLS *tls.Config
+
+	// SASL authenticates, with the first mechanism that the broker knows; franz-go has them in packages of pkg/sasl.
+	// Defaults to none.
+	SASL []sasl.Mechanism
+
+	// Marshaler makes records of messages. Defaults to DefaultMarshaler.
+	Marshaler Marshaler
+
+	// Options are further ones of franz-go. Those that give up acknowledgement by all replicas or idempotence, and
+	// transactions, are refused; the partitioner is the Publisher's. Defaults to none.
+	Options []kgo.Opt
 }
 
 func (c *Config) setDefaults() {
-	if c.Sarama == nil {
-		c.Sarama = SaramaConfig()
+	setDefault(&c.ClientID, "watermill-outbox")
+	setDefault(&c.Timeout, 10*time.Second)
+	setDefault(&c.RetryTimeout, min(2*time.Second, c.Timeout))
+	setDefault(&c.MaxMessageBytes, 1_000_012)
+	if c.Compression == nil {
+		c.Compression = []kgo.CompressionCodec{kgo.NoCompression()}
 	}
-	own := *c.Sarama
-	c.Sarama = &own
-	switch {
-	case c.ClientID != "":
-		own.ClientID = c.ClientID
-	case own.ClientID == "" || own.ClientID == sarama.NewConfig().ClientID:
-		own.ClientID = defaultClientID
+	if c.Marshaler == nil {
+		c.Marshaler = DefaultMarshaler{}
 	}
-	c.ClientID = own.ClientID
-	if c.RetryTimeout == 0 {
-		c.RetryTimeout = 5 * time.Second
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
 	}
 }
 
@@ -86,35 +80,75 @@ func (c *Config) validate() error {
 			return badField("Config.Brokers", "%q is not host:port", address)
 		}
 	}
-	if c.RetryTimeout < 0 {
-		return badField("Config.RetryTimeout", "%v is negative", c.RetryTimeout)
-	}
-	return c.validateSarama()
-}
-
-func (c *Config) validateSarama() error {
-	const start = "; start from kafka.SaramaConfig()"
-	s := c.Sarama
 	switch {
-	case s.Producer.RequiredAcks != sarama.WaitForAll:
-		return badField("Config.Sarama.Producer.RequiredAcks", "is %d; a message could be lost unless it is WaitForAll"+start, s.Producer.RequiredAcks)
-	case !s.Producer.Idempotent:
-		return badField("Config.Sarama.Producer.Idempotent", "is false; a retry could write twice and out of order"+start)
-	case s.Net.MaxOpenRequests != 1:
-		return badField("Config.Sarama.Net.MaxOpenRequests", "is %d; the order is only kept if it is 1"+start, s.Net.MaxOpenRequests)
-	case !s.Version.IsAtLeast(sarama.V0_11_0_0):
-		return badField("Config.Sarama.Version", "%v has neither headers nor idempotence; at least 0.11 has", s.Version)
-	case !s.Producer.Return.Successes || !s.Producer.Return.Errors:
-		return badField("Config.Sarama.Producer.Return", "Successes and Errors must both be true"+start)
-	case s.Producer.Transaction.ID != "":
-		return badField("Config.Sarama.Producer.Transaction.ID", "is set; the publisher has no transactions")
-	}
-	if err := s.Validate(); err != nil {
-		return badField("Config.Sarama", "%v", err)
+	case c.Timeout < 0:
+		return badField("Config.Timeout", "%v is negative", c.Timeout)
+	case c.RetryTimeout < 0 || c.RetryTimeout > c.Timeout:
+		return badField("Config.RetryTimeout", "%v is not between 0 and Timeout, %v", c.RetryTimeout, c.Timeout)
+	case c.MaxMessageBytes < 512 || c.MaxMessageBytes > 1<<30:
+		return badField("Config.MaxMessageBytes", "%d is not between 512 and %d", c.MaxMessageBytes, 1<<30)
 	}
 	return nil
 }
 
+// How long requests and connections may take, and how often franz-go tries again before the Publisher says that a
+// partition is away.
+const (
+	requestTimeout = 5 * time.Second // for the leader to wait for the replicas, and as much again for the network
+	dialTimeout    = 5 * time.Second
+	minBackoff     = 50 * time.Millisecond
+	maxBackoff     = 500 * time.Millisecond
+	tries          = 4
+	linger         = 2 * time.Millisecond // all of a Publish is there before the first of it is sent
+)
+
+// open returns a client that connects when it is needed.
+func (c *Config) open(partitioner kgo.Partitioner, hook kgo.Hook, logger watermill.LoggerAdapter) (*kgo.Client, error) {
+	options := append([]kgo.Opt{
+		kgo.DialTimeout(dialTimeout), kgo.RequestTimeoutOverhead(requestTimeout), kgo.ProduceRequestTimeout(requestTimeout),
+		kgo.RetryBackoffFn(backoff), kgo.MetadataMinAge(2 * minBackoff), kgo.RecordRetries(tries), kgo.UnknownTopicRetries(tries),
+		kgo.ProducerLinger(linger), kgo.WithLogger(kgoLogger{logger}),
+	}, c.Options...)
+	options = append(options,
+		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerBatchMaxBytes(int32(c.MaxMessageBytes)), //nolint:gosec // validated
+		kgo.ProducerBatchCompression(c.Compression...),
+		kgo.RecordPartitioner(partitioner), kgo.WithHooks(hook),
+		kgo.MaxBufferedRecords(math.MaxInt32),    // the caller bounds them
+		kgo.AllowIdempotentProduceCancellation(), // Publish ends; what it says is Unavailable may be there twice
+	)
+	if c.TLS != nil {
+		options = append(options, kgo.DialTLSConfig(c.TLS))
+	}
+	if len(c.SASL) > 0 {
+		options = append(options, kgo.SASL(c.SASL...))
+	}
+	client, err := kgo.NewClient(options...)
+	if err != nil {
+		return nil, badField("Config.Options", "%v", err)
+	}
+	if disabled, _ := client.OptValue(kgo.DisableIdempotentWrite).(bool); disabled {
+		client.Close()
+		return nil, badField("Config.Options", "has DisableIdempotentWrite: a retry could write twice and out of order")
+	}
+	return client, nil
+}
+
+func backoff(n int) time.Duration { return min(minBackoff<<min(n, 10), maxBackoff) }
+
 func badField(field, format string, args ...any) error {
 	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+// kgoLogger hands on what franz-go says, at DEBUG: what matters to the caller is in the errors of Publish.
+type kgoLogger struct{ logger watermill.LoggerAdapter }
+
+func (l kgoLogger) Level() kgo.LogLevel { return kgo.LogLevelWarn }
+
+func (l kgoLogger) Log(_ kgo.LogLevel, msg string, keyvals ...any) {
+	fields := watermill.LogFields{}
+	for i := 0; i+1 < len(keyvals); i += 2 {
+		fields[fmt.Sprint(keyvals[i])] = keyvals[i+1]
+	}
+	l.logger.Debug("Kafka client: "+msg, fields)
 }

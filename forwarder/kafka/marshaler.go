@@ -1,30 +1,60 @@
 package kafka
 
 import (
-	"github.com/IBM/sarama"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"fmt"
+
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/incursa/watermill-outbox/forwarder"
 )
 
-// Marshaler is watermill-kafka's form of a message, with the stream key as record key. It reads and writes.
-//
-// A message without a stream key has no key, and goes to any partition. (watermill-kafka's own partitioning marshaler gives
-// it an empty one, and all of these to one partition.) An empty payload is an empty value, and not a tombstone.
-type Marshaler struct{ wkafka.DefaultMarshaler }
+// HeaderUUID is where a record has the message's UUID, as watermill-kafka has it.
+const HeaderUUID = "_watermill_message_uuid"
 
-// Marshal refuses metadata of the name that watermill-kafka has for the UUID.
-func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
-	record, err := m.DefaultMarshaler.Marshal(topic, msg)
-	if err != nil {
-		return nil, err
+// A Marshaler makes a record of a message. The topic and the partition are set for it.
+type Marshaler interface {
+	Marshal(topic string, msg *message.Message) (*kgo.Record, error)
+}
+
+// DefaultMarshaler is watermill-kafka's form of a message, with the stream key as record key. It reads and writes.
+//
+// A message without a stream key has no key, and goes to any partition. An empty payload is an empty value, and not a
+// tombstone. The record's time is that of publishing.
+type DefaultMarshaler struct{}
+
+var _ Marshaler = DefaultMarshaler{}
+
+// Marshal refuses metadata of the name that the UUID has.
+func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*kgo.Record, error) {
+	if _, taken := msg.Metadata[HeaderUUID]; taken {
+		return nil, fmt.Errorf("metadata %s is reserved for the message's UUID", HeaderUUID)
 	}
-	if len(msg.Payload) == 0 {
-		record.Value = sarama.ByteEncoder{}
+	record := &kgo.Record{Topic: topic, Value: msg.Payload, Headers: make([]kgo.RecordHeader, 0, len(msg.Metadata)+1)}
+	if record.Value == nil {
+		record.Value = []byte{}
+	}
+	record.Headers = append(record.Headers, kgo.RecordHeader{Key: HeaderUUID, Value: []byte(msg.UUID)})
+	for name, value := range msg.Metadata {
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
 	if key := msg.Metadata.Get(forwarder.HeaderStreamKey); key != "" {
-		record.Key = sarama.StringEncoder(key)
+		record.Key = []byte(key)
 	}
 	return record, nil
+}
+
+// Unmarshal makes the message again.
+func (DefaultMarshaler) Unmarshal(record *kgo.Record) *message.Message {
+	metadata, uuid := make(message.Metadata, len(record.Headers)), ""
+	for _, h := range record.Headers {
+		if h.Key == HeaderUUID {
+			uuid = string(h.Value)
+		} else {
+			metadata[h.Key] = string(h.Value)
+		}
+	}
+	msg := message.NewMessage(uuid, record.Value)
+	msg.Metadata = metadata
+	return msg
 }

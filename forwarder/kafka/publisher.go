@@ -1,33 +1,30 @@
 package kafka
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"golang.org/x/sync/singleflight"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/forwarder"
-)
-
-// The pauses between the rounds of one Publish.
-const (
-	minPause = 50 * time.Millisecond
-	maxPause = time.Second
 )
 
 // A Publisher publishes to Kafka. It may be used by many goroutines.
 type Publisher struct {
-	config  Config
-	logger  watermill.LoggerAdapter
-	opening singleflight.Group
-	through atomic.Int64 // messages
+	config     Config
+	logger     watermill.LoggerAdapter
+	partitions *partitions
+	reach      *reach
 
 	mu         sync.Mutex
-	conn       *connection // nil until it is needed, and after a failure
+	client     *client // in use, or nil
 	closed     bool
 	closing    chan struct{}
 	publishing sync.WaitGroup
@@ -36,6 +33,24 @@ type Publisher struct {
 }
 
 var _ message.Publisher = (*Publisher)(nil)
+
+// A client is closed by the last to use it after it was retired.
+type client struct {
+	*kgo.Client
+	users int // guarded by the Publisher's mu
+}
+
+// reach knows whether the last attempt to connect has failed.
+type reach struct{ err atomic.Pointer[error] }
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (r *reach) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err == nil {
+		r.err.Store(nil)
+	} else {
+		r.err.Store(&err)
+	}
+}
 
 // NewPublisher connects to nothing yet. A nil logger logs nothing.
 func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
@@ -46,25 +61,33 @@ func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, er
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	p := &Publisher{config: config, logger: logger, closing: make(chan struct{})}
+	p := &Publisher{config: config, logger: logger, partitions: newPartitions(), reach: &reach{}, closing: make(chan struct{})}
+	opened, err := p.config.open(p.partitions, p.reach, logger)
+	if err != nil {
+		return nil, err
+	}
+	p.client = &client{Client: opened}
 	p.close = sync.OnceValue(p.shut)
 	return p, nil
 }
 
-// Publish returns when all replicas in sync have the messages, or a *forwarder.BatchError.
+// Publish returns when all replicas in sync have the messages, or a *forwarder.BatchError. A message whose context ends is
+// not waited for.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if !p.begin() {
 		return outbox.ErrClosed
 	}
 	defer p.publishing.Done()
-	b := newBatch(topic, messages)
-	p.deliver(b)
-	for _, err := range b.errs {
-		if err != nil {
-			return &forwarder.BatchError{Errs: b.errs}
-		}
+	c := newCall(&p.config, topic, messages)
+	used, err := p.use()
+	if err != nil {
+		return err
 	}
-	return nil
+	bad := p.send(c, used.Client, c.toSend())
+	p.release(used, bad)
+	p.singleOut(c)
+	c.left.Store(true)
+	return c.result()
 }
 
 func (p *Publisher) begin() bool {
@@ -77,70 +100,180 @@ func (p *Publisher) begin() bool {
 	return true
 }
 
-// deliver sends a batch, and what failed of it again, as long as there is hope.
-func (p *Publisher) deliver(b *batch) {
-	begun, before := time.Now(), p.through.Load()
-	for pause := minPause; len(b.pending) > 0; {
-		again := p.round(b)
-		if again == now {
-			continue
+func (p *Publisher) use() (*client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.client == nil {
+		opened, err := p.config.open(p.partitions, p.reach, p.logger)
+		if err != nil {
+			return nil, err
 		}
-		if len(b.pending) == 0 || again == never || p.through.Load() == before || time.Since(begun) > p.config.RetryTimeout {
-			return
-		}
-		p.logger.Debug("Some messages are sent again", watermill.LogFields{"topic": b.topic, "messages": len(b.pending), "err": b.errs[b.pending[0]]})
-		if !p.wait(pause) {
-			return
-		}
-		pause = min(2*pause, maxPause)
+		p.client = &client{Client: opened}
+	}
+	p.client.users++
+	return p.client, nil
+}
+
+// release gives a client back, and retires it if it is of no more use.
+func (p *Publisher) release(used *client, retire bool) {
+	p.mu.Lock()
+	if retire && p.client == used {
+		p.client = nil
+	}
+	used.users--
+	last := p.client != used && used.users == 0
+	p.mu.Unlock()
+	if last {
+		used.Close()
 	}
 }
 
-// again is when to send again what failed.
-type again int
-
-const (
-	later again = iota // it may get better soon
-	now                // one by one, to tell which are at fault
-	never              // it is for the caller to wait
-)
-
-func (p *Publisher) round(b *batch) again {
-	conn, release, err := p.connect(b.single)
-	if err != nil {
-		b.failAll(err)
-		return never
+// send produces entries in order and waits for their answers. Those whose partition another Publish has are sent when it is
+// free. It reports whether the client can be of no more use.
+func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel() // franz-go gives up what Publish does not wait for
+	for deadline := time.Now().Add(p.config.Timeout); len(entries) > 0; {
+		freed := p.partitions.begin(c)
+		c.begin(entries)
+		for _, e := range entries {
+			record := *e.record
+			record.Context = entryContext{ctx, e}
+			used.Produce(ctx, &record, func(_ *kgo.Record, err error) { p.answered(c, e, err) })
+		}
+		p.wait(c, entries)
+		var busy []*entry
+		for _, e := range entries {
+			switch {
+			case errors.Is(e.err, errBusy):
+				busy = append(busy, e)
+			case outbox.IsUnavailable(e.err): // it was not sent
+			default:
+				if ofTopic(e.err) { // to see as soon as it changes
+					used.ForceMetadataRefresh()
+				}
+				bad = bad || ofClient(e.err)
+			}
+		}
+		if len(busy) > 0 && !p.awaitTurn(freed, busy, deadline) {
+			for _, e := range busy {
+				e.err = away(e.err)
+			}
+			break
+		}
+		entries = busy
 	}
-	retire := false
-	defer func() { release(conn, retire) }()
-	// Asked for once, and not by sarama for each message. The answer is remembered.
-	if _, err := conn.client.Partitions(b.topic); err != nil {
-		retire = !ofTopic(err)
-		b.failAll(err)
-		return never
-	}
-	through, broken, doubtful := b.send(conn.producer)
-	p.through.Add(int64(through))
-	retire = broken
-	if doubtful {
-		return now
-	}
-	return later
+	return bad
 }
 
-// wait answers false if the publisher is closed meanwhile.
-func (p *Publisher) wait(pause time.Duration) bool {
-	timer := time.NewTimer(pause)
+// awaitTurn waits until a partition is free. It answers false if there is no more time.
+func (p *Publisher) awaitTurn(freed <-chan struct{}, busy []*entry, deadline time.Time) bool {
+	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-freed:
 		return true
+	case <-busy[0].msg.Context().Done():
 	case <-p.closing:
-		return false
+	case <-timer.C:
+	}
+	return false
+}
+
+// answered is what franz-go calls when a record has been written, or has failed.
+func (p *Publisher) answered(c *call, e *entry, err error) {
+	if at := e.at.Load(); at == nil {
+		if refused := e.refused.Load(); err != nil && refused != nil {
+			err = refused.err
+		}
+	} else {
+		p.partitions.answered(c, *at, err)
+	}
+	c.answer(e, err)
+}
+
+// wait ends when all entries are answered, and otherwise as Timeout and RetryTimeout say, with the messages' contexts, and
+// with the Publisher.
+func (p *Publisher) wait(c *call, entries []*entry) {
+	timer := time.NewTimer(p.config.RetryTimeout)
+	defer timer.Stop()
+	through, waited := false, false
+	for watched := 0; ; {
+		var ended <-chan struct{}
+		if watched < len(entries) {
+			ended = entries[watched].msg.Context().Done()
+		}
+		select {
+		case <-c.done:
+			return
+		case <-c.progress:
+			through = true
+			timer.Reset(p.config.RetryTimeout)
+		case <-ended:
+			e := entries[watched]
+			c.answer(e, fmt.Errorf("the message's context has ended: %w", context.Cause(e.msg.Context())))
+			watched++
+		case <-p.closing:
+			p.leave(c, entries, outbox.ErrClosed)
+		case <-timer.C:
+			failure := p.reach.err.Load()
+			switch {
+			case through || waited:
+				p.leave(c, entries, errNoAnswer)
+			case failure != nil:
+				p.leave(c, entries, fmt.Errorf("%w: %w", errUnreachable, *failure))
+			default:
+				waited = true
+				timer.Reset(p.config.Timeout - p.config.RetryTimeout)
+			}
+		}
 	}
 }
 
-// Close waits for the calls of Publish that have begun; they try no further. It is idempotent and safe to call from many
+// leave answers for what Publish does not wait for any longer.
+func (p *Publisher) leave(c *call, entries []*entry, reason error) {
+	for _, e := range entries {
+		if at := e.at.Load(); at != nil && c.isOpen(e) {
+			p.partitions.silent(*at, reason)
+		}
+		c.answer(e, reason)
+	}
+}
+
+// singleOut sends again, one by one and by a client that nobody else uses, what a partition has refused because of one of
+// them, or of another caller's. It ends with the first message of a partition that does not get through and is not refused.
+func (p *Publisher) singleOut(c *call) {
+	var doubtful []*entry
+	for _, e := range c.entries {
+		if e.record == nil {
+			continue
+		}
+		if ofBatch(e.err) {
+			doubtful = append(doubtful, e)
+		} else {
+			e.err = meaning(e.err)
+		}
+	}
+	if len(doubtful) == 0 {
+		return
+	}
+	own, err := p.config.open(p.partitions, p.reach, p.logger)
+	if err != nil {
+		return
+	}
+	defer own.Close()
+	for i, e := range doubtful {
+		p.send(c, own, doubtful[i:i+1])
+		if e.err = meaning(e.err); e.err != nil && !outbox.IsPermanent(e.err) {
+			for _, rest := range doubtful[i+1:] {
+				rest.err = e.err
+			}
+			return
+		}
+	}
+}
+
+// Close waits for the calls of Publish that have begun; they wait no longer. It is idempotent and safe to call from many
 // goroutines.
 func (p *Publisher) Close() error { return p.close() }
 
@@ -150,8 +283,8 @@ func (p *Publisher) shut() error {
 	close(p.closing)
 	p.mu.Unlock()
 	p.publishing.Wait()
-	if p.conn == nil {
-		return nil
+	if p.client != nil {
+		p.client.Close()
 	}
-	return p.conn.close()
+	return nil
 }

@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
-	wkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -86,69 +84,12 @@ func TestARecordHasTheBytesTheHeadersAndTheKey(t *testing.T) {
 	})
 }
 
-// Watermill-kafka's publisher with our configuration writes the same records.
-func TestWatermillsOwnSubscriberReadsThem(t *testing.T) {
-	forEachServer(t, func(t *testing.T, s *server) {
-		topic := s.createTopic(1)
-		config := kafka.WatermillConfig(s.brokers)
-		theirs, err := wkafka.NewPublisher(config, nil)
-		s.NoError(err)
-		sent := []*message.Message{
-			newMessage("ours", "a", "1", forwarder.HeaderStreamKey, "k"),
-			newMessage("theirs", "b", "2", forwarder.HeaderStreamKey, "k"),
-		}
-		s.NoError(s.newPublisher().Publish(topic, sent[0]))
-		s.NoError(theirs.Publish(topic, sent[1]))
-		s.NoError(theirs.Close())
-
-		reading := wkafka.DefaultSaramaSubscriberConfig()
-		reading.Consumer.Offsets.Initial = sarama.OffsetOldest
-		subscriber, err := wkafka.NewSubscriber(wkafka.SubscriberConfig{
-			Brokers: s.brokers, Unmarshaler: kafka.Marshaler{}, OverwriteSaramaConfig: reading,
-		}, watermill.NopLogger{})
-		s.NoError(err)
-		received, err := subscriber.Subscribe(s.context(), topic)
-		s.NoError(err)
-		for _, want := range sent {
-			got := <-received
-			s.True(got.Equals(want), "%v is not %v", got, want)
-			got.Ack()
-		}
-		s.NoError(subscriber.Close())
-		for _, record := range s.read(topic, 2) {
-			s.Equal("k", string(record.Key))
-		}
-	})
-}
-
-// Its producer must not be idempotent: sarama's then loses messages, dozens in this test.
-func TestWatermillsOwnPublisherLosesNothingEither(t *testing.T) {
-	s := newFake(t, kfake.NumBrokers(2))
-	topic := s.createTopic(2)
-	config := kafka.WatermillConfig(s.brokers)
-	config.OverwriteSaramaConfig.Producer.Retry.Max = 2
-	config.OverwriteSaramaConfig.Producer.Retry.Backoff = time.Millisecond
-	publisher, err := wkafka.NewPublisher(config, nil)
-	s.NoError(err)
-	s.disturb()
-	const publishers, size = 6, 100
-	var all sync.WaitGroup
-	for range publishers {
-		all.Go(func() {
-			for _, msg := range newMessages(size) {
-				deadline := time.Now().Add(patience)
-				for err := publisher.Publish(topic, msg); err != nil; err = publisher.Publish(topic, msg) {
-					if time.Now().After(deadline) {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
-	all.Wait()
-	s.NoError(publisher.Close())
-	s.read(topic, publishers*size)
+// Unmarshal makes the message that was published.
+func TestTheMarshalerReadsWhatItWrites(t *testing.T) {
+	sent := newMessage("payload", "a", "1", forwarder.HeaderStreamKey, "k")
+	record, err := kafka.DefaultMarshaler{}.Marshal("topic", sent)
+	require.NoError(t, err)
+	require.True(t, kafka.DefaultMarshaler{}.Unmarshal(record).Equals(sent))
 }
 
 // Many goroutines publish at once, each the messages of streams of its own.
@@ -255,7 +196,7 @@ func TestATopicThatIsMissingIsWaitedFor(t *testing.T) {
 		}
 		topic, publisher, messages := topicName(), s.newPublisher(), newMessages(50)
 		for _, err := range each(t, publisher.Publish(topic, messages...), 50) {
-			s.ErrorIs(err, sarama.ErrUnknownTopicOrPartition)
+			s.ErrorIs(err, kerr.UnknownTopicOrPartition)
 			s.False(outbox.IsPermanent(err))
 		}
 		s.create(topic, 1)
@@ -266,41 +207,52 @@ func TestATopicThatIsMissingIsWaitedFor(t *testing.T) {
 
 func TestWhatTheBrokerSaysDecides(t *testing.T) {
 	for _, c := range []struct {
-		code      *kerr.Error
-		permanent bool
+		code        *kerr.Error
+		permanent   bool
+		unavailable bool
 	}{
-		{kerr.InvalidTopicException, true},
-		{kerr.TopicAuthorizationFailed, true},
-		{kerr.MessageTooLarge, true},
-		{kerr.InvalidRecord, true},
-		{kerr.InvalidTimestamp, true},
-		{kerr.NotLeaderForPartition, false},
-		{kerr.LeaderNotAvailable, false},
-		{kerr.NotEnoughReplicas, false},
-		{kerr.NotEnoughReplicasAfterAppend, false},
-		{kerr.RequestTimedOut, false},
-		{kerr.OutOfOrderSequenceNumber, false},
-		{kerr.InvalidProducerEpoch, false},
-		{kerr.ClusterAuthorizationFailed, false},
-		{kerr.KafkaStorageError, false},
-		{kerr.UnknownServerError, false},
+		{kerr.InvalidTopicException, true, false},
+		{kerr.TopicAuthorizationFailed, false, true},
+		{kerr.MessageTooLarge, true, false},
+		{kerr.InvalidRecord, true, false},
+		{kerr.InvalidTimestamp, true, false},
+		{kerr.NotLeaderForPartition, false, true},
+		{kerr.LeaderNotAvailable, false, true},
+		{kerr.NotEnoughReplicas, false, true},
+		{kerr.NotEnoughReplicasAfterAppend, false, true},
+		{kerr.RequestTimedOut, false, true},
+		{kerr.OutOfOrderSequenceNumber, false, true},
+		{kerr.InvalidProducerEpoch, false, true},
+		{kerr.ClusterAuthorizationFailed, false, true},
+		{kerr.KafkaStorageError, false, true},
+		{kerr.UnknownServerError, false, false},
 	} {
 		t.Run(c.code.Message, func(t *testing.T) {
 			s := newFake(t, kfake.NumBrokers(1))
 			topic := s.createTopic(1)
-			publisher := s.newPublisher(func(c *kafka.Config) {
-				c.Sarama = kafka.SaramaConfig()
-				c.Sarama.Producer.Retry.Max = 1
-			})
+			publisher := s.newPublisher(func(c *kafka.Config) { c.Timeout = 3 * time.Second })
 			s.answerProduce(func(int32) *kerr.Error { return c.code })
 			err := publisher.Publish(topic, newMessages(10)...)
-			s.ErrorIs(err, sarama.KError(c.code.Code))
 			for _, err := range each(t, err, 10) {
 				s.Error(err)
 				s.Equal(c.permanent, outbox.IsPermanent(err), "%v", err)
+				s.Equal(c.unavailable, outbox.IsUnavailable(err), "%v", err)
 			}
 		})
 	}
+}
+
+// seeAcks gets the acks of what is produced.
+func (s *server) seeAcks() <-chan int16 {
+	acks := make(chan int16, 100)
+	s.fake.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		s.fake.KeepControl()
+		if produce, ok := request.(*kmsg.ProduceRequest); ok {
+			acks <- produce.Acks
+		}
+		return nil, nil, false
+	})
+	return acks
 }
 
 // answerProduce answers what is produced with errors, as long as the function has one for a partition; from any other
@@ -318,7 +270,7 @@ func (s *server) answerProduce(code func(partition int32) *kerr.Error) {
 		}
 		for _, topic := range produce.Topics {
 			answer := kmsg.NewProduceResponseTopic()
-			answer.Topic = topic.Topic
+			answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
 			for _, partition := range topic.Partitions {
 				answered := kmsg.NewProduceResponseTopicPartition()
 				answered.Partition = partition.Partition
@@ -336,7 +288,7 @@ func (s *server) answerProduce(code func(partition int32) *kerr.Error) {
 }
 
 func TestWhatTheBrokerSaysOfATopicDecides(t *testing.T) {
-	for _, code := range []*kerr.Error{kerr.InvalidTopicException, kerr.TopicAuthorizationFailed} {
+	for code, permanent := range map[*kerr.Error]bool{kerr.InvalidTopicException: true, kerr.TopicAuthorizationFailed: false} {
 		t.Run(code.Message, func(t *testing.T) {
 			s := newFake(t, kfake.NumBrokers(1))
 			s.fake.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -360,7 +312,9 @@ func TestWhatTheBrokerSaysOfATopicDecides(t *testing.T) {
 				return response, nil, true
 			})
 			for _, err := range each(t, s.newPublisher().Publish(topicName(), newMessages(10)...), 10) {
-				s.True(outbox.IsPermanent(err), "%v", err)
+				s.ErrorIs(err, code)
+				s.Equal(permanent, outbox.IsPermanent(err), "%v", err)
+				s.Equal(!permanent, outbox.IsUnavailable(err), "%v", err)
 			}
 		})
 	}

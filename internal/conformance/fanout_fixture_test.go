@@ -63,11 +63,11 @@ func toTopics(name string, topics ...string) fanout.Policy {
 	return p
 }
 
-// logTable is a table of the log: "" for the log itself, "group" or "counter".
+// logTable is a table of the log: "" for the log itself, "group", "counter" or "dead".
 func (f *fixture) logTable(name string) string {
-	suffixes := map[string]string{"": "_log", "group": "_log_group", "counter": "_log_counter"}
+	suffixes := map[string]string{"": "_log", "group": "_log_group", "counter": "_log_counter", "dead": "_log_dead"}
 	if f.db.Name == testdb.SQLServer {
-		suffixes = map[string]string{"": "_Log", "group": "_Log_Group", "counter": "_Log_Counter"}
+		suffixes = map[string]string{"": "_Log", "group": "_Log_Group", "counter": "_Log_Counter", "dead": "_Log_Dead"}
 	}
 	return f.object(f.config.Dialect.Traits().Table + suffixes[name])
 }

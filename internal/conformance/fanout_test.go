@@ -314,13 +314,13 @@ func TestCursor_IsFenced(t *testing.T) {
 				if _, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "copy"}); err != nil {
 					return err
 				}
-				return errors.Join(c.Advance(ctx, tx, to), after)
+				return errors.Join(c.Advance(ctx, tx, 0, to), after)
 			})
 		}
 		f.NoError(move(first, 2, nil))
 		f.ErrorIs(move(first, 3, errBoom), errBoom)
 		f.Equal(int64(2), f.passed("g"), "rolled back")
-		f.NoError(first.Advance(f.ctx(), f.db.DB, 1))
+		f.NoError(first.Advance(f.ctx(), f.db.DB, 0, 1))
 		f.Equal(int64(2), f.passed("g"), "never back")
 
 		f.exec("UPDATE %s SET {locked_until} = {past}", f.logTable("group"))
@@ -347,5 +347,43 @@ func TestCursor_IsFenced(t *testing.T) {
 		}
 		_, err = f.outbox.Cursor(outbox.CursorConfig{})
 		f.requireField(err, "CursorConfig.Group")
+	})
+}
+
+// The newer version of a policy takes it over while the older one is still at work, and what is published then goes where the
+// newer says. The older stands by, and takes over when the newer is gone.
+func TestTrap_ANewerPolicyTakesOver(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.sequencer()
+		versioned := func(version int64, topics ...string) []fanout.Policy {
+			p := toTopics("p", topics...)
+			p.Version = version
+			return []fanout.Policy{p}
+		}
+		long := func(c *fanout.Config) { c.LeaseDuration = time.Hour }
+		older, newer, other := newLogBook(), newLogBook(), newLogBook()
+		f.dispatch(older, versioned(0, "one"), long)
+		f.logN("orders", 0, 5)
+		f.hasPassed("p", 5)
+		stop := f.dispatch(newer, versioned(1, "one", "two"), long)
+		f.await(newer, "INFO", "Took a policy over")
+		f.logN("orders", 5, 10)
+		f.hasPassed("p", 10)
+		f.Equal(numbered(0, 10), f.uuidsOf("one"))
+		f.Equal(numbered(5, 10), f.uuidsOf("two"))
+		f.await(older, "INFO", "has taken a policy over")
+		line := f.await(older, "INFO", "A newer version of a policy is at work")
+		f.Equal([]any{int64(0), int64(1)}, []any{line.fields["version"], line.fields["version_running"]})
+
+		stopOther := f.dispatch(other, versioned(1, "three"), long) // changed, and its version was forgotten
+		f.await(other, "ERROR", "A policy has changed")
+		stopOther()
+		stop()
+		f.logN("orders", 10, 12)
+		f.hasPassed("p", 12)
+		f.Equal(numbered(0, 12), f.uuidsOf("one"))
+		f.Equal(numbered(5, 10), f.uuidsOf("two"))
+		_, err := f.newDispatcher(f.db.DB, nil, versioned(-1, "one"))
+		f.requireField(err, "Config.Policies[0].Version")
 	})
 }

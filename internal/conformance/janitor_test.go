@@ -58,7 +58,7 @@ func (f *inboxFixture) ended() {
 	f.NoError(err)
 	_, err = cursor.Acquire(f.ctx())
 	f.NoError(err)
-	f.NoError(cursor.Advance(f.ctx(), f.db.DB, 2))
+	f.NoError(cursor.Advance(f.ctx(), f.db.DB, 0, 2))
 	f.exec("UPDATE %s SET {logged_at} = {past}", f.logTable(""))
 	f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} IN (2, 3)")
 }

@@ -58,7 +58,7 @@ func (f *fixture) logPubSub(t *testing.T, group string) (message.Publisher, mess
 	s, err := outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
 		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, ConsumerGroup: group,
 		PollInterval: time.Millisecond, MaxPollInterval: 20 * time.Millisecond, DrainTimeout: time.Second,
-		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
+		Backoff: func(int) time.Duration { return 5 * time.Millisecond }, MaxAttempts: -1,
 	}, watermill.NopLogger{})
 	require.NoError(t, err)
 	t.Cleanup(func() { // Watermill's test of the order does not close all of its own

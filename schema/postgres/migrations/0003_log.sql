@@ -29,15 +29,37 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
 );
 INSERT INTO "public"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
 
--- How far each consumer group has come in each topic, and who reads for it.
+-- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
+-- version and shape are those of the reader, so that a newer one takes over.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
     group_name   text        COLLATE "C" NOT NULL,
     topic        text        COLLATE "C" NOT NULL,
     position     bigint      NOT NULL DEFAULT 0,
     owner_token  uuid        NULL,
     locked_until timestamptz NULL,
+    tried        bigint      NOT NULL DEFAULT 0,
+    attempts     integer     NOT NULL DEFAULT 0,
+    version      bigint      NOT NULL DEFAULT 0,
+    shape        bigint      NOT NULL DEFAULT 0,
     CONSTRAINT "outbox_log_group_pk" PRIMARY KEY (group_name, topic)
 ) WITH (fillfactor = 50);
+
+-- What a group has given up and passed. The message stays in the log for as long as its row is here; requeued is what the
+-- group is to have again.
+CREATE TABLE IF NOT EXISTS "public"."outbox_log_dead" (
+    group_name text        COLLATE "C" NOT NULL,
+    topic      text        COLLATE "C" NOT NULL,
+    position   bigint      NOT NULL,
+    message_id uuid        NOT NULL,
+    attempts   integer     NOT NULL,
+    reason     text        NULL,
+    failed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    requeued   boolean     NOT NULL DEFAULT false,
+    CONSTRAINT "outbox_log_dead_pk" PRIMARY KEY (group_name, position, topic)
+);
+
+CREATE INDEX IF NOT EXISTS "outbox_log_dead_position" ON "public"."outbox_log_dead" (position);
+CREATE INDEX IF NOT EXISTS "outbox_log_dead_requeued" ON "public"."outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
 CREATE OR REPLACE VIEW "public"."outbox_kept" AS
 SELECT l.message_id FROM "public"."outbox_log" AS l

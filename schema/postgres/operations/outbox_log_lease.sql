@@ -1,29 +1,53 @@
 -- Makes owner the one reader of a topic for a consumer group (take), or keeps it so, and moves the group on to position, but
--- never back. Answers with the group's position, and nothing while another has the lease, or, without take, where owner has
--- it no more. With lease_ms 0 it gives the lease back. The topic '' is the whole log.
+-- never back. A reader of a higher version takes the lease from one of a lower at once. Answers with how the group stands,
+-- held or not, and with the last position that was given; without take, with nothing where there is no such group.
+-- With lease_ms 0 it gives the lease back. The topic '' is the whole log.
+-- A group is moved only from where its reader believes it to be, to a message that is in the log: else the database has come
+-- back older than the reader, and what has got the reader's positions since is yet to be read.
 -- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
-CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE ("position" bigint)
-LANGUAGE plpgsql AS $outbox$
+CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
+    held boolean, "position" bigint, last bigint, tried bigint, attempts int, version bigint, shape bigint)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off
+AS $outbox$
 #variable_conflict use_column
 DECLARE
-    moment timestamptz := clock_timestamp();
-    taker  uuid        := (arg->>'owner')::uuid;
-    lease  bigint      := (arg->>'lease_ms')::bigint;
-    take   boolean     := (arg->>'take')::boolean;
+    moment  timestamptz := clock_timestamp();
+    taker   uuid        := (arg->>'owner')::uuid;
+    lease   bigint      := (arg->>'lease_ms')::bigint;
+    take    boolean     := (arg->>'take')::boolean;
+    target  bigint      := (arg->>'position')::bigint;
+    newer   bigint      := (arg->>'version')::bigint;
+    spent   bigint      := (arg->>'tried')::bigint;
+    highest bigint;
+    there   boolean     := true;
 BEGIN
     IF take AND NOT EXISTS (
         SELECT FROM "public"."outbox_log_group" AS g WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic') THEN
         INSERT INTO "public"."outbox_log_group" (group_name, topic) VALUES (arg->>'group', arg->>'topic')
         ON CONFLICT (group_name, topic) DO NOTHING;
     END IF;
-    RETURN QUERY
+    SELECT c.position INTO highest FROM "public"."outbox_log_counter" AS c WHERE c.id = 1;
+    IF arg->>'message' <> '' THEN
+        there := EXISTS (SELECT FROM "public"."outbox_log" AS l WHERE l.position = target AND l.message_id = (arg->>'message')::uuid);
+    END IF;
+
     UPDATE "public"."outbox_log_group" AS g
-    SET position = CASE WHEN g.owner_token = taker THEN greatest(g.position, (arg->>'position')::bigint) ELSE g.position END,
+    SET position = CASE WHEN g.owner_token = taker AND there AND target <= highest AND g.position >= (arg->>'from')::bigint
+                        THEN greatest(g.position, target) ELSE g.position END,
+        tried = CASE WHEN g.owner_token = taker AND spent > 0 THEN spent ELSE g.tried END,
+        attempts = CASE WHEN g.owner_token = taker AND spent > 0 THEN (arg->>'attempts')::int ELSE g.attempts END,
+        version = newer,
+        shape = (arg->>'shape')::bigint,
         owner_token = CASE WHEN lease > 0 THEN taker END,
         locked_until = CASE WHEN lease > 0 THEN moment + lease * interval '1 millisecond' END
     WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic'
-      AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment))
-    RETURNING g.position;
+      AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer));
+
+    RETURN QUERY
+    SELECT coalesce(g.owner_token = taker, false), g.position, highest, g.tried, g.attempts, g.version, g.shape
+    FROM "public"."outbox_log_group" AS g
+    WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic';
 END
 $outbox$;

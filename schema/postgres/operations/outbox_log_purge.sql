@@ -1,5 +1,6 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
+-- What a group has given up stays for as long as it is among the group's dead letters.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint)
@@ -15,6 +16,7 @@ BEGIN
         SELECT l.position FROM "public"."outbox_log" AS l
         WHERE l.logged_at <= before
           AND NOT EXISTS (SELECT FROM "public"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
+          AND NOT EXISTS (SELECT FROM "public"."outbox_log_dead" AS d WHERE d.position = l.position)
         ORDER BY l.position
         LIMIT (arg->>'limit')::int
         FOR UPDATE OF l SKIP LOCKED),

@@ -24,7 +24,7 @@ BEGIN
     released AS (
         UPDATE "public"."outbox" AS o
         SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = o.retry_count + 1,
-            next_attempt_at = moment + random() * waits[least(o.retry_count + 1, cardinality(waits))] * interval '1 millisecond',
+            next_attempt_at = moment + random() * coalesce(waits[least(o.retry_count + 1, cardinality(waits))], 0) * interval '1 millisecond',
             last_error = 'the lease expired: the worker stopped or did not renew it in time'
         FROM overdue WHERE o.seq = ANY (ARRAY[overdue.seq])
         RETURNING 1)

@@ -3,6 +3,9 @@
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
 -- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
+-- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
+-- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done
+-- only once a lock was waited for.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
@@ -18,57 +21,88 @@ DECLARE
     moment      timestamptz := clock_timestamp();
     worker      text        := arg->>'worker';
     drop_acked  boolean     := (arg->>'delete_acked')::boolean;
+    pass_over   boolean     := coalesce((arg->>'pass_over')::boolean, false);
+    skipping    boolean     := false;
+    patience    text        := current_setting('lock_timeout');
     backoff     bigint      := (arg->>'backoff_ms')::bigint;
     backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
     done        uuid[];
     dead        uuid[];
     lost        bigint[];
     lost_by     text[];
+    busy        int[];
 BEGIN
-    WITH wanted AS MATERIALIZED (
-        SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
-        FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
-        CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
-        ORDER BY 1),
-    kept AS (
-        UPDATE "public"."outbox" AS o
-        SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
-            owner_token = NULL,
-            locked_until = NULL,
-            retry_count = o.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
-            next_attempt_at = CASE
-                WHEN w.outcome NOT IN (1, 2) THEN o.next_attempt_at
-                ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
-                    CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(o.retry_count, 30))) ELSE 0 END) END,
-            last_error = coalesce(w.error, o.last_error),
-            processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
-            processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
-        FROM wanted AS w
-        WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
-          AND NOT (drop_acked AND w.outcome = 0
-                   AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL)
-        RETURNING o.seq, w.owner, w.outcome, o.message_id),
-    dropped AS (
-        DELETE FROM "public"."outbox" AS o
-        USING wanted AS w
-        WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
-          AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
-        RETURNING o.seq, w.owner, w.outcome, o.message_id),
-    settled AS (
-        SELECT k.seq, k.owner, k.outcome, k.message_id FROM kept AS k
-        UNION ALL
-        SELECT d.seq, d.owner, d.outcome, d.message_id FROM dropped AS d),
-    refused AS (
-        SELECT w.seq, w.owner FROM wanted AS w
-        WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
-        EXCEPT SELECT s.seq, s.owner FROM settled AS s)
-    SELECT (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 0),
-           (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 3), r.seqs, r.owners
-    INTO done, dead, lost, lost_by
-    FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners FROM refused AS r) AS r;
+    IF pass_over THEN
+        PERFORM set_config('lock_timeout', '10ms', true);
+    END IF;
+    LOOP
+        BEGIN
+            WITH wanted AS MATERIALIZED (
+                SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
+                FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
+                CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+                ORDER BY 1),
+            free AS MATERIALIZED (
+                SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error
+                FROM wanted AS w INNER JOIN "public"."outbox" AS o ON o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
+                WHERE skipping
+                FOR UPDATE OF o SKIP LOCKED),
+            chosen AS MATERIALIZED (
+                SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
+                UNION ALL
+                SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
+            kept AS (
+                UPDATE "public"."outbox" AS o
+                SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
+                    owner_token = NULL,
+                    locked_until = NULL,
+                    retry_count = o.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
+                    next_attempt_at = CASE
+                        WHEN w.outcome NOT IN (1, 2) THEN o.next_attempt_at
+                        ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
+                            CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(o.retry_count, 30))) ELSE 0 END) END,
+                    last_error = coalesce(w.error, o.last_error),
+                    processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
+                    processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
+                FROM chosen AS w
+                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
+                  AND NOT (drop_acked AND w.outcome = 0
+                           AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL)
+                RETURNING o.seq, w.owner, w.outcome, o.message_id),
+            dropped AS (
+                DELETE FROM "public"."outbox" AS o
+                USING chosen AS w
+                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
+                  AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
+                RETURNING o.seq, w.owner, w.outcome, o.message_id),
+            settled AS (
+                SELECT k.seq, k.owner, k.outcome, k.message_id FROM kept AS k
+                UNION ALL
+                SELECT d.seq, d.owner, d.outcome, d.message_id FROM dropped AS d),
+            refused AS (
+                SELECT w.seq, w.owner FROM wanted AS w
+                WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
+                EXCEPT SELECT s.seq, s.owner FROM settled AS s)
+            SELECT (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 0),
+                   (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 3), r.seqs, r.owners, r.busy
+            INTO done, dead, lost, lost_by, busy
+            FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners,
+                         array_agg((SELECT 1 FROM "public"."outbox" AS o WHERE skipping AND o.seq = r.seq AND o.owner_token = r.owner)) AS busy
+                  FROM refused AS r) AS r;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF skipping OR NOT pass_over THEN
+                RAISE;
+            END IF;
+            skipping := true;
+        END;
+    END LOOP;
+    IF pass_over THEN
+        PERFORM set_config('lock_timeout', patience, true);
+    END IF;
 
     IF lost IS NOT NULL THEN
-        RETURN QUERY SELECT unnest(lost), unnest(lost_by), NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;
+        RETURN QUERY SELECT unnest(lost), unnest(lost_by), NULL::text, unnest(busy), NULL::int, NULL::int, NULL::int;
     END IF;
     IF done IS NULL AND dead IS NULL OR to_regclass('"public"."outbox_join"') IS NULL THEN
         RETURN;

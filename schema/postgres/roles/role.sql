@@ -9,7 +9,8 @@ END
 $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "public_outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE
-ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group" TO "public_outbox_role";
+ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
+   "public"."outbox_log_dead" TO "public_outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
 DO $outbox$
 BEGIN
@@ -83,6 +84,14 @@ REVOKE ALL ON FUNCTION "public"."outbox_log_purge"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_forget"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_forget"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_dead_add"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_add"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_dead_list"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_list"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_dead_requeue"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_requeue"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_dead_discard"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_discard"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;

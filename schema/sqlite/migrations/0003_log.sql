@@ -25,15 +25,37 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
 );
 INSERT INTO "main"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
 
--- How far each consumer group has come in each topic, and who reads for it.
+-- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
+-- version and shape are those of the reader, so that a newer one takes over.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     group_name   TEXT    NOT NULL,
     topic        TEXT    NOT NULL,
     position     INTEGER NOT NULL DEFAULT 0,
     owner_token  TEXT    NULL,
     locked_until INTEGER NULL,
+    tried        INTEGER NOT NULL DEFAULT 0,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    version      INTEGER NOT NULL DEFAULT 0,
+    shape        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (group_name, topic)
 ) WITHOUT ROWID;
+
+-- What a group has given up and passed. The message stays in the log for as long as its row is here; requeued is what the
+-- group is to have again.
+CREATE TABLE IF NOT EXISTS "main"."outbox_log_dead" (
+    group_name TEXT    NOT NULL,
+    topic      TEXT    NOT NULL,
+    position   INTEGER NOT NULL,
+    message_id TEXT    NOT NULL,
+    attempts   INTEGER NOT NULL,
+    reason     TEXT    NULL,
+    failed_at  INTEGER NOT NULL,
+    requeued   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (group_name, position, topic)
+) WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_position" ON "outbox_log_dead" (position);
+CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_requeued" ON "outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
 DROP VIEW IF EXISTS "main"."outbox_kept";
 CREATE VIEW "main"."outbox_kept" AS

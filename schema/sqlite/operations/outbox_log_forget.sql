@@ -1,4 +1,6 @@
--- Removes a consumer group, which then holds up no purge any more; answers of how many topics.
+-- Removes a consumer group with its dead letters, which then holds up no purge; answers of how many topics.
+DELETE FROM "main"."outbox_log_dead" WHERE group_name = ?1 ->> '$.group';
+
 DELETE FROM "main"."outbox_log_group" WHERE group_name = ?1 ->> '$.group';
 
 SELECT changes();

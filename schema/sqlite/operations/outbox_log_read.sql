@@ -1,17 +1,31 @@
--- Reads up to limit messages of a topic after a position, in order; where the topic is '', of all topics. The age is since
--- the message got its position. It is one statement, so that it takes no lock; only one of its halves looks at anything.
-SELECT * FROM (
-    SELECT l.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
-           l.logged_at, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - l.logged_at
-    FROM "main"."outbox_log" AS l INNER JOIN "main"."outbox" AS o ON o.message_id = l.message_id
-    WHERE ?1 ->> '$.topic' <> '' AND l.topic = ?1 ->> '$.topic' AND l.position > ?1 ->> '$.after'
-    ORDER BY l.position
-    LIMIT (?1 ->> '$.limit'))
+-- Reads messages of a topic after a position, in order; where the topic is '', of all topics: up to limit of them, and up to
+-- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
+-- If the log ends before the position, or has another message there than the reader has read, the database has come back
+-- older than the reader: the answer then is one row without a message, with the last position that was given.
+-- It is one statement, so that it takes no lock; only one of the halves of page looks at anything.
+WITH went AS MATERIALIZED (
+    SELECT c.position AS last FROM "main"."outbox_log_counter" AS c
+    WHERE c.id = 1 AND (c.position < ?1 ->> '$.after' OR (?1 ->> '$.message' <> '' AND EXISTS (
+        SELECT 1 FROM "main"."outbox_log" AS l WHERE l.position = ?1 ->> '$.after' AND l.message_id <> ?1 ->> '$.message')))),
+page AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT l.position, l.logged_at, o.seq, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
+        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o ON o.message_id = l.message_id
+        WHERE ?1 ->> '$.topic' <> '' AND l.topic = ?1 ->> '$.topic' AND l.position > ?1 ->> '$.after' AND NOT EXISTS (SELECT 1 FROM went)
+        ORDER BY l.position
+        LIMIT (?1 ->> '$.limit'))
+    UNION ALL
+    SELECT * FROM (
+        SELECT l.position, l.logged_at, o.seq, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
+        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o ON o.message_id = l.message_id
+        WHERE ?1 ->> '$.topic' = '' AND l.position > ?1 ->> '$.after' AND NOT EXISTS (SELECT 1 FROM went)
+        ORDER BY l.position
+        LIMIT (?1 ->> '$.limit'))),
+summed AS MATERIALIZED (
+    SELECT p.position, p.logged_at, p.seq, p.size, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
+SELECT w.last, '', '', '', x'', NULL, NULL, NULL, 0, NULL, 0, 0, 0 FROM went AS w
 UNION ALL
-SELECT * FROM (
-    SELECT l.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
-           l.logged_at, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - l.logged_at
-    FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o ON o.message_id = l.message_id
-    WHERE ?1 ->> '$.topic' = '' AND l.position > ?1 ->> '$.after'
-    ORDER BY l.position
-    LIMIT (?1 ->> '$.limit'));
+SELECT s.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
+       s.logged_at, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - s.logged_at
+FROM summed AS s CROSS JOIN "main"."outbox" AS o ON o.seq = s.seq
+WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;

@@ -2,6 +2,7 @@
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail.
+-- There are no locked rows to pass over: who writes has the whole database.
 -- The groups are taken apart first: else their JSON would be read again for each message. A + before status keeps the
 -- planner, once it has statistics, from the indexes of leases and of ended messages: the rows are to be found by their keys.
 WITH g AS MATERIALIZED (

@@ -38,7 +38,8 @@ BEGIN
     INSERT INTO [dbo].[Outbox_Log_Counter] (Id, Position) VALUES (1, 0);
 END
 GO
--- How far each consumer group has come in each topic, and who reads for it.
+-- How far each consumer group has come in each topic, and who reads for it. Of the message at Tried it has spent Attempts;
+-- Version and Shape are those of the reader, so that a newer one takes over.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Group] (
         GroupName   NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -46,8 +47,33 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
         Position    BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Position] DEFAULT (0),
         OwnerToken  UNIQUEIDENTIFIER NULL,
         LockedUntil DATETIME2(3)     NULL,
+        Tried       BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Tried] DEFAULT (0),
+        Attempts    INT              NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Attempts] DEFAULT (0),
+        Version     BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Version] DEFAULT (0),
+        Shape       BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Shape] DEFAULT (0),
         CONSTRAINT [PK_Outbox_Log_Group] PRIMARY KEY NONCLUSTERED (GroupName, Topic)
     );
+GO
+-- What a group has given up and passed. The message stays in the log for as long as its row is here; Requeued is what the
+-- group is to have again. A group's name and a topic may be 255 characters each: with the position that is within the 1,700
+-- bytes of a nonclustered key, and past the 900 of a clustered one.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[Outbox_Log_Dead] (
+        GroupName NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        Position  BIGINT           NOT NULL,
+        MessageId UNIQUEIDENTIFIER NOT NULL,
+        Attempts  INT              NOT NULL,
+        Reason    NVARCHAR(MAX)    NULL,
+        FailedAt  DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_Log_Dead_FailedAt] DEFAULT (SYSUTCDATETIME()),
+        Requeued  BIT              NOT NULL CONSTRAINT [DF_Outbox_Log_Dead_Requeued] DEFAULT (0),
+        CONSTRAINT [PK_Outbox_Log_Dead] PRIMARY KEY NONCLUSTERED (GroupName, Position, Topic)
+    );
+
+    CREATE CLUSTERED INDEX [IX_Outbox_Log_Dead_Position] ON [dbo].[Outbox_Log_Dead] (Position);
+    CREATE INDEX [IX_Outbox_Log_Dead_Requeued] ON [dbo].[Outbox_Log_Dead] (GroupName, Topic, Position) WHERE Requeued = 1;
+END
 GO
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
     EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');

@@ -1,4 +1,4 @@
--- Removes a consumer group, which then holds up no purge any more; answers of how many topics.
+-- Removes a consumer group with its dead letters, which then holds up no purge; answers of how many topics.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Forget]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Forget] AS RETURN 0');
 GO
@@ -8,6 +8,8 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+
+    DELETE FROM [dbo].[Outbox_Log_Dead] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
 
     DELETE FROM [dbo].[Outbox_Log_Group] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
 

@@ -1,6 +1,9 @@
 -- Makes owner the one reader of a topic for a consumer group (take), or keeps it so, and moves the group on to position, but
--- never back. Answers with the group's position, and nothing while another has the lease, or, without take, where owner has
--- it no more. With lease_ms 0 it gives the lease back. The topic '' is the whole log.
+-- never back. A reader of a higher version takes the lease from one of a lower at once. Answers with how the group stands,
+-- held or not, and with the last position that was given; without take, with nothing where there is no such group.
+-- With lease_ms 0 it gives the lease back. The topic '' is the whole log.
+-- A group is moved only from where its reader believes it to be, to a message that is in the log: else the database has come
+-- back older than the reader, and what has got the reader's positions since is yet to be read.
 -- Two that begin a group at once: the second finds the row, and inserts none.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Lease]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Lease] AS RETURN 0');
@@ -24,8 +27,15 @@ BEGIN
     DECLARE @Owner UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.owner');
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
     DECLARE @Take BIT = CASE JSON_VALUE(@Arg, '$.take') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @From BIGINT = CAST(JSON_VALUE(@Arg, '$.from') AS BIGINT);
     DECLARE @Position BIGINT = CAST(JSON_VALUE(@Arg, '$.position') AS BIGINT);
-    DECLARE @Held TABLE (Position BIGINT NOT NULL);
+    DECLARE @MessageId UNIQUEIDENTIFIER = NULLIF(JSON_VALUE(@Arg, '$.message'), N'');
+    DECLARE @Tried BIGINT = CAST(JSON_VALUE(@Arg, '$.tried') AS BIGINT);
+    DECLARE @Attempts INT = CAST(JSON_VALUE(@Arg, '$.attempts') AS INT);
+    DECLARE @Version BIGINT = CAST(JSON_VALUE(@Arg, '$.version') AS BIGINT);
+    DECLARE @Shape BIGINT = CAST(JSON_VALUE(@Arg, '$.shape') AS BIGINT);
+    DECLARE @Last BIGINT;
+    DECLARE @There BIT = 1;
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -36,15 +46,27 @@ BEGIN
             SELECT @Group, @Topic
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK) WHERE GroupName = @Group AND Topic = @Topic);
 
+        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WHERE Id = 1;
+
+        IF @MessageId IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WHERE Position = @Position AND MessageId = @MessageId)
+            SET @There = 0;
+
         UPDATE [dbo].[Outbox_Log_Group] WITH (ROWLOCK)
-        SET Position = CASE WHEN OwnerToken = @Owner AND @Position > Position THEN @Position ELSE Position END,
+        SET Position = CASE WHEN OwnerToken = @Owner AND @There = 1 AND @Position <= @Last AND Position >= @From AND @Position > Position
+                            THEN @Position ELSE Position END,
+            Tried = CASE WHEN OwnerToken = @Owner AND @Tried > 0 THEN @Tried ELSE Tried END,
+            Attempts = CASE WHEN OwnerToken = @Owner AND @Tried > 0 THEN @Attempts ELSE Attempts END,
+            Version = @Version,
+            Shape = @Shape,
             OwnerToken = CASE WHEN @LeaseMs > 0 THEN @Owner END,
             LockedUntil = CASE WHEN @LeaseMs > 0 THEN DATEADD(MILLISECOND, @LeaseMs, @Now) END
-        OUTPUT inserted.Position INTO @Held (Position)
         WHERE GroupName = @Group AND Topic = @Topic
-          AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now)));
+          AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)));
 
-        SELECT Position FROM @Held;
+        SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape
+        FROM [dbo].[Outbox_Log_Group]
+        WHERE GroupName = @Group AND Topic = @Topic;
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY

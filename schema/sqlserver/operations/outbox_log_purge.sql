@@ -1,5 +1,6 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
+-- What a group has given up stays for as long as it is among the group's dead letters.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -23,6 +24,7 @@ BEGIN
         SELECT TOP (@Limit) l.Position, l.MessageId FROM [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK)
         WHERE l.LoggedAt <= @Before
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WHERE d.Position = l.Position)
         ORDER BY l.Position;
 
         DELETE FROM [dbo].[Outbox_Log] WITH (ROWLOCK) WHERE Position IN (SELECT Position FROM @Old) OPTION (LOOP JOIN, MAXDOP 1);

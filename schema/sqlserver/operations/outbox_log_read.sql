@@ -1,5 +1,7 @@
--- Reads up to limit messages of a topic after a position, in order; where the topic is '', of all topics. The age is since
--- the message got its position.
+-- Reads messages of a topic after a position, in order; where the topic is '', of all topics: up to limit of them, and up to
+-- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
+-- If the log ends before the position, or has another message there than the reader has read, the database has come back
+-- older than the reader: the answer then is one row without a message, with the last position that was given.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Read]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Read] AS RETURN 0');
 GO
@@ -9,28 +11,54 @@ AS
 BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
     DECLARE @After BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
+    DECLARE @MessageId UNIQUEIDENTIFIER = NULLIF(JSON_VALUE(@Arg, '$.message'), N'');
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Bytes BIGINT = CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT);
+    DECLARE @Last BIGINT;
+    DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
+    DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
+
+    -- While a sequencer has the counter it is passed over: the log then grows, and the next read looks again.
+    SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST) WHERE Id = 1;
+
+    IF @Last < @After
+       OR EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WHERE Position = @After AND MessageId <> @MessageId)
+    BEGIN
+        SELECT COALESCE(@Last, 0), '', N'', N'', CAST(0x AS VARBINARY(MAX)), N'', N'', N'', CAST(0 AS BIGINT), CAST(0 AS BIGINT), 0,
+               CAST(0 AS BIGINT), CAST(0 AS BIGINT);
+        RETURN;
+    END
 
     IF @Topic = N''
-        SELECT TOP (@Limit) l.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
-               DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
-               DATEDIFF_BIG(MILLISECOND, @Epoch, l.LoggedAt), DATEDIFF_BIG(MILLISECOND, l.LoggedAt, @Now)
+        INSERT INTO @Page (Position, LoggedAt, Seq, Size)
+        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
         FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
         WHERE l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, MAXDOP 1);
     ELSE
-        SELECT TOP (@Limit) l.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
-               DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
-               DATEDIFF_BIG(MILLISECOND, @Epoch, l.LoggedAt), DATEDIFF_BIG(MILLISECOND, l.LoggedAt, @Now)
+        INSERT INTO @Page (Position, LoggedAt, Seq, Size)
+        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
         FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
         WHERE l.Topic = @Topic AND l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, MAXDOP 1);
+
+    INSERT INTO @Fits (Position, LoggedAt, Seq)
+    SELECT s.Position, s.LoggedAt, s.Seq
+    FROM (SELECT Position, LoggedAt, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Page) AS s
+    WHERE s.Total <= @Bytes OR s.Total = s.Size;
+
+    SELECT f.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
+           DATEDIFF_BIG(MILLISECOND, @Epoch, f.LoggedAt), DATEDIFF_BIG(MILLISECOND, f.LoggedAt, @Now)
+    FROM @Fits AS f INNER JOIN [dbo].[Outbox] AS o ON o.Seq = f.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

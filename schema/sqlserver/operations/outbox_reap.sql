@@ -22,8 +22,8 @@ BEGIN
 
     UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
     SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
-        NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + (
-            SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END)) AS INT), @Now),
+        NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
+            SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END), 0)) AS INT), @Now),
         LastError = N'the lease expired: the worker stopped or did not renew it in time'
     WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
         SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)

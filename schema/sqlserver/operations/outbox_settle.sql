@@ -2,6 +2,8 @@
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of Seq.
+-- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
+-- to be tried again, and holds up no other.
 -- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
@@ -24,9 +26,11 @@ BEGIN
     DECLARE @Backoff BIGINT = CAST(JSON_VALUE(@Arg, '$.backoff_ms') AS BIGINT);
     DECLARE @BackoffMax BIGINT = CAST(JSON_VALUE(@Arg, '$.backoff_max_ms') AS BIGINT);
     DECLARE @DeleteAcked BIT = CASE JSON_VALUE(@Arg, '$.delete_acked') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @PassOver BIT = CASE JSON_VALUE(@Arg, '$.pass_over') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Wanted TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
         Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, MessageId UNIQUEIDENTIFIER NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Free TABLE (Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Counted TABLE (
         JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Status TINYINT NOT NULL, PRIMARY KEY (JoinId, MessageId));
     DECLARE @Advance NVARCHAR(MAX), @Written INT = 0;
@@ -45,11 +49,25 @@ BEGIN
               FROM OPENJSON(@Arg, '$.groups') AS a) AS g
         CROSS APPLY OPENJSON(g.value, '$.seqs') AS s;
 
-        UPDATE w
-        SET Held = 1, MessageId = o.MessageId
-        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-        WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        IF @PassOver = 1
+        BEGIN
+            INSERT INTO @Free (Seq, OwnerToken, MessageId)
+            SELECT o.Seq, o.OwnerToken, o.MessageId
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
+            WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            UPDATE w
+            SET Held = 1, MessageId = f.MessageId
+            FROM @Wanted AS w INNER JOIN @Free AS f ON f.Seq = w.Seq AND f.OwnerToken = w.OwnerToken
+            OPTION (LOOP JOIN, MAXDOP 1);
+        END
+        ELSE
+            UPDATE w
+            SET Held = 1, MessageId = o.MessageId
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
+            WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @DeleteAcked = 1
         BEGIN
@@ -85,7 +103,16 @@ BEGIN
         IF @Written <> (SELECT COUNT(*) FROM @Wanted AS w WHERE w.Held = 1)
             THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
-        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
+        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
+               CASE WHEN @PassOver = 1
+                     AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
+                                     WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
+                     AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
+                    THEN 1 END,
+               NULL, NULL, NULL
+        FROM @Wanted AS w
+        WHERE w.Held = 0
+        OPTION (LOOP JOIN, MAXDOP 1);
 
         IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
         BEGIN

@@ -1,0 +1,214 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/faults"
+)
+
+// The statements of the log, as they are sent on any database.
+func isLogRead(text string) bool {
+	return strings.Contains(strings.ToLower(text), "outbox_log_read") || strings.Contains(text, "summed AS")
+}
+
+func isLogLease(text string) bool {
+	return strings.Contains(strings.ToLower(text), "outbox_log_lease") || strings.Contains(text, `LEFT JOIN "main"."outbox_log_group"`)
+}
+
+func isLogStamp(text string) bool {
+	return strings.Contains(strings.ToLower(text), "outbox_log_stamp") || strings.Contains(text, `INSERT INTO "main"."outbox_log" (`)
+}
+
+// hangingPool hangs the next statement of a kind each time that it is armed, until its context ends.
+type hangingPool struct {
+	db    *sql.DB
+	armed atomic.Bool
+	hung  chan struct{}
+}
+
+func (f *fixture) hangingPool(is func(string) bool) *hangingPool {
+	p := &hangingPool{hung: make(chan struct{}, 100)}
+	p.db = faults.Open(f.t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+		if is(s.Text) && p.armed.CompareAndSwap(true, false) {
+			p.hung <- struct{}{}
+			return faults.Fault{Kind: faults.Hang, For: time.Hour}
+		}
+		return faults.Fault{}
+	}})
+	return p
+}
+
+func (p *hangingPool) hang(f *fixture) {
+	f.t.Helper()
+	p.armed.Store(true)
+	take(f, p.hung, "the statement")
+}
+
+// A read, and a renewal or an advance, that is never answered holds a group up for a part of its lease, and Close no longer
+// than it says. Nothing is left behind: the pool is empty, and the goroutines are counted when all tests are over.
+func TestTrap_HungLogRead(t *testing.T) {
+	for name, is := range map[string]func(string) bool{"read": isLogRead, "advance": isLogLease} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				pool := f.hangingPool(is)
+				s := f.groupSubscriber(pool.db, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 2 * time.Second })
+				messages := f.subscribe(s, "orders")
+				f.logN("orders", 0, 1)
+				f.stamp()
+				f.receive(messages).Ack()
+				pool.hang(f)
+				f.logN("orders", 1, 2)
+				f.stamp()
+				hung := time.Now()
+				msg := f.receive(messages)
+				f.Less(time.Since(hung), 2*time.Second+10*time.Second, "far less than an answer that never comes")
+				f.Equal("1", msg.UUID)
+				msg.Ack()
+
+				pool.hang(f)
+				closing := time.Now()
+				f.NoError(s.Close())
+				f.Less(time.Since(closing), time.Second+15*time.Second)
+				f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, patience, time.Millisecond)
+			})
+		})
+	}
+}
+
+// A handler whose renewal hangs is told by its own clock that its lease is over, and another goes on.
+func TestTrap_AHungRenewalOfAGroupEndsTheHandler(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.logN("orders", 0, 1)
+		f.stamp()
+		var hang atomic.Bool
+		pool := faults.Open(t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+			if isLogLease(s.Text) && hang.Load() {
+				return faults.Fault{Kind: faults.Hang, For: time.Hour}
+			}
+			return faults.Fault{}
+		}})
+		lease := func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Second }
+		first := f.groupSubscriber(pool, "group", nil, lease)
+		msg := f.receive(f.subscribe(first, "orders"))
+		hang.Store(true)
+		second := f.subscribe(f.groupSubscriber(f.db.DB, "group", nil, lease), "orders")
+		take(f, msg.Context().Done(), "the end of the handler's context")
+		f.receive(second).Ack()
+		hang.Store(false)
+		msg.Ack()
+	})
+}
+
+// A stamp that is never answered is tried again.
+func TestTrap_HungStamp(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		pool := f.hangingPool(isLogStamp)
+		s, err := outbox.NewSequencer(pool.db, outbox.SequencerConfig{
+			Dialect: f.config.Dialect, Schema: f.config.Schema, PollInterval: time.Millisecond, MaxPollInterval: time.Millisecond, Timeout: 500 * time.Millisecond}, nil)
+		f.NoError(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				t.Errorf("the sequencer: %v", err)
+			}
+		})
+		defer running.Wait()
+		defer cancel()
+		pool.armed.Store(true)
+		f.logN("orders", 0, 3)
+		take(f, pool.hung, "the stamp")
+		f.stamped(3)
+		pool.armed.Store(true)
+		f.logN("orders", 3, 4)
+		take(f, pool.hung, "the stamp")
+		cancel()
+		running.Wait()
+		f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, patience, time.Millisecond)
+		f.requireBadSequencer("SequencerConfig.Timeout", func(c *outbox.SequencerConfig) { c.Timeout = -1 })
+	})
+}
+
+func (f *fixture) requireBadSequencer(field string, option func(*outbox.SequencerConfig)) {
+	f.t.Helper()
+	config := outbox.SequencerConfig{Dialect: f.config.Dialect}
+	option(&config)
+	_, err := outbox.NewSequencer(f.db.DB, config, nil)
+	f.requireField(err, field)
+}
+
+// A dispatcher's read that is never answered holds its policy up for a part of its lease.
+func TestTrap_HungLogReadOfFanout(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.sequencer()
+		pool := f.hangingPool(isLogRead)
+		stop := f.dispatchOn(pool.db, nil, []fanout.Policy{toTopics("p", "copy")}, func(c *fanout.Config) { c.LeaseDuration = 2 * time.Second })
+		pool.hang(f)
+		f.logN("orders", 0, 3)
+		f.hasPassed("p", 3)
+		stop()
+		f.Zero(pool.db.Stats().InUse)
+	})
+}
+
+// What a slow read returns is not handed out when the lease has run out meanwhile, and another has taken it.
+func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		lease := func(c *outbox.SubscriberConfig) { c.LeaseDuration = 300 * time.Millisecond }
+		var armed atomic.Bool
+		reading, asked := make(chan struct{}), make(chan struct{})
+		release := make(chan struct{})
+		var stale atomic.Bool
+		var once sync.Once
+		pool := faults.Open(t, f.db, faults.Hooks{
+			Release: release,
+			Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+				switch {
+				case isLogRead(s.Text) && armed.CompareAndSwap(true, false):
+					stale.Store(true)
+					close(reading)
+					return faults.Fault{Kind: faults.Delay, For: time.Hour}
+				case isLogLease(s.Text) && stale.Load():
+					once.Do(func() { close(asked) })
+				}
+				return faults.Fault{}
+			}})
+		first := f.groupSubscriber(pool, "group", nil, lease)
+		messages := f.subscribe(first, "orders")
+		f.logN("orders", 0, 1)
+		f.stamp()
+		f.receive(messages).Ack()
+		armed.Store(true)
+		take(f, reading, "the read")
+		f.logN("orders", 1, 2)
+		f.stamp()
+		second := f.groupSubscriber(f.db.DB, "group", nil, lease)
+		held := f.receive(f.subscribe(second, "orders"))
+		close(release) // if its limit has not ended the read before
+		take(f, asked, "the first's question for the lease")
+		select {
+		case msg := <-messages:
+			f.Fail("handed out without the lease", msg.UUID)
+		case <-time.After(50 * time.Millisecond): // it must not come at all
+		}
+		held.Ack()
+	})
+}
+
+// readsOf is a pool that calls f after each of the first eight reads of the log.
+func (f *fixture) readsOf(done func()) *sql.DB {
+	var reads atomic.Int64
+	return faults.Open(f.t, f.db, faults.Hooks{After: func(_ context.Context, s faults.Statement, _ error) {
+		if isLogRead(s.Text) && reads.Add(1) <= 8 {
+			done()
+		}
+	}})
+}

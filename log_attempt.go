@@ -1,0 +1,263 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// errReaderDied is the reason of a message that has spent its attempts without an answer.
+var errReaderDied = errors.New("each process that handled the message ended before it answered")
+
+const groupIsBlocked = "A message holds up its consumer group: it has no attempts left, and OnGroupFailure is Block"
+
+// deliver hands out one message until the group is done with it: acked, or given up. Again says that the group has passed
+// it before and has it once more from its dead letters.
+func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop <-chan struct{}, out chan<- *message.Message) error {
+	if l.Malformed != nil {
+		r.logger.Error("A message of the log cannot be read; it is delivered without its headers", l.Malformed, watermill.LogFields{
+			"message_id": l.ID.String(), "position": l.Position})
+	}
+	if r.trial.position != l.Position {
+		r.trial = trial{position: l.Position, written: true}
+	}
+	for {
+		if r.over(again) {
+			return r.giveUp(ctx, l, again)
+		}
+		spent := r.trial.attempts
+		if err := r.spend(ctx); err != nil {
+			return err
+		}
+		a, err := r.attempt(ctx, l, spent, again, stop, out)
+		r.settled(l, a, spent)
+		if a.outcome == Ack {
+			switch {
+			case !again:
+				r.acked = l.Position
+			case !a.inTx: // whose transaction says what becomes of it
+				err = errors.Join(err, r.redeemed(ctx, l))
+			}
+			return err
+		}
+		switch {
+		case err != nil:
+			return err
+		case r.over(again):
+			continue
+		case isClosed(stop):
+			return nil
+		}
+		wait := r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
+		if err := r.rest(ctx, max(wait, 0), stop); err != nil || isClosed(stop) {
+			return err
+		}
+	}
+}
+
+// over reports whether the message that is being tried has had its chances, and the group is to go on without it.
+func (r *logReader) over(again bool) bool {
+	return r.exhausted() && (again || r.config.OnGroupFailure == DeadLetter)
+}
+
+func (r *logReader) exhausted() bool {
+	return r.trial.hopeless || r.config.MaxAttempts != -1 && r.trial.attempts >= r.config.MaxAttempts
+}
+
+// spend renews the lease when it is time. While the reader is careful it also writes the attempt that is about to begin.
+func (r *logReader) spend(ctx context.Context) error {
+	if r.careful == 0 {
+		return r.keep(ctx)
+	}
+	r.trial.attempts++
+	r.trial.written = false
+	err := r.lease(ctx)
+	if err != nil {
+		r.trial.attempts--
+		r.trial.written = false
+	}
+	return err
+}
+
+// A logAnswer is what became of one delivery.
+type logAnswer struct {
+	outcome Outcome
+	reason  error
+	handed  bool
+	inTx    bool // the handler has settled in a transaction of its own
+	took    time.Duration
+}
+
+// attempt hands out a message once and waits for its answer, keeping the lease meanwhile. An outcome that is neither Ack nor
+// Retry says that it was not tried, or not to the end.
+func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again bool, stop <-chan struct{}, out chan<- *message.Message) (a logAnswer, err error) {
+	d := r.delivery(l, spent, again)
+	d.open(ctx)
+	a.outcome = Release
+	var renewing chan renewal // nil while none is under way
+	defer func() {
+		if errors.Is(err, ErrLeaseLost) { // told before the wait, so that the handler knows at once
+			d.lose()
+		}
+		d.close()
+		if renewing != nil {
+			err = errors.Join(err, r.renewed(<-renewing))
+		}
+	}()
+	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
+	defer renew.Stop()
+	over := time.NewTimer(r.config.LeaseDuration - time.Since(r.leased))
+	defer over.Stop()
+	handout := out
+	var handed time.Time
+	for {
+		if time.Since(r.leased) >= r.config.LeaseDuration {
+			return a, ErrLeaseLost
+		}
+		select {
+		case handout <- d.msg:
+			handout, a.handed, handed = nil, true, time.Now()
+			r.announce(d)
+		case <-d.msg.Acked():
+			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
+			return a, nil
+		case <-d.msg.Nacked():
+			a.outcome, a.reason, a.took = Retry, d.Err(), time.Since(handed)
+			if a.reason == nil {
+				a.reason = errNacked
+			}
+			if IsUnavailable(a.reason) {
+				a.outcome = Release
+			}
+			return a, nil
+		case <-renew.C:
+			if renewing == nil {
+				renewing = r.renew(ctx)
+			}
+		case done := <-renewing:
+			renewing = nil
+			if err := r.renewed(done); err != nil {
+				return a, err
+			}
+		case <-over.C:
+			over.Reset(r.config.LeaseDuration - time.Since(r.leased))
+		case <-stop:
+			if handout != nil {
+				return a, nil
+			}
+			stop = nil
+		case <-r.drained:
+			if handout == nil {
+				r.logger.Info("Handler did not finish before DrainTimeout; its message is delivered to its group again", d.logFields())
+			}
+			return a, nil
+		}
+	}
+}
+
+func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
+	c := Claimed{Message: l.Message, RetryCount: spent, CreatedAt: l.CreatedAt, Malformed: l.Malformed}
+	c.Headers = maps.Clone(l.Headers) // a handler may change them, and the next attempt begins with the message as it is
+	return &Delivery{claimed: c, outbox: r.cursor.outbox, place: r.place(l, again)}
+}
+
+// A renewal is a call that has been made beside the handler.
+type renewal struct {
+	at  time.Time
+	err error
+}
+
+// renew asks for the lease without the reader waiting for the answer: it may hang, and so may the handler.
+func (r *logReader) renew(ctx context.Context) chan renewal {
+	done := make(chan renewal, 1)
+	arg, at := r.progress(), time.Now()
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
+		defer cancel()
+		done <- renewal{at, r.write(ctx, arg)}
+	}()
+	return done
+}
+
+// renewed returns an error if the lease is lost. Others are logged: what is left of the lease is left, and the next try is
+// soon.
+func (r *logReader) renewed(done renewal) error {
+	var wentBack *LogWentBackError
+	switch {
+	case done.err == nil:
+		r.noteWritten(done.at)
+	case errors.Is(done.err, ErrLeaseLost), errors.As(done.err, &wentBack):
+		return done.err // the message's context ends: its late answer changes nothing
+	default:
+		r.logger.Debug("Cannot extend the lease of a consumer group, trying again", watermill.LogFields{"err": done.err})
+	}
+	return nil
+}
+
+// settled notes what a delivery has spent, and tells of it.
+func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
+	if r.careful > 0 && a.handed {
+		r.careful--
+	}
+	if a.outcome == Retry {
+		spent++
+	}
+	if r.trial.attempts != spent {
+		r.trial.attempts, r.trial.written = spent, false
+	}
+	if !a.handed {
+		return
+	}
+	event := GroupSettleEvent{
+		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
+		Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Err: a.reason}
+	if a.outcome != Retry {
+		event.Attempt++
+	} else {
+		r.trial.reason, r.trial.hopeless = a.reason, IsPermanent(a.reason)
+		if r.exhausted() {
+			event.Outcome = Fail
+		}
+	}
+	r.config.Hooks.groupSettled(event)
+	if a.reason == nil {
+		return
+	}
+	fields := watermill.LogFields{
+		"message_id": l.ID.String(), "message_uuid": l.UUID, "position": l.Position, "attempt": event.Attempt, "outcome": event.Outcome.String()}
+	r.logger.Error("Handler did not succeed", a.reason, fields)
+	if event.Outcome == Fail && r.config.OnGroupFailure == Block {
+		r.logger.Error(groupIsBlocked, a.reason, fields)
+	}
+}
+
+// rest waits before the next attempt, and keeps the lease.
+func (r *logReader) rest(ctx context.Context, d time.Duration, stop <-chan struct{}) error {
+	if !r.trial.written {
+		if err := r.lease(ctx); err != nil {
+			return err
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
+	defer renew.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case <-stop:
+			return nil
+		case <-renew.C:
+			if err := r.lease(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A GroupDeadLetter is a message that a consumer group could not handle and has passed. Purging the log spares it.
+type GroupDeadLetter struct {
+	Message
+	Group     string
+	Position  int64 // in the log
+	CreatedAt time.Time
+	Attempts  int
+	Reason    string // the last error
+	FailedAt  time.Time
+	Requeued  bool  // the group is to have it again
+	Malformed error // as in LogMessage
+}
+
+// GroupDeadLetterParams choose dead letters of consumer groups. All filters that are set must hold.
+type GroupDeadLetterParams struct {
+	// Group is the consumer group. Required, but for listing, where none means all.
+	Group string
+
+	// Topic restricts them to one topic. Defaults to all.
+	Topic string
+
+	// After restricts the list to what comes after a position in the log. Defaults to the beginning. Only for listing.
+	After int64
+
+	// Limit is the most to list, 1 to 1,000. Defaults to 100. Only for listing.
+	Limit int
+
+	// Positions name the messages to requeue or to discard. An empty list is none. Not for listing.
+	Positions []int64
+
+	// All chooses every message of the group and Topic, instead of Positions. Not for listing.
+	All bool
+}
+
+// GroupDeadLetters lists what consumer groups have given up, in the order of the log.
+func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) ([]GroupDeadLetter, error) {
+	setDefault(&params.Limit, 100)
+	if err := params.validate(); err != nil {
+		return nil, err
+	}
+	if params.Limit < 1 || params.Limit > maxBatch {
+		return nil, badField("GroupDeadLetterParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	}
+	if len(params.Positions) > 0 || params.All {
+		return nil, badField("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
+	}
+	return o.listDead(ctx, deadArg{Group: params.Group, Topic: params.Topic, After: params.After, Limit: params.Limit})
+}
+
+// RequeueGroupDeadLetters has a consumer group deliver dead letters again, within seconds and with a fresh retry budget, and
+// returns how many. They come out of order: before what comes next in the log.
+func (o *Outbox) RequeueGroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) (int, error) {
+	return o.changeAllDead(ctx, opLogDeadRequeue, params)
+}
+
+// DiscardGroupDeadLetters forgets dead letters of a consumer group, and returns how many. Their messages are then purged
+// with the rest of the log.
+func (o *Outbox) DiscardGroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) (int, error) {
+	return o.changeAllDead(ctx, opLogDeadDiscard, params)
+}
+
+func (p *GroupDeadLetterParams) validate() error {
+	if err := validateKey("GroupDeadLetterParams.Group", p.Group); err != nil {
+		return err
+	}
+	return validateKey("GroupDeadLetterParams.Topic", p.Topic)
+}
+
+type deadArg struct {
+	Group     string  `json:"group,omitempty"`
+	Topic     string  `json:"topic,omitempty"`
+	After     int64   `json:"after"`
+	Requeued  bool    `json:"requeued"`
+	Positions []int64 `json:"positions,omitempty"`
+	Limit     int     `json:"limit"`
+}
+
+func (o *Outbox) changeAllDead(ctx context.Context, op operation, params GroupDeadLetterParams) (total int, err error) {
+	if err := params.validate(); err != nil {
+		return 0, err
+	}
+	switch {
+	case params.Group == "":
+		return 0, badField("GroupDeadLetterParams.Group", "is empty; name the consumer group")
+	case params.After != 0 || params.Limit != 0:
+		return 0, badField("GroupDeadLetterParams.Limit", "and After are for listing; choose by Positions, or All")
+	case params.All && len(params.Positions) > 0:
+		return 0, badField("GroupDeadLetterParams.All", "and Positions are both set; set one of them")
+	case params.All:
+		return o.changeDeadInBatches(ctx, op, deadArg{Group: params.Group, Topic: params.Topic})
+	}
+	for batch := range slices.Chunk(params.Positions, maxBatch) {
+		n, err := o.changeDeadInBatches(ctx, op, deadArg{Group: params.Group, Topic: params.Topic, Positions: batch})
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// changeDeadInBatches goes through the log once: what dies again meanwhile is left alone.
+func (o *Outbox) changeDeadInBatches(ctx context.Context, op operation, arg deadArg) (total int, err error) {
+	for arg.Limit = maxBatch; ; {
+		n, last, err := o.changeDead(ctx, o.db, op, arg)
+		total += n
+		if err != nil || n == 0 {
+			return total, err
+		}
+		arg.After = last
+	}
+}
+
+func (o *Outbox) changeDead(ctx context.Context, x Executor, op operation, arg deadArg) (n int, last int64, err error) {
+	type change struct {
+		n    int
+		last int64
+	}
+	changes, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, c *change) error { return rows.Scan(&c.n, &c.last) })
+	for _, c := range changes {
+		n, last = n+c.n, max(last, c.last)
+	}
+	return n, last, err
+}
+
+func (o *Outbox) listDead(ctx context.Context, arg deadArg) ([]GroupDeadLetter, error) {
+	letters, err := call(ctx, o.engine, o.db, opLogDeadList, arg, nil, func(rows *sql.Rows, d *GroupDeadLetter) error { return d.scan(rows) })
+	slices.SortFunc(letters, func(a, b GroupDeadLetter) int {
+		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Group, b.Group))
+	})
+	return letters, err
+}
+
+func (d *GroupDeadLetter) scan(rows *sql.Rows) error {
+	var columns messageColumns
+	var position WorkItemID
+	var retryCount int
+	var reason sql.NullString
+	var failed int64
+	if err := rows.Scan(append(columns.destinations(&d.Message, &position, &retryCount),
+		&d.Group, &d.Attempts, &reason, &failed, &d.Requeued)...); err != nil {
+		return err
+	}
+	d.Position, d.Reason = int64(position), reason.String
+	d.CreatedAt, d.FailedAt = time.UnixMilli(columns.created).UTC(), time.UnixMilli(failed).UTC()
+	d.Malformed = columns.fill(&d.Message)
+	return nil
+}
+
+// redeliver delivers the group's requeued dead letters, if it is time to look for them. It answers whether there were any.
+func (r *logReader) redeliver(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
+	if time.Since(r.looked) < lookEvery {
+		return false, nil
+	}
+	for reading.Err() == nil {
+		letter, err := r.requeued(reading)
+		if err != nil || letter == nil {
+			r.looked = time.Now()
+			return found, err
+		}
+		found = true
+		if err := r.deliver(work, letter, true, reading.Done(), out); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// requeued is the first dead letter that the group is to have again, nil if there is none.
+func (r *logReader) requeued(ctx context.Context) (*LogMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, limits.Reading(r.config.LeaseDuration))
+	defer cancel()
+	letters, err := r.cursor.outbox.listDead(ctx, deadArg{Group: r.cursor.config.Group, Topic: r.cursor.config.Topic, Requeued: true, Limit: 1})
+	if err != nil || len(letters) == 0 {
+		return nil, err
+	}
+	d := &letters[0]
+	return &LogMessage{Message: d.Message, Position: d.Position, CreatedAt: d.CreatedAt, Malformed: d.Malformed}, nil
+}
+
+// redeemed takes a message that the group has handled out of its dead letters.
+func (r *logReader) redeemed(ctx context.Context, l *LogMessage) error {
+	ctx, cancel := context.WithTimeout(ctx, limits.Settling(r.config.LeaseDuration))
+	defer cancel()
+	_, err := r.place(l, true).discard(ctx, r.cursor.outbox.db)
+	return err
+}
+
+// giveUp keeps a message among the group's dead letters, and moves the group on.
+func (r *logReader) giveUp(ctx context.Context, l *LogMessage, again bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limits.Settling(r.config.LeaseDuration))
+	defer cancel()
+	reason, attempts, at := r.trial.reason, r.trial.attempts, time.Now()
+	if reason == nil {
+		reason = errReaderDied
+	}
+	p := r.place(l, again)
+	err := r.cursor.outbox.InTx(ctx, r.cursor.outbox.db, func(ctx context.Context, x Executor) error {
+		if err := p.pass(ctx, x); err != nil {
+			return err
+		}
+		return p.bury(ctx, x, l.ID, attempts, reason)
+	})
+	if err != nil {
+		return err
+	}
+	if !again {
+		r.acked, r.written = l.Position, l.Position
+	}
+	r.leased, r.trial = at, trial{written: true}
+	r.logger.Error("A consumer group gave up a message, which is now among its dead letters", reason, watermill.LogFields{
+		"message_id": l.ID.String(), "message_uuid": l.UUID, "position": l.Position, "attempts": attempts})
+	return nil
+}
+
+func (r *logReader) place(l *LogMessage, again bool) *place {
+	return &place{cursor: r.cursor, from: r.written, position: l.Position, again: again}
+}

@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+)
+
+// A place is where a delivery to a consumer group stands in the log.
+type place struct {
+	cursor   *Cursor
+	from     int64 // where the group stands
+	position int64
+	again    bool // it is a dead letter that was requeued: the group has passed it
+}
+
+// passTx is SettleTx for a consumer group: the group moves on in the handler's transaction.
+func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
+	if settlement.Outcome == Release {
+		return badField("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
+	}
+	before := d.settledInTx.Swap(&settlement.Outcome)
+	err := d.outbox.InTx(ctx, tx, func(ctx context.Context, x Executor) error {
+		if err := d.place.pass(ctx, x); err != nil {
+			return err
+		}
+		switch {
+		case settlement.Outcome == Fail:
+			return d.place.bury(ctx, x, d.MessageID(), d.Attempt(), settlement.Err)
+		case d.place.again:
+			_, err := d.place.discard(ctx, x)
+			return err
+		default:
+			return nil
+		}
+	})
+	if err != nil {
+		d.settledInTx.Store(before)
+	}
+	return err
+}
+
+// pass moves the group on, if it still is this reader's; a requeued message it has passed before.
+func (p *place) pass(ctx context.Context, x Executor) error {
+	to := p.position
+	if p.again {
+		to = 0
+	}
+	return p.cursor.Advance(ctx, x, p.from, to)
+}
+
+// bury keeps the message among the group's dead letters.
+func (p *place) bury(ctx context.Context, x Executor, id MessageID, attempts int, reason error) error {
+	_, err := call[struct{}](ctx, p.cursor.outbox.engine, x, opLogDeadAdd, struct {
+		Group    string    `json:"group"`
+		Topic    string    `json:"topic"`
+		Position int64     `json:"position"`
+		Message  MessageID `json:"message"`
+		Attempts int       `json:"attempts"`
+		Reason   string    `json:"reason"`
+	}{p.cursor.config.Group, p.cursor.config.Topic, p.position, id, attempts, storableError(reason)}, nil, nil)
+	return err
+}
+
+// discard takes the message out of the group's dead letters.
+func (p *place) discard(ctx context.Context, x Executor) (int, error) {
+	n, _, err := p.cursor.outbox.changeDead(ctx, x, opLogDeadDiscard, deadArg{
+		Group: p.cursor.config.Group, Topic: p.cursor.config.Topic, Positions: []int64{p.position}, Limit: 1})
+	return n, err
+}

@@ -1,0 +1,93 @@
+package middleware
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// TransactionConfig configures Transaction.
+type TransactionConfig struct {
+	// Publisher publishes the messages that handlers return, in their transaction, on the topic of the router's handler. It
+	// is an outbox Publisher on the same database. Defaults to none, and then returning messages is an error.
+	Publisher *outbox.Publisher
+
+	// Exempt are topics whose handlers make transactions of their own. Defaults to join.DefaultWaitTopic.
+	Exempt []string
+}
+
+// Transaction runs each handler in a transaction of db, the database of the Subscriber: what the handler writes, the
+// messages that it publishes or returns, and the end of its own message are committed together, or none of them is. So
+// the effects of a message happen once, however often it is delivered.
+//
+// The handler must use that transaction: outbox.TxFrom finds it in the message's context, and an outbox Publisher does so
+// by itself. What it does elsewhere is not rolled back. If it returns an error or panics, all is rolled back and the
+// message is delivered again. It must not call Delivery.SettleTx itself.
+//
+// The message's context is restored afterwards, and so Watermill's Retry, before Transaction, runs each try in a transaction
+// of its own; behind it, it would go on in one that has failed. Middlewares that change the messages that a handler
+// returns, such as Watermill's CorrelationID, go behind it:
+//
+//	router.AddMiddleware(Outcome, retry.Middleware, transaction, wmmiddleware.CorrelationID)
+//
+// If the answer to the commit is lost (outbox.ErrUnknownOutcome), the message is nacked, which changes nothing if it was
+// committed. Messages of another subscriber than an outbox's are handled in a transaction too, but may be handled again
+// after it: use Inbox for them.
+func Transaction(db *sql.DB, config TransactionConfig) (message.HandlerMiddleware, error) {
+	if db == nil {
+		return nil, outbox.ErrNilDB
+	}
+	if config.Exempt == nil {
+		config.Exempt = []string{join.DefaultWaitTopic}
+	}
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			if slices.Contains(config.Exempt, message.SubscribeTopicFromCtx(msg.Context())) {
+				return next(msg)
+			}
+			return nil, config.run(db, next, msg)
+		}
+	}, nil
+}
+
+func (c TransactionConfig) run(db *sql.DB, next message.HandlerFunc, msg *message.Message) error {
+	received := msg.Context()
+	defer msg.SetContext(received)
+	return outbox.InTx(received, db, func(ctx context.Context, tx *sql.Tx) error {
+		msg.SetContext(ctx)
+		produced, err := next(msg)
+		if err != nil {
+			return err
+		}
+		if err := c.publish(ctx, produced); err != nil {
+			return err
+		}
+		if delivery, ok := outbox.DeliveryFrom(ctx); ok {
+			return delivery.SettleTx(ctx, tx, outbox.Ack)
+		}
+		return nil
+	})
+}
+
+func (c TransactionConfig) publish(ctx context.Context, produced []*message.Message) error {
+	if len(produced) == 0 {
+		return nil
+	}
+	topic := message.PublishTopicFromCtx(ctx)
+	if topic == "" {
+		return message.ErrOutputInNoPublisherHandler
+	}
+	if c.Publisher == nil {
+		return outbox.Permanent(errors.New("middleware: the handler has returned messages; set TransactionConfig.Publisher, or publish them in the handler"))
+	}
+	for _, p := range produced {
+		p.SetContext(ctx)
+	}
+	return c.Publisher.Publish(topic, produced...)
+}

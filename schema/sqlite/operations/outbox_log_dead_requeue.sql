@@ -1,0 +1,11 @@
+-- Has a consumer group deliver again, with a fresh retry budget, what it has given up: up to limit of them in order of the
+-- log, after a position. The topic and the list of positions are optional. Answers how many, and the last one's position.
+UPDATE "main"."outbox_log_dead" SET requeued = 1, attempts = 0
+WHERE (group_name, position, topic) IN (
+    SELECT d.group_name, d.position, d.topic FROM "main"."outbox_log_dead" AS d
+    WHERE d.group_name = ?1 ->> '$.group' AND d.position > ?1 ->> '$.after' AND NOT d.requeued
+      AND (?1 ->> '$.topic' IS NULL OR d.topic = ?1 ->> '$.topic')
+      AND (?1 -> '$.positions' IS NULL OR d.position IN (SELECT i.value FROM json_each(?1, '$.positions') AS i))
+    ORDER BY d.position
+    LIMIT (?1 ->> '$.limit'))
+RETURNING 1, position;

@@ -1,0 +1,45 @@
+-- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position; only
+-- what is to be delivered again where requeued says so.
+IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_List]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_List] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Log_Dead_List]
+    @Arg NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+
+    DECLARE @Epoch DATETIME2(3) = '1970-01-01';
+    DECLARE @Group NVARCHAR(255) = JSON_VALUE(@Arg, '$.group');
+    DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
+    DECLARE @After BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
+    DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Requeued BIT = CASE JSON_VALUE(@Arg, '$.requeued') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Dead TABLE (
+        Position BIGINT NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, GroupName NVARCHAR(255) NOT NULL, Attempts INT NOT NULL,
+        Reason NVARCHAR(MAX) NULL, FailedAt DATETIME2(3) NOT NULL, Requeued BIT NOT NULL);
+
+    -- What a reader asks for all the time has a form of its own: it looks at the index of what is requeued and at nothing else.
+    IF @Requeued = 1
+        INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
+        SELECT TOP (@Limit) d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
+        FROM [dbo].[Outbox_Log_Dead] AS d
+        WHERE d.Requeued = 1 AND d.Position > @After AND (@Group IS NULL OR d.GroupName = @Group) AND (@Topic IS NULL OR d.Topic = @Topic)
+        ORDER BY d.Position
+        OPTION (MAXDOP 1);
+    ELSE
+        INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
+        SELECT TOP (@Limit) d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
+        FROM [dbo].[Outbox_Log_Dead] AS d
+        WHERE d.Position > @After AND (@Group IS NULL OR d.GroupName = @Group) AND (@Topic IS NULL OR d.Topic = @Topic)
+        ORDER BY d.Position
+        OPTION (RECOMPILE, MAXDOP 1);
+
+    SELECT d.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
+           d.GroupName, d.Attempts, d.Reason, DATEDIFF_BIG(MILLISECOND, @Epoch, d.FailedAt), d.Requeued
+    FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = d.MessageId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+END
+GO

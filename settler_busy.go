@@ -1,0 +1,85 @@
+package outbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// Pauses before what was locked is settled again.
+const (
+	busyPauseMin = 10 * time.Millisecond
+	busyPauseMax = 500 * time.Millisecond
+)
+
+// comeBack settles what transactions of others had locked, such as one that attaches a message to a join, until there is
+// nothing more to come and nothing left. Nobody else can take those messages meanwhile: even after their leases they are
+// settled here, except when the Subscriber closes.
+func (s *settler) comeBack(ctx context.Context, locked <-chan []answer) {
+	var waiting []answer
+	wait := busyPauseMin
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for locked != nil || len(waiting) > 0 {
+		var again <-chan time.Time
+		if len(waiting) > 0 {
+			again = timer.C
+		}
+		select {
+		case more, open := <-locked:
+			if !open {
+				locked = nil
+			} else if waiting = append(waiting, more...); len(waiting) == len(more) {
+				wait = busyPauseMin
+				timer.Reset(wait)
+			}
+			continue
+		case <-again:
+		}
+		waiting = s.again(ctx, waiting)
+		if locked == nil {
+			waiting = s.giveUp(ctx, waiting)
+		}
+		wait = min(2*wait, busyPauseMax)
+		timer.Reset(wait)
+	}
+}
+
+// again tries to settle answers, and returns those that are still locked.
+func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer) {
+	for len(waiting) > 0 {
+		n := min(len(waiting), maxBatch)
+		locked = append(locked, s.settleOnce(ctx, waiting[:n])...)
+		waiting = waiting[n:]
+	}
+	return locked
+}
+
+// giveUp leaves those to the next worker whose leases are over, or all if ctx has ended.
+func (s *settler) giveUp(ctx context.Context, waiting []answer) (left []answer) {
+	var over []answer
+	for _, a := range waiting {
+		if ctx.Err() != nil || s.holdings.over(a.delivery, s.config.LeaseDuration) {
+			over = append(over, a)
+		} else {
+			left = append(left, a)
+		}
+	}
+	if len(over) > 0 {
+		s.logger.Info("Messages were not settled before Close, because transactions have locked them; they are delivered again",
+			watermill.LogFields{"count": len(over)})
+		s.finished(over)
+	}
+	return left
+}
+
+// finished lets go of messages that are settled, or somebody else's.
+func (s *settler) finished(answers []answer) {
+	deliveries := make([]*Delivery, len(answers))
+	for i, a := range answers {
+		deliveries[i] = a.delivery
+	}
+	s.holdings.remove(deliveries...)
+	s.window.settled(len(answers))
+}

@@ -1,0 +1,48 @@
+package outbox
+
+import "sync"
+
+// A wakeRelay passes the wake-ups of one channel on to any number of listeners: what one takes from a channel the others
+// do not see.
+type wakeRelay struct {
+	mu        sync.Mutex
+	next      int
+	listeners map[int]func(topic string)
+}
+
+// add has f called with each wake-up until stop is called. F must not block.
+func (w *wakeRelay) add(f func(topic string)) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listeners == nil {
+		w.listeners = map[int]func(string){}
+	}
+	w.next++
+	id := w.next
+	w.listeners[id] = f
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.listeners, id)
+	}
+}
+
+// run passes wake-ups on until stop is closed.
+func (w *wakeRelay) run(wakeups <-chan string, stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case topic, open := <-wakeups:
+			if !open {
+				wakeups = nil // nil blocks: polling goes on
+				continue
+			}
+			w.mu.Lock()
+			for _, f := range w.listeners {
+				f(topic)
+			}
+			w.mu.Unlock()
+		}
+	}
+}
