@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type Subscriber struct {
 	closing chan struct{} // closed when Close begins: nothing is claimed or handed out any more
 	closed  chan struct{} // closed when Close is done
 	failure error         // of Close, set before closed is closed
+	expire  func()        // ends the time of handlers
 
 	wakeups wakeRelay // of other processes, to the readers of the log
 
@@ -95,6 +97,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
 		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
+	s.expire = sync.OnceFunc(func() { close(s.settler.expire) })
 	return s, nil
 }
 
@@ -296,7 +299,7 @@ func (s *Subscriber) run() {
 	keeping.Go(func() { s.keeper.run(keepCtx) })
 
 	<-s.closing
-	expire := time.AfterFunc(s.config.DrainTimeout, func() { close(s.settler.expire) })
+	expire := time.AfterFunc(s.config.DrainTimeout, s.expire)
 	abandon := time.AfterFunc(s.config.DrainTimeout+closeGrace-time.Second, func() { cancel(errCloseTimeout) })
 	stopWakeups()
 	s.subscriptions.Wait()
@@ -320,15 +323,7 @@ var errCloseTimeout = errors.New("outbox: the database did not answer before Clo
 // and then releases what they still hold. It is bounded, idempotent, and safe to call from many goroutines at once; all
 // of them return when it is done.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	first := !isClosed(s.closing)
-	if first {
-		close(s.closing)
-		if !s.started {
-			close(s.closed)
-		}
-	}
-	s.mu.Unlock()
+	s.beginClose()
 	hung := time.NewTimer(s.config.DrainTimeout + 2*closeGrace)
 	defer hung.Stop()
 	select {
@@ -336,6 +331,33 @@ func (s *Subscriber) Close() error {
 		return s.failure
 	case <-hung.C: // the driver does not heed its context
 		return errCloseTimeout
+	}
+}
+
+func (s *Subscriber) beginClose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isClosed(s.closing) {
+		return
+	}
+	close(s.closing)
+	if !s.started {
+		close(s.closed)
+	}
+}
+
+// Shutdown is Close within the deadline of ctx: handlers get the less of DrainTimeout and four fifths of what is left, and
+// the rest is for settling. It may follow a Close that has begun, and shortens it.
+func (s *Subscriber) Shutdown(ctx context.Context) error {
+	s.beginClose()
+	if deadline, limited := ctx.Deadline(); limited {
+		defer time.AfterFunc(time.Until(deadline)*4/5, s.expire).Stop()
+	}
+	select {
+	case <-s.closed:
+		return s.failure
+	case <-ctx.Done():
+		return fmt.Errorf("outbox: the subscriber has not closed in time; what it holds is delivered again when the leases expire: %w", context.Cause(ctx))
 	}
 }
 

@@ -152,6 +152,20 @@ const publisherGrace = 5 * time.Second
 // then is left behind, and Close returns a *HungError that names it.
 func (f *Forwarder) Close() error { return f.close() }
 
+// Shutdown is Close within the deadline of ctx: what is being published may be acknowledged for the less of DrainTimeout and
+// four fifths of what is left.
+func (f *Forwarder) Shutdown(ctx context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- f.Close() }()
+	err := f.subscriber.Shutdown(ctx)
+	select {
+	case closing := <-closed:
+		return closing
+	case <-ctx.Done():
+		return errors.Join(err, f.calls.hung(f.publisher))
+	}
+}
+
 func (f *Forwarder) shut() error {
 	f.mu.Lock()
 	close(f.closing)
