@@ -12,10 +12,10 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// How long a message is parked: half of the time that its destination has been away, between these multiples of RetryMin
-// and of RetryMax.
+// How long a message is parked: as long as its destination has been away, between these multiples of RetryMin and of
+// RetryMax. To claim it, find it away still, and give it back again costs as much as to publish another.
 const (
-	parkMin = 10
+	parkMin = 30
 	parkMax = 3
 )
 
@@ -54,7 +54,7 @@ func newParked(config Config, box *outbox.Outbox, logger watermill.LoggerAdapter
 
 // park gives a message back for a while. No attempt is spent.
 func (p *parked) park(it *item, since time.Time) {
-	delay := min(max(time.Since(since)/2, p.min), p.max)
+	delay := min(max(time.Since(since), p.min), p.max)
 	d, ok := outbox.DeliveryFrom(it.received.Context())
 	if !ok {
 		it.received.Nack()

@@ -41,7 +41,7 @@ func TestAPartThatIsAwayHoldsUpNoOther(t *testing.T) {
 					return batch
 				})
 				f.enqueueStreams(0, n, streams)
-				f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 10*time.Millisecond, 200*time.Millisecond })
+				f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 5*time.Millisecond, 200*time.Millisecond })
 				there := 0
 				for i := range n {
 					there += i % streams % 2
@@ -95,7 +95,7 @@ func TestAStreamGoesOnAfterWhatWentBackHasEnded(t *testing.T) {
 			return batch
 		})
 		f.enqueueStreams(0, 400, 2)
-		f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 100*time.Millisecond, 100*time.Millisecond })
+		f.start(func(c *forwarder.Config) { c.RetryMin, c.RetryMax = 10*time.Millisecond, 100*time.Millisecond })
 		f.Becomes(outbox.Done, 200)
 		ended := 0
 		for ended == 0 { // somebody takes away what has gone back
