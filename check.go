@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Check compares what is in the database with what this version of the library needs, and changes nothing. A nil error
@@ -19,19 +21,9 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if err != nil {
 		return err
 	}
-	var problems []error
-	for _, check := range s.checks {
-		err = query(ctx, db, check, nil, func(rows *sql.Rows) error {
-			var problem string
-			if err := rows.Scan(&problem); err != nil {
-				return err
-			}
-			problems = append(problems, errors.New(problem))
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("check the schema: %w", err)
-		}
+	problems, err := s.problems(ctx, db)
+	if err != nil {
+		return err
 	}
 	problems = append(problems, s.unapplied(ctx, db)...)
 	if len(problems) == 0 {
@@ -40,10 +32,35 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	return fmt.Errorf("%s: %w\n%w", s.names.qualified(s.dialect.Traits().Table), ErrSchema, errors.Join(problems...))
 }
 
+// problems are what the checks name, one a row.
+func (s *script) problems(ctx context.Context, x Executor) (problems []error, err error) {
+	for _, check := range s.checks {
+		err := query(ctx, x, check, nil, func(rows *sql.Rows) error {
+			var problem string
+			err := rows.Scan(&problem)
+			problems = append(problems, errors.New(problem))
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("check the schema: %w", err)
+		}
+	}
+	return problems, nil
+}
+
+// missing are the problems that are objects which should be there. A setting is for somebody else to mend.
+func (s *script) missing(ctx context.Context, x Executor) ([]error, error) {
+	problems, err := s.problems(ctx, x)
+	return slices.DeleteFunc(problems, func(p error) bool { return !strings.HasSuffix(p.Error(), " is missing") }), err
+}
+
 // unapplied names the migrations that have not run. A history that cannot be read is itself a problem.
 func (s *script) unapplied(ctx context.Context, x Executor) (problems []error) {
 	applied, err := s.history(ctx, x)
 	if err != nil {
+		return []error{err}
+	}
+	if err := s.newer(applied); err != nil {
 		return []error{err}
 	}
 	for _, file := range s.migrations {
@@ -51,7 +68,7 @@ func (s *script) unapplied(ctx context.Context, x Executor) (problems []error) {
 			problems = append(problems, fmt.Errorf("migration %s has not run", file.name))
 		}
 	}
-	if applied[proceduresVersion] != checksum(s.procedures...) {
+	if applied[proceduresVersion] != s.edition() {
 		problems = append(problems, errors.New("the procedures are not those of this version"))
 	}
 	return problems

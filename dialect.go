@@ -76,8 +76,10 @@ type Traits struct {
 	// BatchSeparator is the line between batches of a printed script, empty if there is none.
 	BatchSeparator string
 
-	// ScriptHeader and ScriptFooter go around a printed script and make it one transaction.
+	// ScriptHeader and ScriptFooter go around a printed script and make it one transaction; each batch of it goes between
+	// BatchHeader and BatchFooter.
 	ScriptHeader, ScriptFooter string
+	BatchHeader, BatchFooter   string
 
 	// NewMessageID makes an id that grows with time in the byte order of the database.
 	NewMessageID func() (MessageID, error)

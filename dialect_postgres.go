@@ -18,17 +18,20 @@ func (Postgres) Name() string { return "postgres" }
 // Traits implements Dialect.
 func (Postgres) Traits() Traits {
 	return Traits{
-		Schema:       "public",
-		Table:        "outbox",
-		MaxName:      63,
-		NameLength:   func(name string) int { return len(name) },
-		Begin:        "BEGIN",
-		Savepoint:    "SAVEPOINT outbox_operation",
-		Release:      "RELEASE SAVEPOINT outbox_operation",
-		Restore:      "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
-		Procedures:   true,
-		ScriptHeader: "BEGIN;\n\n",
-		ScriptFooter: "COMMIT;\n",
+		Schema:     "public",
+		Table:      "outbox",
+		MaxName:    63,
+		NameLength: func(name string) int { return len(name) },
+		Begin:      "BEGIN",
+		Savepoint:  "SAVEPOINT outbox_operation",
+		Release:    "RELEASE SAVEPOINT outbox_operation",
+		Restore:    "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
+		Procedures: true,
+		// One statement is one transaction, within another (psql -1, a migration tool's) and without.
+		ScriptHeader: "DO $outbox_script$\nBEGIN\n\n",
+		BatchHeader:  "EXECUTE $outbox_batch$\n",
+		BatchFooter:  "$outbox_batch$;\n",
+		ScriptFooter: "END\n$outbox_script$;\n",
 		NewMessageID: newTimeOrderedID,
 	}
 }

@@ -32,7 +32,9 @@ func (SQLServer) Traits() Traits {
 		BatchSeparator: "GO",
 		// sqlcmd's default would create indexes that a filter cannot use.
 		ScriptHeader: "SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;\nGO\n\n",
-		ScriptFooter: "COMMIT TRANSACTION;\nGO\n",
+		// An error ends the transaction, and sqlcmd goes on after it unless it is told otherwise (-b).
+		BatchHeader:  "IF @@TRANCOUNT = 0 SET NOEXEC ON;\nGO\n",
+		ScriptFooter: "IF @@TRANCOUNT > 0 COMMIT TRANSACTION;\nGO\nSET NOEXEC OFF;\nGO\n",
 		NewMessageID: newSQLServerID,
 	}
 }

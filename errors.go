@@ -65,6 +65,22 @@ func (e *LogWentBackError) Error() string {
 		"the group stands at %d, and the log ends at %d", e.Group, e.Topic, e.Reader, e.Position, e.Last)
 }
 
+// A SchemaNewerError is returned by Migrate, and by Check, when a newer version of the library has migrated the database:
+// going back would put older procedures under the feet of the newer processes. errors.Is with ErrSchema is true. An older
+// process can go on as far as it gets along with the newer schema; deploy the newer one, or restore a backup.
+type SchemaNewerError struct {
+	Database int // the edition of the schema in the database
+	Library  int // the edition of this library
+}
+
+func (e *SchemaNewerError) Error() string {
+	return fmt.Sprintf("outbox: the schema is of edition %d, and this library of edition %d: a newer version has migrated the database, and Migrate never goes back",
+		e.Database, e.Library)
+}
+
+// Is makes it an ErrSchema.
+func (e *SchemaNewerError) Is(target error) bool { return target == ErrSchema }
+
 // A FieldError says which field of a message or a configuration is not usable, and why.
 // Nothing was written when it is returned.
 type FieldError struct {

@@ -1,16 +1,20 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/incursa/watermill-outbox/schema"
 )
 
 // MigrateConfig names the outbox to install.
@@ -34,7 +38,8 @@ type MigrateConfig struct {
 
 // Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
 // a lock of its own, so that any number of processes may call it at once, and it changes nothing where all is there
-// (OBX-104). It only ever goes forward. Nothing else in this module creates anything (OBX-103).
+// (OBX-104). What was dropped it creates again, without what was in it. It only ever goes forward: if a newer version of
+// the library has migrated the database, it returns a *SchemaNewerError and leaves that alone. Nothing else in this module creates anything (OBX-103).
 func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
 		return ErrNilDB
@@ -57,8 +62,8 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	}
 }
 
-// MigrationSQL returns the same as a script, for your own migration tool or your DBA: idempotent, and with GO between
-// batches for SQL Server.
+// MigrationSQL returns the same as a script, for your own migration tool or your DBA: idempotent, one transaction or part
+// of yours, and with GO between batches for SQL Server. Unlike Migrate it does not ask what has migrated the database before.
 func MigrationSQL(config MigrateConfig) (string, error) {
 	s, err := newScript(config)
 	if err != nil {
@@ -93,12 +98,19 @@ type script struct {
 	procedures []sqlFile // run when their text has changed
 
 	checks                  []string // queries that name what is missing
+	leftOut                 map[string]leftOut
 	listHistory, addHistory string
 }
 
 type sqlFile struct {
 	name, text string
 	version    int // of a migration
+}
+
+// A leftOut part is one that the configuration does not ask for.
+type leftOut struct {
+	migration sqlFile
+	check     string
 }
 
 // proceduresVersion is the version under which the history keeps the procedures' checksum.
@@ -117,17 +129,21 @@ func newScript(config MigrateConfig) (*script, error) {
 	if s.migrations, err = s.read("migrations/*.sql"); err != nil {
 		return nil, err
 	}
-	leftOut := map[string]bool{"joins": config.WithoutJoins, "inbox": !config.WithInbox}
-	s.migrations = slices.DeleteFunc(s.migrations, func(f sqlFile) bool {
-		_, part, _ := strings.Cut(f.name, "_")
-		return leftOut[part]
-	})
 	for i := range s.migrations {
 		number, _, _ := strings.Cut(s.migrations[i].name, "_")
 		if s.migrations[i].version, err = strconv.Atoi(number); err != nil {
 			return nil, fmt.Errorf("number of the migration %s: %w", s.migrations[i].name, err)
 		}
 	}
+	unwanted := map[string]bool{"joins": config.WithoutJoins, "inbox": !config.WithInbox}
+	s.leftOut = map[string]leftOut{}
+	s.migrations = slices.DeleteFunc(s.migrations, func(f sqlFile) bool {
+		_, part, _ := strings.Cut(f.name, "_")
+		if unwanted[part] {
+			s.leftOut[part] = leftOut{migration: f}
+		}
+		return unwanted[part]
+	})
 	if config.Dialect.Traits().Procedures {
 		if s.procedures, err = s.read("operations/*.sql"); err != nil {
 			return nil, err
@@ -146,8 +162,12 @@ func newScript(config MigrateConfig) (*script, error) {
 		return nil, err
 	}
 	for _, file := range queries {
-		switch part, isCheck := strings.CutPrefix(file.name, "check"); {
-		case isCheck && !leftOut[strings.TrimPrefix(part, "_")]:
+		part, isCheck := strings.CutPrefix(file.name, "check")
+		part = strings.TrimPrefix(part, "_")
+		switch left, out := s.leftOut[part]; {
+		case isCheck && out:
+			s.leftOut[part] = leftOut{left.migration, file.text}
+		case isCheck:
 			s.checks = append(s.checks, file.text)
 		case file.name == "history_add":
 			s.addHistory = file.text
@@ -190,25 +210,77 @@ func (s *script) install(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
+	if err := s.newer(applied); err != nil {
+		return err
+	}
+	if err := s.bring(ctx, tx, applied); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
+}
+
+// bring runs what has not run yet, or everything if something is missing: all of it can be run again.
+func (s *script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) error {
+	s.keepParts(applied)
+	missing, err := s.missing(ctx, tx)
+	if err != nil {
+		return err
+	}
+	repair := len(missing) > 0
 	for _, file := range s.migrations {
-		if _, done := applied[file.version]; done {
+		if _, done := applied[file.version]; done && !repair {
 			continue
 		}
 		if err := s.execute(ctx, tx, file, s.remember(file.version, checksum(file))); err != nil {
 			return err
 		}
 	}
-	if sum := checksum(s.procedures...); applied[proceduresVersion] != sum {
+	if edition := s.edition(); applied[proceduresVersion] != edition || repair {
 		for _, file := range s.procedures {
 			if err := s.execute(ctx, tx, file); err != nil {
 				return err
 			}
 		}
-		if err := s.execute(ctx, tx, s.remember(proceduresVersion, sum)); err != nil {
+		if err := s.execute(ctx, tx, s.remember(proceduresVersion, edition)); err != nil {
 			return err
 		}
 	}
-	return commit(ctx, tx)
+	if !repair {
+		return nil
+	}
+	if missing, err = s.missing(ctx, tx); err != nil {
+		return err
+	}
+	if len(missing) > 0 { // a column, which no migration adds to a table that is there
+		return fmt.Errorf("%w: it cannot be repaired:\n%w", ErrSchema, errors.Join(missing...))
+	}
+	return nil
+}
+
+// keepParts adds the parts that the database has already: what is left out today was not left out then.
+func (s *script) keepParts(applied map[int]string) {
+	for part, left := range s.leftOut {
+		if _, there := applied[left.migration.version]; there {
+			s.migrations = append(s.migrations, left.migration)
+			s.checks = append(s.checks, left.check)
+			delete(s.leftOut, part)
+		}
+	}
+	slices.SortFunc(s.migrations, func(a, b sqlFile) int { return cmp.Compare(a.version, b.version) })
+}
+
+// edition is what the history says of the procedures: the edition of the library that has put them there, and their checksum.
+func (s *script) edition() string {
+	return fmt.Sprintf("%d:%s", schema.Edition, checksum(s.procedures...))
+}
+
+// newer is an error if a newer library has migrated the database.
+func (s *script) newer(applied map[int]string) error {
+	number, _, _ := strings.Cut(applied[proceduresVersion], ":")
+	if edition, err := strconv.Atoi(number); err == nil && edition > schema.Edition {
+		return &SchemaNewerError{Database: edition, Library: schema.Edition}
+	}
+	return nil
 }
 
 // history returns the checksums of what has been applied, by version.
@@ -260,7 +332,7 @@ func (s *script) print() string {
 	b.WriteString(traits.ScriptHeader)
 	write := func(text string) {
 		for _, batch := range s.batches(text) {
-			b.WriteString(strings.TrimSpace(batch) + "\n")
+			b.WriteString(traits.BatchHeader + strings.TrimSpace(batch) + "\n" + traits.BatchFooter)
 			if traits.BatchSeparator != "" {
 				b.WriteString(traits.BatchSeparator + "\n")
 			}
@@ -277,7 +349,7 @@ func (s *script) print() string {
 	for _, file := range s.procedures {
 		write(file.text)
 	}
-	write(s.remember(proceduresVersion, checksum(s.procedures...)).text)
+	write(s.remember(proceduresVersion, s.edition()).text)
 	b.WriteString(traits.ScriptFooter)
 	return b.String()
 }

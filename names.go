@@ -55,8 +55,8 @@ func (n names) validate(field, name string, limit int) error {
 		return badField(field, "contains a control character")
 	case strings.TrimSpace(name) != name:
 		return badField(field, "has white space at an end")
-	case strings.Contains(name, "$outbox$"):
-		return badField(field, "contains $outbox$, which is reserved")
+	case strings.Contains(name, "$outbox"):
+		return badField(field, "contains $outbox, which is reserved")
 	case n.dialect.Traits().NameLength(name) > limit:
 		return badField(field, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
 	}

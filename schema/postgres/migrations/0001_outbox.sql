@@ -1,6 +1,7 @@
 -- The outbox: one row a message, from publishing to its end.
 -- seq is the physical key and grows with every insert; message_id names the message for joins, inboxes and brokers.
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
+-- "outbox_times" keeps out infinity, which no client can read: one such row would stop every claim.
 -- status: 0 ready, 1 in progress (leased), 2 done, 3 failed.
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
     seq             bigint      GENERATED ALWAYS AS IDENTITY,
@@ -23,7 +24,9 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     processed_by    text        NULL,
     CONSTRAINT "outbox_pk" PRIMARY KEY (seq),
     CONSTRAINT "outbox_message_id" UNIQUE (message_id),
-    CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL))
+    CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL)),
+    CONSTRAINT "outbox_times" CHECK (isfinite(created_at) AND isfinite(due_at) AND isfinite(next_attempt_at)
+        AND isfinite(locked_until) AND isfinite(processed_at))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.

@@ -9,16 +9,7 @@ $outbox$;
 
 CREATE OR REPLACE VIEW "public"."outbox_view" AS
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
-       CASE o.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
+       CASE o.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' WHEN 4 THEN 'log only' END AS state,
        o.status = 2 AS is_processed, o.retry_count, o.last_error, o.headers, "public"."outbox_text"(o.payload) AS payload_text,
        o.created_at, o.due_at, o.next_attempt_at, o.locked_until, o.owner_token, o.processed_at, o.processed_by
 FROM "public"."outbox" AS o;
-
--- The ids of messages that are not deleted when they have ended: the parts that need them put theirs in here.
-DO $outbox$
-BEGIN
-    IF to_regclass('"public"."outbox_kept"') IS NULL THEN
-        CREATE VIEW "public"."outbox_kept" AS SELECT NULL::uuid AS message_id WHERE false;
-    END IF;
-END
-$outbox$;

@@ -27,7 +27,6 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
     position bigint   NOT NULL,
     CONSTRAINT "outbox_log_counter_pk" PRIMARY KEY (id)
 );
-INSERT INTO "public"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
 
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
 -- version and shape are those of the reader, so that a newer one takes over.
@@ -61,7 +60,21 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_dead" (
 CREATE INDEX IF NOT EXISTS "outbox_log_dead_position" ON "public"."outbox_log_dead" (position);
 CREATE INDEX IF NOT EXISTS "outbox_log_dead_requeued" ON "public"."outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
-CREATE OR REPLACE VIEW "public"."outbox_kept" AS
-SELECT l.message_id FROM "public"."outbox_log" AS l
-UNION ALL
-SELECT p.message_id FROM "public"."outbox_log_pending" AS p;
+-- Where the counter was lost, it goes on after the last position that anybody knows of.
+INSERT INTO "public"."outbox_log_counter" (id, position)
+SELECT 1, greatest((SELECT coalesce(max(l.position), 0) FROM "public"."outbox_log" AS l),
+                   (SELECT coalesce(max(g.position), 0) FROM "public"."outbox_log_group" AS g))
+ON CONFLICT (id) DO NOTHING;
+
+-- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
+-- does not replace.
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_kept"') IS NULL THEN
+        CREATE VIEW "public"."outbox_kept" AS
+        SELECT l.message_id FROM "public"."outbox_log" AS l
+        UNION ALL
+        SELECT p.message_id FROM "public"."outbox_log_pending" AS p;
+    END IF;
+END
+$outbox$;

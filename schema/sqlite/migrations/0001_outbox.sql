@@ -1,6 +1,7 @@
 -- The outbox: one row a message, from publishing to its end. Times are integer milliseconds since 1970, UTC.
 -- seq is the physical key and is never used again; message_id names the message for joins, inboxes and brokers.
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
+-- "outbox_times" keeps out what is no integer, which no client can read: one such row would stop every claim.
 -- status: 0 ready, 1 in progress (leased), 2 done, 3 failed.
 CREATE TABLE IF NOT EXISTS "main"."outbox" (
     seq             INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -22,7 +23,10 @@ CREATE TABLE IF NOT EXISTS "main"."outbox" (
     processed_at    INTEGER NULL,
     processed_by    TEXT    NULL,
     CONSTRAINT "outbox_message_id" UNIQUE (message_id),
-    CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL))
+    CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL)),
+    CONSTRAINT "outbox_times" CHECK (typeof(created_at) = 'integer' AND typeof(next_attempt_at) = 'integer'
+        AND typeof(due_at) IN ('integer', 'null') AND typeof(locked_until) IN ('integer', 'null')
+        AND typeof(processed_at) IN ('integer', 'null'))
 );
 
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.

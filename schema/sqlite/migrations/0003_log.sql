@@ -23,7 +23,6 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
     id       INTEGER NOT NULL PRIMARY KEY,
     position INTEGER NOT NULL
 );
-INSERT INTO "main"."outbox_log_counter" (id, position) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
 
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
 -- version and shape are those of the reader, so that a newer one takes over.
@@ -57,8 +56,16 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_dead" (
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_position" ON "outbox_log_dead" (position);
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_requeued" ON "outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
-DROP VIEW IF EXISTS "main"."outbox_kept";
-CREATE VIEW "main"."outbox_kept" AS
+-- Where the counter was lost, it goes on after the last position that anybody knows of.
+INSERT INTO "main"."outbox_log_counter" (id, position)
+SELECT 1, max((SELECT coalesce(max(l.position), 0) FROM "main"."outbox_log" AS l),
+              (SELECT coalesce(max(g.position), 0) FROM "main"."outbox_log_group" AS g))
+WHERE true
+ON CONFLICT (id) DO NOTHING;
+
+-- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
+-- does not replace.
+CREATE VIEW IF NOT EXISTS "main"."outbox_kept" AS
 SELECT l.message_id FROM "outbox_log" AS l
 UNION ALL
 SELECT p.message_id FROM "outbox_log_pending" AS p;

@@ -3,8 +3,9 @@
 -- MessageId names the message for joins, inboxes and brokers.
 -- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Topics compare by code point, whatever the database's collation.
+-- Indexes are guarded by themselves, so that one that was dropped comes back; by the beginning of their names, because a
+-- compatible server adds to them.
 IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[Outbox] (
         Seq           BIGINT           IDENTITY(1, 1) NOT NULL,
         MessageId     UNIQUEIDENTIFIER NOT NULL,
@@ -30,14 +31,19 @@ BEGIN
             (Status = 1 AND OwnerToken IS NOT NULL AND LockedUntil IS NOT NULL)
             OR (Status <> 1 AND OwnerToken IS NULL AND LockedUntil IS NULL))
     );
-
-    -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
+GO
+-- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Ready]', 1))) = PARSENAME(N'[IX_Outbox_Ready]', 1))
     CREATE INDEX [IX_Outbox_Ready] ON [dbo].[Outbox] (Topic, NextAttemptAt, Seq) WHERE Status = 0;
 
-    -- Expired leases, oldest first.
+-- Expired leases, oldest first.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Leased]', 1))) = PARSENAME(N'[IX_Outbox_Leased]', 1))
     CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (LockedUntil) INCLUDE (OwnerToken) WHERE Status = 1;
 
-    -- Ended rows by age, for purging and for listing what failed.
+-- Ended rows by age, for purging and for listing what failed.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Ended]', 1))) = PARSENAME(N'[IX_Outbox_Ended]', 1))
     CREATE INDEX [IX_Outbox_Ended] ON [dbo].[Outbox] (Status, ProcessedAt) WHERE Status >= 2;
-END
 GO

@@ -2,19 +2,18 @@
 -- commits late. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to those that are committed.
 -- Status 4 in the outbox is a message for the log alone, which no claim takes.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Pending]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[Outbox_Log_Pending] (
         Seq       BIGINT           NOT NULL,
         MessageId UNIQUEIDENTIFIER NOT NULL,
         Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
         CONSTRAINT [PK_Outbox_Log_Pending] PRIMARY KEY CLUSTERED (Seq)
     );
-
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Log_Pending]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_Pending_MessageId]', 1))) = PARSENAME(N'[IX_Outbox_Log_Pending_MessageId]', 1))
     CREATE INDEX [IX_Outbox_Log_Pending_MessageId] ON [dbo].[Outbox_Log_Pending] (MessageId);
-END
 GO
 IF OBJECT_ID(N'[dbo].[Outbox_Log]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[Outbox_Log] (
         Position  BIGINT           NOT NULL,
         Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -22,21 +21,22 @@ BEGIN
         LoggedAt  DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_Log_LoggedAt] DEFAULT (SYSUTCDATETIME()),
         CONSTRAINT [PK_Outbox_Log] PRIMARY KEY CLUSTERED (Position)
     );
-
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Log]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_Topic]', 1))) = PARSENAME(N'[IX_Outbox_Log_Topic]', 1))
     CREATE INDEX [IX_Outbox_Log_Topic] ON [dbo].[Outbox_Log] (Topic, Position) INCLUDE (MessageId);
+
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Log]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_MessageId]', 1))) = PARSENAME(N'[IX_Outbox_Log_MessageId]', 1))
     CREATE INDEX [IX_Outbox_Log_MessageId] ON [dbo].[Outbox_Log] (MessageId);
-END
 GO
 -- The last position that was given. Whoever gives the next holds the row.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[Outbox_Log_Counter] (
         Id       TINYINT NOT NULL,
         Position BIGINT  NOT NULL,
         CONSTRAINT [PK_Outbox_Log_Counter] PRIMARY KEY CLUSTERED (Id)
     );
-    INSERT INTO [dbo].[Outbox_Log_Counter] (Id, Position) VALUES (1, 0);
-END
 GO
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at Tried it has spent Attempts;
 -- Version and Shape are those of the reader, so that a newer one takes over.
@@ -58,7 +58,6 @@ GO
 -- group is to have again. A group's name and a topic may be 255 characters each: with the position that is within the 1,700
 -- bytes of a nonclustered key, and past the 900 of a clustered one.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[Outbox_Log_Dead] (
         GroupName NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
         Topic     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -70,16 +69,25 @@ BEGIN
         Requeued  BIT              NOT NULL CONSTRAINT [DF_Outbox_Log_Dead_Requeued] DEFAULT (0),
         CONSTRAINT [PK_Outbox_Log_Dead] PRIMARY KEY NONCLUSTERED (GroupName, Position, Topic)
     );
-
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Log_Dead]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_Dead_Position]', 1))) = PARSENAME(N'[IX_Outbox_Log_Dead_Position]', 1))
     CREATE CLUSTERED INDEX [IX_Outbox_Log_Dead_Position] ON [dbo].[Outbox_Log_Dead] (Position);
+
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Log_Dead]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_Dead_Requeued]', 1))) = PARSENAME(N'[IX_Outbox_Log_Dead_Requeued]', 1))
     CREATE INDEX [IX_Outbox_Log_Dead_Requeued] ON [dbo].[Outbox_Log_Dead] (GroupName, Topic, Position) WHERE Requeued = 1;
-END
 GO
-IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
-    EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
+-- Where the counter was lost, it goes on after the last position that anybody knows of.
+IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Counter])
+    INSERT INTO [dbo].[Outbox_Log_Counter] (Id, Position)
+    SELECT 1, COALESCE(MAX(p.Position), 0)
+    FROM (SELECT Position FROM [dbo].[Outbox_Log] UNION ALL SELECT Position FROM [dbo].[Outbox_Log_Group]) AS p;
 GO
--- A view must be created alone in its batch, and so it stands in a string.
-EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
+-- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
+-- does not replace. A view must be created alone in its batch, and so it stands in a string.
+IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
+    EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
 SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
 UNION ALL
 SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p');

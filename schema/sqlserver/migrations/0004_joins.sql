@@ -2,7 +2,6 @@
 -- Status: 0 pending, 1 completed, 2 failed, 3 cancelled. Verdict is what Status becomes as the counters stand, and the one
 -- place that says when a join ends: ExpectedSteps is NULL until an open join is sealed, Quorum where not all must complete.
 IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[OutboxJoin] (
         JoinId         UNIQUEIDENTIFIER NOT NULL,
         GroupingKey    NVARCHAR(255)    COLLATE Latin1_General_BIN2 NULL,
@@ -25,16 +24,18 @@ BEGIN
         Metadata       NVARCHAR(MAX)    NULL,
         CONSTRAINT [PK_OutboxJoin] PRIMARY KEY CLUSTERED (JoinId)
     );
-
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoin]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))) = PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))
     CREATE INDEX [IX_OutboxJoin_GroupingKey] ON [dbo].[OutboxJoin] (GroupingKey, JoinId) WHERE GroupingKey IS NOT NULL;
 
-    -- Ended joins for purging. LastUpdatedUtc is in no index, or every count would write to it.
+-- Ended joins for purging. LastUpdatedUtc is in no index, or every count would write to it.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoin]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_Ended]', 1))) = PARSENAME(N'[IX_OutboxJoin_Ended]', 1))
     CREATE INDEX [IX_OutboxJoin_Ended] ON [dbo].[OutboxJoin] (CreatedUtc) WHERE Status <> 0;
-END
 GO
 -- The steps. Status: 0 pending, 1 completed, 2 failed; it moves once. EndsBy: 0 by settling the message, 1 by a report.
 IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[OutboxJoinMember] (
         JoinId          UNIQUEIDENTIFIER NOT NULL,
         OutboxMessageId UNIQUEIDENTIFIER NOT NULL,
@@ -44,9 +45,10 @@ BEGIN
         CONSTRAINT [PK_OutboxJoinMember] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId),
         CONSTRAINT [FK_OutboxJoinMember_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
     );
-
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoinMember]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoinMember_OutboxMessageId]', 1))) = PARSENAME(N'[IX_OutboxJoinMember_OutboxMessageId]', 1))
     CREATE INDEX [IX_OutboxJoinMember_OutboxMessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
-END
 GO
 -- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
 -- It has no foreign key: a compatible server checks that again at each attaching in the transaction of the start, and fails

@@ -3,7 +3,6 @@
 -- Seen counts how often the message came up: 1 is the first time. ProcessedAt is set with the effects of the handler.
 -- The key takes up to 1,530 bytes, more than a clustered index may and fewer than another may: rows lie in order of Seq.
 IF OBJECT_ID(N'[dbo].[OutboxEntry]', N'U') IS NULL
-BEGIN
     CREATE TABLE [dbo].[OutboxEntry] (
         Seq         BIGINT           IDENTITY(1, 1) NOT NULL,
         Source      NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -19,10 +18,11 @@ BEGIN
         CONSTRAINT [PK_OutboxEntry] PRIMARY KEY CLUSTERED (Seq),
         CONSTRAINT [UQ_OutboxEntry_Key] UNIQUE NONCLUSTERED (Handler, Source, MessageId)
     );
-
-    -- Entries by age, for purging.
+GO
+-- Entries by age, for purging.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxEntry]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxEntry_LastSeenAt]', 1))) = PARSENAME(N'[IX_OutboxEntry_LastSeenAt]', 1))
     CREATE INDEX [IX_OutboxEntry_LastSeenAt] ON [dbo].[OutboxEntry] (LastSeenAt);
-END
 GO
 -- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
 -- CREATE VIEW must be alone in its batch, and so it stands in a string.

@@ -50,6 +50,7 @@ GRANT VIEW DEFINITION ON [dbo].[Outbox_Log] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Pending] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Counter] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Group] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Dead] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Kept] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Advance] TO [dbo_Outbox_Role];
 GO

@@ -55,7 +55,7 @@ UNION ALL
 SELECT N'index ' + w.Name + N' of the table is missing'
 FROM (VALUES (N'[IX_Outbox_Ready]'), (N'[IX_Outbox_Leased]'), (N'[IX_Outbox_Ended]')) AS w (Name)
 WHERE OBJECT_ID(N'[dbo].[Outbox]') IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]') AND QUOTENAME(i.name) = w.Name)
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]') AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
 UNION ALL
 SELECT N'column ' + w.Name + N' of the table is missing'
 FROM (VALUES (N'Seq'), (N'MessageId'), (N'Uuid'), (N'Topic'), (N'Payload'), (N'Headers'), (N'CorrelationId'), (N'StreamKey'),

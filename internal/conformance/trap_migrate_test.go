@@ -1,0 +1,196 @@
+package conformance
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// drops are ways to lose a part of the outbox.
+func (f *fixture) drops() map[string]string {
+	outboxTable := f.object(f.config.Dialect.Traits().Table)
+	switch f.db.Name {
+	case testdb.Postgres:
+		return map[string]string{
+			"a function":        "DROP FUNCTION " + f.object("outbox_claim") + "(json)",
+			"a view":            "DROP VIEW " + f.object("outbox_view"),
+			"the view of kept":  "DROP VIEW " + f.object("outbox_kept"),
+			"an index":          "DROP INDEX " + f.object("outbox_ready"),
+			"an index of joins": "DROP INDEX " + f.object("outbox_join_ended"),
+			"the table":         "DROP TABLE " + outboxTable + " CASCADE",
+			"a table of joins":  "DROP TABLE " + f.object("outbox_join_wait"),
+			"the counter":       "DROP TABLE " + f.object("outbox_log_counter"),
+		}
+	case testdb.SQLServer:
+		return map[string]string{
+			"a procedure":       "DROP PROCEDURE " + f.object("Outbox_Claim"),
+			"a view":            "DROP VIEW " + f.object("Outbox_View"),
+			"the view of kept":  "DROP VIEW " + f.object("Outbox_Kept"),
+			"an index":          "DROP INDEX [IX_Outbox_Ready] ON " + outboxTable,
+			"an index of joins": "DROP INDEX [IX_OutboxJoin_Ended] ON " + f.object("OutboxJoin"),
+			"the table":         "DROP TABLE " + outboxTable,
+			"a table of joins":  "DROP TABLE " + f.object("OutboxJoinWait"),
+			"the counter":       "DROP TABLE " + f.object("Outbox_Log_Counter"),
+		}
+	default:
+		return map[string]string{
+			"a view":            "DROP VIEW outbox_view",
+			"the view of kept":  "DROP VIEW outbox_kept",
+			"an index":          "DROP INDEX outbox_ready",
+			"an index of joins": "DROP INDEX outbox_join_ended",
+			"a trigger":         "DROP TRIGGER outbox_join_wake",
+			"the table":         "DROP TABLE outbox",
+			"a table of joins":  "DROP TABLE outbox_join_wait",
+			"the counter":       "DROP TABLE outbox_log_counter",
+		}
+	}
+}
+
+// Check said "run outbox.Migrate" of what was dropped, and Migrate did nothing.
+func TestTrap_MigrateRepairsWhatWasDropped(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.db.Name == testdb.SQLServer {
+			f.needs(level130)
+		}
+		check := func() error { return outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()) }
+		for what, drop := range f.drops() {
+			if f.db.Name == testdb.SQLServer && f.lacks(indexNames) != "" && (what == "an index" || what == "an index of joins") {
+				continue // it has another name there
+			}
+			f.exec("%s", drop)
+			f.ErrorIs(check(), outbox.ErrSchema, what)
+			f.migrate()
+			f.NoError(check(), what)
+		}
+		f.claimOne("orders")
+		f.joinsWork()
+	})
+}
+
+// Without the counter positions began again with 1: groups had passed them.
+func TestMigrate_TheCounterGoesOn(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.sequencer()
+		f.enqueueLogged(f.logOutbox(), "orders", "1", "2", "3")
+		f.Eventually(func() bool { return f.lastPosition() == 3 }, patience, tick)
+		f.exec("DROP TABLE %s", f.logTable("counter"))
+		f.migrate()
+		f.EqualValues(3, f.lastPosition())
+	})
+}
+
+// A column is nothing that Migrate puts back: it says so.
+func TestMigrate_SaysWhatItCannotRepair(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.exec("DROP VIEW %s", f.object(f.either("outbox_view", "Outbox_View")))
+		f.exec("ALTER TABLE {outbox} DROP COLUMN {stream_key}")
+		err := outbox.Migrate(f.ctx(), f.db.DB, f.migrateConfig())
+		f.Error(err)
+		f.exec("DROP TABLE {outbox}")
+		f.migrate()
+		f.claimOne("orders")
+	})
+}
+
+// What one call leaves out stays where another has put it.
+func TestMigrate_WithoutJoinsLeavesTheirMessagesKept(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		id := f.start(c, join.StartParams{ExpectedSteps: 2})
+		f.addSteps(c, id, "steps", 1)
+		config := f.migrateConfig()
+		config.WithoutJoins = true
+		kept := func() int64 {
+			return f.number("SELECT COUNT(*) FROM %s", f.object(f.either("outbox_kept", "Outbox_Kept")))
+		}
+		script, err := outbox.MigrationSQL(config)
+		f.NoError(err)
+		f.NoError(f.run(script))
+		f.EqualValues(1, kept(), "after the script")
+		f.exec("DROP VIEW %s", f.object(f.either("outbox_kept", "Outbox_Kept")))
+		f.NoError(outbox.Migrate(f.ctx(), f.db.DB, config))
+		f.EqualValues(1, kept(), "after Migrate")
+	})
+}
+
+// An older binary put its older functions back, under the feet of the newer processes.
+func TestTrap_MigrateByAnOlderBinary(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		history := f.object(f.either("outbox_migrations", "Outbox_Migrations"))
+		f.exec("UPDATE %s SET {checksum} = '999:of-a-newer-library' WHERE {version} = 0", history)
+		before := f.catalog()
+		for name, err := range map[string]error{
+			"Migrate": outbox.Migrate(f.ctx(), f.db.DB, f.migrateConfig()),
+			"Check":   outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()),
+		} {
+			var newer *outbox.SchemaNewerError
+			f.ErrorAs(err, &newer, name)
+			f.Equal(999, newer.Database)
+			f.Positive(newer.Library)
+			f.ErrorIs(err, outbox.ErrSchema, name)
+			f.ErrorContains(err, "999")
+		}
+		f.sameCatalog(before, f.catalog())
+		f.EqualValues(1, f.number("SELECT COUNT(*) FROM %s WHERE {version} = 0 AND {checksum} = '999:of-a-newer-library'", history))
+		f.exec("UPDATE %s SET {checksum} = '0:of-an-older-library' WHERE {version} = 0", history)
+		f.migrate()
+		f.EqualValues(0, f.number("SELECT COUNT(*) FROM %s WHERE {checksum} = '0:of-an-older-library'", history))
+	})
+}
+
+// One row with an infinite time, set by SQL, stopped every claim.
+func TestTrap_InfiniteTimes(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		odd := map[string][]string{
+			testdb.Postgres: {"'infinity'", "'-infinity'"}, testdb.SQLite: {"1.5", "'soon'", "x'00'"}, testdb.SQLServer: nil,
+		}[f.db.Name]
+		id := f.enqueueN("orders", 1)[0]
+		for _, value := range odd {
+			for _, column := range []string{"created_at", "due_at", "next_attempt_at", "processed_at"} {
+				_, err := f.db.ExecContext(f.ctx(), f.sql("UPDATE {outbox} SET {%s} = %s WHERE {message_id} = '%s'", column, value, id))
+				assert.Error(t, err, "%s = %s", column, value)
+			}
+		}
+		topics, err := f.outbox.Topics(f.ctx())
+		f.NoError(err)
+		f.Len(topics, 1)
+		claimed := f.claim("orders")
+		f.Len(claimed, 1)
+		f.settle(settled(outbox.Fail, claimed...)...)
+		failed, err := f.outbox.Failed(f.ctx(), outbox.FailedParams{})
+		f.NoError(err)
+		f.Len(failed, 1)
+	})
+}
+
+// A message that is in the log alone had no state in the view.
+func TestTrap_TheViewNamesEveryState(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.enqueueLogged(f.logOutbox(), "orders", "1")
+		states, err := f.strings(f.db, fmt.Sprintf("SELECT %s FROM %s", f.either("state", "State"), f.object(f.either("outbox_view", "Outbox_View"))))
+		f.NoError(err)
+		f.Equal([]string{"log only"}, states)
+	})
+}
+
+// psql -1 and most migration tools have a transaction of their own, which the script's COMMIT ended.
+func TestTrap_ThePrintedScriptInATransaction(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		if f.db.Name != testdb.Postgres {
+			return // SQLite's BEGIN and T-SQL's batches are run as they are
+		}
+		script, err := outbox.MigrationSQL(f.migrateConfig())
+		f.NoError(err)
+		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		_, err = tx.ExecContext(f.ctx(), script)
+		f.NoError(err)
+		f.NoError(tx.Rollback())
+		f.Empty(f.names("table"), "it went with the transaction")
+	})
+}
