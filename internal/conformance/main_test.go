@@ -18,6 +18,7 @@ func TestMain(m *testing.M) {
 	testprocess.Run(killWorkerVariable, killJob.run)
 	testprocess.Run(poisonWorkerVariable, poisonJob.run)
 	testprocess.Run(fanoutWorkerVariable, fanoutJob.run)
+	testprocess.RunMeasured(logMemoryVariable, logMemoryJob.run)
 	testprocess.Run(inboxWorkerVariable, inboxJob.run)
 	fewerChecks()
 	code := m.Run()

@@ -1,10 +1,14 @@
 package wakepgx_test
 
 import (
+	"context"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -103,4 +107,51 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 	var field *outbox.FieldError
 	require.ErrorAs(t, err, &field)
 	require.Equal(t, "ListenerConfig.DSN", field.Field)
+}
+
+// A message of the log reaches the group of another process by wake-ups alone: the first one has it get its position, which
+// sends the second. Each part has a Store of its own, so that none hears another in this process; nobody polls.
+func TestWakeupsCarryTheLog(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		require.NoError(t, outbox.Migrate(ctx, db.DB, outbox.MigrateConfig{Dialect: outbox.Postgres{}, Schema: db.Schema}))
+		forSequencer, forReader := start(t, db, ""), start(t, db, "")
+		hear(t, forSequencer, "before")
+		hear(t, forReader, "before")
+
+		sequencer, err := outbox.NewSequencer(db.DB, outbox.SequencerConfig{
+			Dialect: outbox.Postgres{}, Schema: db.Schema, Store: "sequencer", PollInterval: time.Hour, Wakeups: forSequencer.Wakeups()}, nil)
+		require.NoError(t, err)
+		var running sync.WaitGroup
+		running.Go(func() { _ = sequencer.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		subscriber, err := outbox.NewSubscriber(db.DB, outbox.SubscriberConfig{
+			Dialect: outbox.Postgres{}, Schema: db.Schema, Store: "reader", ConsumerGroup: "group", Wakeups: forReader.Wakeups(),
+			PollInterval: time.Hour, MaxPollInterval: time.Hour}, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, subscriber.Close()) }()
+		messages, err := subscriber.Subscribe(ctx, "orders")
+		require.NoError(t, err)
+		publisher, err := outbox.NewPublisher(db.DB, outbox.PublisherConfig{
+			Dialect: outbox.Postgres{}, Schema: db.Schema, Store: "publisher", Log: outbox.LogOnly}, nil)
+		require.NoError(t, err)
+		var took []time.Duration
+		for range 20 {
+			published := time.Now()
+			require.NoError(t, publisher.Publish("orders", message.NewMessage("1", nil)))
+			timer := time.NewTimer(30 * time.Second)
+			select {
+			case msg := <-messages:
+				took = append(took, time.Since(published))
+				msg.Ack()
+			case <-timer.C:
+				require.FailNow(t, "nothing came")
+			}
+			timer.Stop()
+		}
+		slices.Sort(took)
+		t.Logf("from Publish to the handler: %v to %v, median %v", took[0], took[19], took[10])
+	})
 }
