@@ -1,5 +1,5 @@
--- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position; only
--- what is to be delivered again where requeued says so.
+-- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
+-- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_list"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_dead_list"(json);
 CREATE FUNCTION "public"."outbox_log_dead_list"(arg json) RETURNS TABLE (
@@ -10,6 +10,20 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $outbox$
 #variable_conflict use_column
 BEGIN
+    IF (arg->>'requeued')::boolean THEN
+        RETURN QUERY
+        SELECT d.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
+               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
+               d.group_name::text, d.attempts, d.reason, floor(extract(epoch FROM d.failed_at) * 1000)::bigint, d.requeued
+        FROM (SELECT k.* FROM "public"."outbox_log_dead" AS k
+              WHERE k.requeued AND k.group_name = (arg->>'group') COLLATE "C" AND k.topic = (arg->>'topic') COLLATE "C"
+                AND k.position > (arg->>'after')::bigint
+              ORDER BY k.group_name, k.topic, k.position
+              LIMIT (arg->>'limit')::int) AS d
+        CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.message_id = d.message_id LIMIT 1) AS o;
+        RETURN;
+    END IF;
+
     RETURN QUERY
     SELECT d.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
@@ -18,10 +32,8 @@ BEGIN
           WHERE (arg->>'group' IS NULL OR k.group_name = (arg->>'group') COLLATE "C")
             AND (arg->>'topic' IS NULL OR k.topic = (arg->>'topic') COLLATE "C")
             AND k.position > (arg->>'after')::bigint
-            AND (NOT (arg->>'requeued')::boolean OR k.requeued)
           ORDER BY k.position
           LIMIT (arg->>'limit')::int) AS d
-    CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.message_id = d.message_id LIMIT 1) AS o
-    ORDER BY d.position;
+    CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.message_id = d.message_id LIMIT 1) AS o;
 END
 $outbox$;

@@ -1,5 +1,5 @@
--- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position; only
--- what is to be delivered again where requeued says so.
+-- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
+-- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_List] AS RETURN 0');
 GO
@@ -20,12 +20,11 @@ BEGIN
         Position BIGINT NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, GroupName NVARCHAR(255) NOT NULL, Attempts INT NOT NULL,
         Reason NVARCHAR(MAX) NULL, FailedAt DATETIME2(3) NOT NULL, Requeued BIT NOT NULL);
 
-    -- What a reader asks for all the time has a form of its own: it looks at the index of what is requeued and at nothing else.
     IF @Requeued = 1
         INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
         SELECT TOP (@Limit) d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
         FROM [dbo].[Outbox_Log_Dead] AS d
-        WHERE d.Requeued = 1 AND d.Position > @After AND (@Group IS NULL OR d.GroupName = @Group) AND (@Topic IS NULL OR d.Topic = @Topic)
+        WHERE d.Requeued = 1 AND d.GroupName = @Group AND d.Topic = @Topic AND d.Position > @After
         ORDER BY d.Position
         OPTION (MAXDOP 1);
     ELSE
