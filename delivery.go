@@ -22,7 +22,7 @@ type Delivery struct {
 	lapsed      atomic.Bool             // the lease ran out before there was an answer: the message is delivered again, whatever it is
 
 	handed   time.Time // only used by the settler
-	timedOut bool      // the same
+	timedOut bool      // only used by who waits for the answer
 
 	mu    sync.Mutex
 	msg   *message.Message        // nil until it is handed out

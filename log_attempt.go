@@ -54,7 +54,10 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 		case isClosed(stop):
 			return nil
 		}
-		wait := r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
+		wait := a.delay
+		if wait <= 0 {
+			wait = r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
+		}
 		if err := r.rest(ctx, max(wait, 0), stop); err != nil || isClosed(stop) {
 			return err
 		}
@@ -90,7 +93,9 @@ type logAnswer struct {
 	outcome Outcome
 	reason  error
 	handed  bool
-	inTx    bool // the handler has settled in a transaction of its own
+	delay   time.Duration // that the handler has chosen
+	hung    bool          // the handler has not answered in time
+	inTx    bool          // the handler has settled in a transaction of its own
 	took    time.Duration
 }
 
@@ -116,6 +121,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 	defer over.Stop()
 	handout := out
 	var handed time.Time
+	var late <-chan time.Time // when the handler has had its time, and then its grace
 	for {
 		if time.Since(r.leased) >= r.config.LeaseDuration {
 			return a, ErrLeaseLost
@@ -123,18 +129,28 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 		select {
 		case handout <- d.msg:
 			handout, a.handed, handed = nil, true, time.Now()
+			if r.config.MaxHandlerTime != never {
+				late = time.After(r.config.MaxHandlerTime)
+			}
 			r.announce(d)
 		case <-d.msg.Acked():
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
 			return a, nil
 		case <-d.msg.Nacked():
-			a.outcome, a.reason, a.took = Retry, d.Err(), time.Since(handed)
+			a.outcome, a.reason, a.delay, a.took = Retry, d.Err(), d.ownDelay(), time.Since(handed)
 			if a.reason == nil {
 				a.reason = errNacked
 			}
 			if IsUnavailable(a.reason) {
 				a.outcome = Release
 			}
+			return a, nil
+		case <-late:
+			if d.outOfTime(r.logger) {
+				late = time.After(r.config.DrainTimeout)
+				continue
+			}
+			a.outcome, a.reason, a.took, a.hung = Retry, errHandlerTime, time.Since(handed), true
 			return a, nil
 		case <-renew.C:
 			if renewing == nil {
@@ -226,6 +242,10 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 		}
 	}
 	r.config.Hooks.groupSettled(event)
+	if a.hung {
+		r.config.Hooks.handlerTimedOut(HandlerTimeoutEvent{Store: event.Store, Topic: event.Topic, MessageID: l.ID,
+			Attempt: event.Attempt, Outcome: event.Outcome, After: a.took})
+	}
 	if a.reason == nil {
 		return
 	}

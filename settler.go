@@ -227,14 +227,21 @@ func (s *settler) leftBehind(d *Delivery, now time.Time) bool {
 	if s.config.MaxHandlerTime == never || ran < s.config.MaxHandlerTime {
 		return false
 	}
-	if !d.timedOut {
-		d.timedOut = true
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.interrupt(errHandlerTime)
-		s.logger.Error("A handler has not answered within MaxHandlerTime; its context has ended", errHandlerTime, d.logFields())
-	}
+	d.outOfTime(s.logger)
 	return ran >= s.config.MaxHandlerTime+s.config.DrainTimeout
+}
+
+// outOfTime ends the context of a handler that has had its time, and reports whether that is new.
+func (d *Delivery) outOfTime(logger watermill.LoggerAdapter) bool {
+	if d.timedOut {
+		return false
+	}
+	d.timedOut = true
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.interrupt(errHandlerTime)
+	logger.Error("A handler has not answered within MaxHandlerTime; its context has ended", errHandlerTime, d.logFields())
+	return true
 }
 
 // takeAway gives back the message of a handler that hangs.

@@ -365,3 +365,29 @@ func TestTrap_WakeupsOfSeveralTopics(t *testing.T) {
 		}
 	})
 }
+
+// A handler that hangs is told, left behind, and its message spends an attempt as in the queue; the group goes on.
+func TestGroup_AHandlerThatHangs(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.logN("orders", 0, 2)
+		f.stamp()
+		told := make(chan outbox.HandlerTimeoutEvent, 10)
+		s := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(2), func(c *outbox.SubscriberConfig) {
+			c.MaxHandlerTime, c.DrainTimeout = 10*time.Millisecond, 10*time.Millisecond
+			c.Hooks.OnHandlerTimeout = func(e outbox.HandlerTimeoutEvent) { told <- e }
+		})
+		messages := f.subscribe(s, "orders")
+		for attempt, outcome := range []outbox.Outcome{outbox.Retry, outbox.Fail} {
+			msg := f.receive(messages)
+			f.Equal("0", msg.UUID)
+			take(f, msg.Context().Done(), "the end of the handler's context")
+			event, _ := take(f, told, "the hook")
+			f.Equal([]any{"orders", attempt + 1, outcome}, []any{event.Topic, event.Attempt, event.Outcome})
+			defer msg.Ack() // too late
+		}
+		msg := f.receive(messages)
+		f.Equal("1", msg.UUID)
+		msg.Ack()
+		f.Equal([]string{"0"}, f.deadLetters("group"))
+	})
+}
