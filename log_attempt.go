@@ -12,8 +12,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// errReaderDied is the reason of a message that has spent its attempts without an answer.
-var errReaderDied = errors.New("each process that handled the message ended before it answered")
+// errReaderDied is the reason of a message whose last attempt has left none.
+var errReaderDied = errors.New("the process that handled the message last ended before it answered, and no attempts are left")
 
 const groupIsBlocked = "A message holds up its consumer group: it has no attempts left, and OnGroupFailure is Block"
 

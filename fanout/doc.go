@@ -31,6 +31,9 @@
 // passed. A new policy begins with the oldest message that is left. Outbox.ForgetGroup removes the cursor of one that is
 // no more.
 //
+// When a policy changes, raise its Version: the dispatcher that is deployed with it takes the policy over at once, while the
+// older ones still run, and what is published from then on goes where it says.
+//
 // # Guarantees
 //
 //   - A topic of the same outbox gets every message once, in the order of the log, whatever is killed and however many
