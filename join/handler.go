@@ -36,8 +36,8 @@ func (c *Coordinator) AddWaitHandler(router *message.Router, subscriber message.
 // fails the message for good (JOIN-052).
 func (c *Coordinator) HandleWait(msg *message.Message) error {
 	delivery, ok := outbox.DeliveryFrom(msg.Context())
-	if !ok {
-		return outbox.Permanent(errors.New("join: the message does not come from an outbox subscriber"))
+	if !ok || delivery.Group() != "" {
+		return outbox.Permanent(errors.New("join: the message does not come from the queue of an outbox subscriber"))
 	}
 	err := c.handleWait(msg.Context(), delivery, msg.Payload)
 	if err != nil {
