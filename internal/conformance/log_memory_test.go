@@ -75,3 +75,37 @@ func TestPeakMemory_OfALogGroup(t *testing.T) {
 		f.LessOrEqual(peak>>20, limit)
 	})
 }
+
+// A read stops before the message with which it would pass its budget; one that is larger alone comes alone. Headers count.
+func TestCursor_ReadsWithinItsBudget(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		o := f.logOutbox()
+		for i, size := range []int{10, 0, 10, 30, 10, 10, 5} {
+			m := outbox.Message{UUID: fmt.Sprint(i), Topic: "orders", Payload: make([]byte, size)}
+			if i == 4 {
+				m.Headers = map[string]string{"a header": "that leaves no room for another"}
+			}
+			_, err := o.Enqueue(f.ctx(), f.db.DB, m)
+			f.NoError(err)
+		}
+		f.stamp()
+		for _, topic := range []string{"orders", outbox.AllTopics} {
+			c, err := f.outbox.Cursor(outbox.CursorConfig{Group: "group", Topic: topic, MaxBytes: 25})
+			f.NoError(err)
+			var reads []int
+			for after := int64(0); after < 7; {
+				messages, err := c.Read(f.ctx(), after, 100)
+				f.NoError(err)
+				f.NotEmpty(messages)
+				reads = append(reads, len(messages))
+				after = messages[len(messages)-1].Position
+			}
+			f.Equal([]int{3, 1, 1, 2}, reads)
+		}
+		for field, config := range map[string]outbox.CursorConfig{
+			"CursorConfig.MaxBytes": {Group: "group", MaxBytes: -1}, "CursorConfig.Version": {Group: "group", Version: -1}} {
+			_, err := f.outbox.Cursor(config)
+			f.requireField(err, field)
+		}
+	})
+}
