@@ -196,7 +196,8 @@ func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.J
 }
 
 // AttachByReport makes messages steps that end only when they are reported, by ReportStepCompleted, ReportStepFailed or
-// Middleware: for messages that are handled elsewhere, after a relay. They need not be in the outbox.
+// Middleware: for messages that are handled elsewhere, after a relay. They need not be in the outbox. Attach them in the
+// transaction that publishes them, or set HeaderStepOf: a report that comes before the step is there does not count.
 func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
 }

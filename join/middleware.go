@@ -9,10 +9,17 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
+// HeaderStepOf names the join, by its id, that a message is a step of, for Middleware.
+const HeaderStepOf = "outbox_join_step_of"
+
 // Middleware ends the steps of AttachByReport where their messages are handled: behind a relay, on a broker's subscriber.
 // When the handler succeeds, the step is completed in every join that has it; when it fails for good, which
 // outbox.Permanent says, the step has failed; any other error changes nothing, as the message is delivered again. A
 // message is known by its header outbox.HeaderMessageID, or as a delivery of the outbox itself; others pass through.
+//
+// A message with the header HeaderStepOf is a step of that join: where it is not one yet, because it was handled before
+// AttachByReport was committed, that is ErrNotAStep, and the message comes again. Without the header nothing tells it from a
+// message that is no step: attach it in the transaction that publishes it.
 //
 // Put it nearer to the handler than a poison queue, which takes the error away. A step is reported after its handler, and
 // so a crash between the two has the message handled again: guard the handler as any other.
@@ -29,7 +36,7 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 			}
 			// The handler's work is done: its context may be over, the report is still due. If it fails, the message has to
 			// come again, also where the handler's own error is permanent, or the join would wait for ever.
-			reportErr := c.reportAll(context.WithoutCancel(msg.Context()), id, err != nil)
+			reportErr := c.reportStep(context.WithoutCancel(msg.Context()), msg.Metadata[HeaderStepOf], id, err != nil)
 			switch {
 			case reportErr == nil:
 				return produced, err
@@ -54,6 +61,20 @@ func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
 		return delivery.MessageID(), true, nil
 	}
 	return id, false, nil
+}
+
+// reportStep ends a step in all joins that have it, and in one that must.
+func (c *Coordinator) reportStep(ctx context.Context, stepOf string, message outbox.MessageID, failed bool) error {
+	if stepOf != "" {
+		id, err := outbox.ParseJoinID(stepOf)
+		if err != nil {
+			return outbox.Permanent(fmt.Errorf("join: the header %s: %w", HeaderStepOf, err))
+		}
+		if err := c.report(ctx, nil, id, message, failed); err != nil {
+			return err
+		}
+	}
+	return c.reportAll(ctx, message, failed)
 }
 
 // reportAll ends a step in all joins that have it.

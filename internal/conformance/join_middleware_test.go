@@ -127,3 +127,23 @@ func TestJoinMiddlewareKnowsADelivery(t *testing.T) {
 		f.becomes(step, outbox.Done)
 	})
 }
+
+// A step that is reported before it was attached is not forgotten: its message comes again.
+func TestTrap_AReportBeforeItsStep(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		id := f.start(c, join.StartParams{ExpectedSteps: 1})
+		step := outbox.MessageID(outbox.NewOwnerToken())
+		msg := relayed(step.String())
+		msg.Metadata.Set(join.HeaderStepOf, id.String())
+		_, err := reporting(c, nil)(msg)
+		f.ErrorIs(err, join.ErrNotAStep)
+		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
+		_, err = reporting(c, nil)(msg)
+		f.NoError(err)
+		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		msg.Metadata.Set(join.HeaderStepOf, "no id")
+		_, err = reporting(c, nil)(msg)
+		f.True(outbox.IsPermanent(err))
+	})
+}

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 	testprocess.Run(fanoutWorkerVariable, fanoutJob.run)
 	testprocess.RunMeasured(logMemoryVariable, logMemoryJob.run)
 	testprocess.Run(inboxWorkerVariable, inboxJob.run)
+	testprocess.RunMeasured(publishMemoryVariable, publishMemoryJob.run)
 	fewerChecks()
 	code := m.Run()
 	if err := skipped.Report(); err != nil {
