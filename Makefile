@@ -55,6 +55,13 @@ kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run Kill ./internal/conformance/...
 
+.PHONY: faults
+faults: ## Run every operation while statements hang, are refused and connections are cut, at full size
+	@mkdir -p build && : > build/faults.txt
+	OUTBOX_TEST_FAULTS=full OUTBOX_TEST_FAULTS_REPORT=$(CURDIR)/build/faults.txt $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run TestFaults_ ./internal/conformance/... || { status=$$?; cat build/faults.txt; exit $$status; }
+	@cat build/faults.txt
+
 .PHONY: joins
 joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
