@@ -88,6 +88,19 @@ func (c *call) correct(i int, err error) {
 	c.errs[i] = err
 }
 
+// drop counts as published what no queue has taken.
+func (c *call) drop() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, err := range c.errs {
+		if errors.Is(err, ErrUnroutable) {
+			c.errs[i] = nil
+			n++
+		}
+	}
+	return n
+}
+
 // result is nil if all are published.
 func (c *call) result() error {
 	c.mu.Lock()

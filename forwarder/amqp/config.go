@@ -28,6 +28,9 @@ type Config struct {
 	// Topology is declared on each connection, for more than plain queues. Defaults to nothing.
 	Topology Topology
 
+	// Unroutable says what becomes of a message that no queue has taken. Defaults to Fail.
+	Unroutable Unroutable
+
 	// MaxPayload is the most bytes of a payload; a larger one fails for good without being sent. Defaults to 0: the broker
 	// decides (128 MiB in RabbitMQ 3, 16 MiB in RabbitMQ 4), with the same result.
 	MaxPayload int
@@ -47,6 +50,19 @@ type Config struct {
 	// ConnectionName is what RabbitMQ shows. Defaults to the program's name and process id.
 	ConnectionName string
 }
+
+// Unroutable is what becomes of a message that no queue has taken.
+type Unroutable int
+
+// What may become of it.
+const (
+	// Fail refuses the message: an attempt is spent, and it is published again until the attempts are spent.
+	Fail Unroutable = iota
+
+	// Drop counts the message as published, as is usual for events, to which nobody may have subscribed. A queue that is
+	// bound too late gets nothing of what came before.
+	Drop
+)
 
 // Topology is what is to be there before anything is published. All of it is durable.
 type Topology struct {
@@ -100,6 +116,8 @@ func (c *Config) validate() error {
 		return badField("Config.URL", "is not of the form amqp://user:password@host:port/vhost")
 	}
 	switch {
+	case c.Unroutable != Fail && c.Unroutable != Drop:
+		return badField("Config.Unroutable", "%d is neither Fail nor Drop", c.Unroutable)
 	case c.MaxPayload < 0:
 		return badField("Config.MaxPayload", "%d is negative", c.MaxPayload)
 	case c.ConfirmTimeout < 0:

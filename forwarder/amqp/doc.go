@@ -7,7 +7,8 @@
 // # What becomes of a message
 //
 //	confirmed                                    published
-//	returned: no queue has its routing key       forwarder.Refused, ErrUnroutable: an attempt, and again after the backoff
+//	returned: no queue has its routing key       forwarder.Refused, ErrUnroutable: an attempt, and again after the backoff;
+//	                                             with Config.Unroutable = Drop, published
 //	no such exchange, no right to publish        forwarder.Refused, with the broker's words
 //	larger than allowed, bad in itself           outbox.Permanent: fails at once
 //	not confirmed by the queue (full, failing)   ErrNacked: the forwarder finds out whether anything gets through

@@ -79,6 +79,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	p.publish(c, contexts)
+	if p.config.Unroutable == Drop {
+		if n := c.drop(); n > 0 {
+			p.logger.Debug("Messages were dropped, for no queue is bound for them", watermill.LogFields{"exchange": exchange, "routing_key": key, "count": n})
+		}
+	}
 	return c.result()
 }
 

@@ -114,6 +114,23 @@ func TestAnUnroutableMessageIsRefusedWithTheReason(t *testing.T) {
 	b.ErrorIs(p.Publish(queue, messages(1)...), amqp.ErrUnroutable)
 }
 
+// An event to which nobody has subscribed is no error where that is what events are for.
+func TestAnUnroutableMessageCanBeDropped(t *testing.T) {
+	t.Parallel()
+	b := onBroker(t)
+	queue := b.queue()
+	p := b.publisher(func(c *amqp.Config) { c.Unroutable = amqp.Drop })
+	b.NoError(p.Publish(queue, messages(300)...))
+	b.declare(queue, nil)
+	b.NoError(p.Publish(queue, messages(3)...))
+	b.Equal(3, b.waiting(queue))
+
+	_, err := amqp.NewPublisher(amqp.Config{URL: "amqp://127.0.0.1", Unroutable: 7}, nil)
+	var bad *outbox.FieldError
+	b.ErrorAs(err, &bad)
+	b.Equal("Config.Unroutable", bad.Field)
+}
+
 // Every message of every call gets its own answer, though all go through one channel and have the same names.
 func TestAnswersReachTheirMessagesInManyCalls(t *testing.T) {
 	t.Parallel()
