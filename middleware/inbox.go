@@ -23,7 +23,12 @@ import (
 // Once the entry is committed, the message is acknowledged without the handler. The messages that it returned are returned
 // again, as they were: the router publishes them after the commit, and a crash in between loses none, but they may be
 // published twice. Messages that the handler publishes through an outbox in the transaction need no such thing. A message
-// with the key of another and other content is an inbox.MismatchError, which is permanent.
+// with the key of another and other content is an inbox.MismatchError, which is permanent. The outbox fails such a message at
+// once, but RabbitMQ and others deliver it again without end: there, put Watermill's poison queue before Inbox, which takes
+// it out of the loop:
+//
+//	poison, err := middleware.PoisonQueueWithFilter(publisher, "poison", outbox.IsPermanent)
+//	router.AddMiddleware(poison, once)
 //
 // On a subscriber over the inbox's own queue, under the key that the message was enqueued with, the same holds: there the
 // mark is made when the handler succeeds.
