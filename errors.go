@@ -10,6 +10,10 @@ var (
 	// ErrClosed is returned by a Publisher or Subscriber after Close.
 	ErrClosed = errors.New("outbox: closed")
 
+	// ErrCompeting is returned by Subscribe when the topic has a live subscription in this process already: each message would
+	// come to one of the two.
+	ErrCompeting = errors.New("outbox: the topic has a subscription already, and each message would come to one of the two; for several handlers of each message use an EventGroupProcessor or consumer groups, to share the work raise MaxInFlight, or set AllowCompeting")
+
 	// ErrNilDB is returned where a database handle is needed and nil was given.
 	ErrNilDB = errors.New("outbox: the database handle is nil; pass an open *sql.DB, *sql.Conn or *sql.Tx")
 

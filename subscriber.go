@@ -131,6 +131,10 @@ func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- 
 		s.subscribeLog(ctx, name, out, done)
 		return nil
 	}
+	leave, err := s.compete(ctx, name)
+	if err != nil {
+		return err
+	}
 	t := s.topics[name]
 	if t == nil {
 		t = &topic{queue: make(chan *Delivery, s.config.MaxInFlight)}
@@ -145,8 +149,9 @@ func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- 
 		go s.run() //nolint:contextcheck // the work ends with Close, not with the first subscription
 	}
 	s.subscriptions.Go(func() {
-		defer s.unsubscribe(name, t)
 		defer done()
+		defer leave()
+		defer s.unsubscribe(name, t)
 		s.serve(ctx, t, out)
 	})
 	s.pacer.wake()

@@ -42,6 +42,11 @@ type SubscriberConfig struct {
 	// MaxInFlightPerTopic is the same for each topic. Defaults to MaxInFlight.
 	MaxInFlightPerTopic int
 
+	// AllowCompeting allows a second live subscription to a topic in this process, on the same *sql.DB and table: each message
+	// comes to one of them. Without it the second is refused with ErrCompeting. Other processes always compete. It does not
+	// apply to consumer groups, where the second stands by. Defaults to false.
+	AllowCompeting bool
+
 	// LeaseDuration is how long a message stays claimed when its worker dies (OBX-014). The leases of slow handlers are
 	// renewed, so it need not cover them. 10 s to 300 s are sensible (OBX-110). Defaults to 30 s.
 	LeaseDuration time.Duration

@@ -55,7 +55,7 @@ func (o *source) forward(s *server, topics ...string) {
 	o.t.Helper()
 	f, err := forwarder.New(o.db.DB, s.newPublisher(), forwarder.Config{
 		Topics: topics, RetryMax: 200 * time.Millisecond,
-		Subscriber: outbox.SubscriberConfig{Dialect: dialect(o.db), Schema: o.db.Schema},
+		Subscriber: outbox.SubscriberConfig{Dialect: dialect(o.db), Schema: o.db.Schema, AllowCompeting: true},
 		OnState:    func(state forwarder.State) { o.states <- state },
 	}, o.logger)
 	o.NoError(err)

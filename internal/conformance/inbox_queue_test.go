@@ -203,7 +203,8 @@ func TestTrap_InboxReceiveNowWorkLater(t *testing.T) {
 		broker := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 		s, err := inbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
 			Dialect: f.config.Dialect, Schema: f.config.Schema, PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond,
-			DrainTimeout: time.Second, UnhandledAfter: -1, Backoff: func(int) time.Duration { return time.Millisecond }}, nil)
+			DrainTimeout: time.Second, UnhandledAfter: -1, AllowCompeting: true,
+			Backoff: func(int) time.Duration { return time.Millisecond }}, nil)
 		f.NoError(err)
 		router, err := message.NewRouter(message.RouterConfig{}, nil)
 		f.NoError(err)

@@ -35,7 +35,7 @@ func (f *fixture) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
 	pub, err := outbox.NewPublisher(pool.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
 	require.NoError(t, err)
 	sub, err := outbox.NewSubscriber(pool.DB, outbox.SubscriberConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, MaxAttempts: -1,
+		Dialect: f.config.Dialect, Schema: f.config.Schema, MaxAttempts: -1, AllowCompeting: true,
 		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
 	}, nil)

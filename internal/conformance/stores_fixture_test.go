@@ -122,7 +122,8 @@ func (f *fixture) everywhere(p stores.Provider, logger watermill.LoggerAdapter, 
 	config := stores.SubscriberConfig{
 		Subscriber: outbox.SubscriberConfig{
 			PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: time.Second, UnhandledAfter: -1,
-			Backoff: func(int) time.Duration { return time.Millisecond },
+			AllowCompeting: true,
+			Backoff:        func(int) time.Duration { return time.Millisecond },
 		},
 		RetryMin: 5 * time.Millisecond, RetryMax: 50 * time.Millisecond,
 	}

@@ -22,7 +22,7 @@ func (f *fixture) subscriberOn(db *sql.DB, logger watermill.LoggerAdapter, optio
 	f.t.Helper()
 	config := outbox.SubscriberConfig{
 		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table,
-		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: time.Second, UnhandledAfter: -1,
+		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: time.Second, UnhandledAfter: -1, AllowCompeting: true,
 		Backoff: func(int) time.Duration { return time.Millisecond },
 	}
 	for _, option := range options {

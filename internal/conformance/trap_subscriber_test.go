@@ -285,6 +285,45 @@ func TestTrap_AnOutageOfTheDatabaseSpendsNoAttempt(t *testing.T) {
 	})
 }
 
+// A second live subscription to a topic is refused, by the same Subscriber or by another of the process, unless it says that
+// it means to compete.
+func TestTrap_ASecondSubscriptionIsRefused(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		alone := func(c *outbox.SubscriberConfig) { c.AllowCompeting = false }
+		s := f.subscriber(alone)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(f.ctx()))
+		first, err := s.Subscribe(ctx, "orders")
+		f.NoError(err)
+		f.subscribe(s, "others")
+		for _, second := range []*outbox.Subscriber{s, f.subscriber(alone)} {
+			_, err := second.Subscribe(f.ctx(), "orders")
+			f.ErrorIs(err, outbox.ErrCompeting)
+			f.ErrorContains(err, "\"orders\"")
+		}
+		f.subscribe(f.subscriber(), "orders") // which allows it
+		f.enqueueN("orders", 1)
+		cancel()
+		for range first {
+		}
+		f.subscribe(f.subscriberOn(f.db.Reopen(t).DB, nil, alone), "orders") // another pool may be another database
+	})
+}
+
+// One whose context has ended, or whose Subscriber closes, is not in the way.
+func TestTrap_ASubscriptionThatHasEndedDoesNotCompete(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		alone := func(c *outbox.SubscriberConfig) { c.AllowCompeting = false }
+		s := f.subscriber(alone)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(f.ctx()))
+		_, err := s.Subscribe(ctx, "orders")
+		f.NoError(err)
+		cancel()
+		f.subscribe(s, "orders")
+		f.NoError(s.Close())
+		f.subscribe(f.subscriber(alone), "orders")
+	})
+}
+
 // Two subscriptions to one topic compete: each message comes to one of them, and the log says so.
 func TestTrap_ASecondSubscriptionCompetes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

@@ -72,6 +72,7 @@ func (o *Outbox) Subscriber() outbox.SubscriberConfig {
 	return outbox.SubscriberConfig{
 		Dialect: Dialect(o.DB.Name), Schema: o.DB.Schema, PollInterval: time.Millisecond, MaxPollInterval: 4 * o.tick(),
 		Backoff: func(int) time.Duration { return time.Millisecond }, DrainTimeout: time.Second, UnhandledAfter: -1, HandlerLog: outbox.LogOff,
+		AllowCompeting: true,
 	}
 }
 

@@ -1,0 +1,52 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// competing are the live subscriptions of this process to topics of the queue: a second one to the same topic gets some of
+// the messages and not all, which is rarely what was meant.
+var competing struct {
+	mu   sync.Mutex
+	live map[contest][]*contender
+}
+
+// A contest is what subscriptions compete for.
+type contest struct {
+	db           *sql.DB
+	table, topic string
+}
+
+// A contender is a subscription, with what ends it.
+type contender struct{ cancelled, closing <-chan struct{} }
+
+func (c *contender) ended() bool { return isClosed(c.cancelled) || isClosed(c.closing) }
+
+// compete registers a subscription until leave is called. Others are an error unless the config allows them.
+func (s *Subscriber) compete(ctx context.Context, topic string) (leave func(), err error) {
+	n := s.outbox.engine.names
+	key := contest{s.outbox.db, n.qualified(n.dialect.Traits().Table), topic}
+	c := &contender{ctx.Done(), s.closing}
+	competing.mu.Lock()
+	defer competing.mu.Unlock()
+	others := slices.ContainsFunc(competing.live[key], func(c *contender) bool { return !c.ended() })
+	if others && !s.config.AllowCompeting {
+		return nil, fmt.Errorf("%w: %q", ErrCompeting, topic)
+	}
+	if competing.live == nil {
+		competing.live = map[contest][]*contender{}
+	}
+	competing.live[key] = append(competing.live[key], c)
+	return func() {
+		competing.mu.Lock()
+		defer competing.mu.Unlock()
+		left := slices.DeleteFunc(competing.live[key], func(other *contender) bool { return other == c })
+		if competing.live[key] = left; len(left) == 0 {
+			delete(competing.live, key)
+		}
+	}, nil
+}
