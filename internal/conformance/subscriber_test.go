@@ -190,12 +190,12 @@ func TestOBX052_ANackedMessageIsDeliveredAgain(t *testing.T) {
 
 func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const messages, subscribers = 60, 3
-		lease := f.shortLease()
+		const messages, subscribers, lease = 30, 3, 3 * time.Second
 		f.enqueueN("orders", messages)
 		var mu sync.Mutex
-		inside := map[outbox.MessageID]int{}
-		twice, done := 0, 0
+		inside := map[outbox.MessageID]context.Context{} // of the handler that has it
+		done := map[outbox.MessageID]bool{}
+		twice := 0
 		finished := make(chan struct{})
 		for range subscribers {
 			// The leases are shorter than the handlers: only renewing keeps others away.
@@ -205,9 +205,10 @@ func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 				for msg := range in {
 					d, _ := outbox.DeliveryFrom(msg.Context())
 					mu.Lock()
-					if inside[d.MessageID()]++; inside[d.MessageID()] > 1 {
+					if other := inside[d.MessageID()]; other != nil && other.Err() == nil {
 						twice++
 					}
+					inside[d.MessageID()] = msg.Context()
 					mu.Unlock()
 					go func() {
 						timer := time.NewTimer(lease + 100*time.Millisecond)
@@ -215,13 +216,19 @@ func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 						<-timer.C
 						mu.Lock()
 						defer mu.Unlock()
-						inside[d.MessageID()]--
+						alive := msg.Context().Err() == nil
+						if alive {
+							delete(inside, d.MessageID())
+						}
 						if d.Attempt() == 1 && d.WorkItemID()%4 == 0 {
 							msg.Nack()
 							return
 						}
 						msg.Ack()
-						if done++; done == messages {
+						if !alive || done[d.MessageID()] {
+							return
+						}
+						if done[d.MessageID()] = true; len(done) == messages {
 							close(finished)
 						}
 					}()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +122,7 @@ func TestTrap_HungRenewal(t *testing.T) {
 // A lease is renewed when a quarter of it has run, counted from before the call that gave it.
 func TestTrap_HowOftenALeaseIsRenewed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const lease = 2 * time.Second
+		const lease = 4 * time.Second
 		sent := make(chan time.Time, 100)
 		var last string
 		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
@@ -134,14 +135,15 @@ func TestTrap_HowOftenALeaseIsRenewed(t *testing.T) {
 		f.enqueueN("orders", 1)
 		msg := f.receive(f.subscribe(f.subscriberOn(pool, nil, leaseOf(lease)), "orders"))
 		before, _ := take(f, sent, "a renewal")
-		shortest := time.Hour
+		var gaps []time.Duration
 		for range 5 {
 			now, _ := take(f, sent, "a renewal")
-			shortest = min(shortest, now.Sub(before))
+			gaps = append(gaps, now.Sub(before))
 			before = now
 		}
-		t.Logf("lease %v, shortest time between renewals %v", lease, shortest)
-		f.Less(shortest, lease*3/8)
+		slices.Sort(gaps)
+		t.Logf("lease %v, times between renewals %v", lease, gaps)
+		f.Less(gaps[2], lease*3/8)
 		msg.Ack()
 	})
 }

@@ -20,7 +20,7 @@ func TestTrap_RenewalUnderAStarvedPool(t *testing.T) {
 		connections, messages int
 		hold, lease           time.Duration
 	}
-	sizes := []size{{1, 10, 200 * time.Millisecond, 3 * time.Second}, {4, 40, 400 * time.Millisecond, 3 * time.Second}}
+	sizes := []size{{1, 10, 200 * time.Millisecond, 3 * time.Second}, {4, 40, 600 * time.Millisecond, 4 * time.Second}}
 	if os.Getenv("OUTBOX_TEST_POOLS") == "full" {
 		sizes = []size{
 			{1, 100, 500 * time.Millisecond, 10 * time.Second},
@@ -46,9 +46,10 @@ func TestTrap_RenewalUnderAStarvedPool(t *testing.T) {
 			f.Eventually(func() bool { return h.finished() == size.messages }, 20*patience, 10*time.Millisecond)
 			f.NoError(s.Close())
 			handlers.Wait()
-			t.Logf("%s, %d in flight that hold one for %v, lease %v: two live handlers %d, deliveries %d",
-				topic, size.messages, size.hold, size.lease, h.doubled, h.deliveries)
+			t.Logf("%s, %d in flight that hold one for %v, lease %v: two live handlers %d, done again %d, deliveries %d",
+				topic, size.messages, size.hold, size.lease, h.doubled, h.repeated, h.deliveries)
 			f.Zero(h.doubled, "two live handlers of one message")
+			f.Zero(h.repeated, "done again, because what was acked could not be settled")
 			f.Len(f.rows("{status} = 2 AND {topic} = '%s'", topic), size.messages)
 		}
 	})
@@ -59,10 +60,10 @@ type starvedHandlers struct {
 	pool *testdb.DB
 	hold time.Duration
 
-	mu                  sync.Mutex
-	live                map[string]context.Context // of the handler that has a message
-	done                map[string]bool
-	doubled, deliveries int
+	mu                            sync.Mutex
+	live                          map[string]context.Context // of the handler that has a message
+	done                          map[string]bool
+	doubled, repeated, deliveries int
 }
 
 func (h *starvedHandlers) handle(msg *message.Message) {
@@ -70,6 +71,9 @@ func (h *starvedHandlers) handle(msg *message.Message) {
 	h.deliveries++
 	if other := h.live[msg.UUID]; other != nil && other.Err() == nil {
 		h.doubled++
+	}
+	if h.done[msg.UUID] {
+		h.repeated++
 	}
 	h.live[msg.UUID] = msg.Context()
 	h.mu.Unlock()
