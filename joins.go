@@ -64,6 +64,7 @@ const (
 	JoinIsFull    JoinReason = -3
 	NoSuchMessage JoinReason = -4
 	NotAStep      JoinReason = -5
+	IsLogOnly     JoinReason = -6
 )
 
 // receiptBusy is the status under which settling answers with a receipt that it has passed over.

@@ -26,6 +26,10 @@ var (
 	// AttachByReport; if it was published in a transaction of its own, attach after that has committed.
 	ErrMessageNotFound = errors.New("join: there is no such message in the outbox")
 
+	// ErrLogOnly is returned when a message to attach was published with outbox.LogOnly: it never ends, and so would the
+	// join. Publish it with QueueAndLog, or use AttachByReport.
+	ErrLogOnly = errors.New("join: the message is for the log alone, and never ends")
+
 	// ErrNotAStep is returned when a step is reported that the join does not have.
 	ErrNotAStep = errors.New("join: the message is no step of the join; attach it first")
 )
@@ -36,6 +40,7 @@ var reasons = map[outbox.JoinReason]error{
 	outbox.JoinIsFull:    ErrFull,
 	outbox.NoSuchMessage: ErrMessageNotFound,
 	outbox.NotAStep:      ErrNotAStep,
+	outbox.IsLogOnly:     ErrLogOnly,
 }
 
 // refused turns the database's refusal into an error of this package.
@@ -44,10 +49,11 @@ func refused(err error) error {
 	if !errors.As(err, &refusal) {
 		return err
 	}
-	if refusal.Reason == outbox.NoSuchMessage {
-		return fmt.Errorf("%w: %s", ErrMessageNotFound, refusal.ID)
-	}
-	if known, ok := reasons[refusal.Reason]; ok {
+	known, ok := reasons[refusal.Reason]
+	switch {
+	case refusal.Reason == outbox.NoSuchMessage, refusal.Reason == outbox.IsLogOnly:
+		return fmt.Errorf("%w: %s", known, refusal.ID)
+	case ok:
 		return known
 	}
 	return fmt.Errorf("join: %w", refusal) // of operations that are newer than this package

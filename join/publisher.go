@@ -27,6 +27,9 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	if config.Beside != nil {
 		return nil, badField("PublisherConfig.Beside", "is set, which is what this publisher is made of")
 	}
+	if config.Log == outbox.LogOnly {
+		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
+	}
 	config.Beside = c.attachPublished
 	return outbox.NewPublisher(x, config, logger)
 }

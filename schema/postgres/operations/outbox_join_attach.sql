@@ -1,5 +1,6 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), and
+-- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
+-- -6 it is for the log alone and never ends), and
 -- then nothing was written, or with the join if it has ended.
 -- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The messages are
 -- written to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
@@ -47,6 +48,11 @@ BEGIN
         SELECT i INTO missing FROM unnest(steps) AS i
         WHERE (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = i) IS NULL LIMIT 1;
         refusal := CASE WHEN missing IS NOT NULL THEN -4 END;
+        IF refusal IS NULL THEN
+            SELECT i INTO missing FROM unnest(steps) AS i
+            WHERE (SELECT o.status FROM "public"."outbox" AS o WHERE o.message_id = i) = 4 LIMIT 1;
+            refusal := CASE WHEN missing IS NOT NULL THEN -6 END;
+        END IF;
     END IF;
     IF refusal IS NOT NULL THEN
         RETURN QUERY SELECT refusal, coalesce(missing, target)::text, NULL::text, NULL::int, NULL::int, NULL::int, NULL::int;

@@ -1,5 +1,6 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), which
+-- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
+-- -6 it is for the log alone and never ends), which
 -- take back everything, or with the join if it has ended. A + before status keeps the planner from the index of ended
 -- messages: they are to be found by their ids. What is the same for all steps is a subquery of its own, so that the argument
 -- is not read again for each.
@@ -20,6 +21,10 @@ UNION ALL
 SELECT -4, s.id, NULL, NULL, NULL, NULL, NULL
 FROM steps AS s
 WHERE NOT (SELECT ?1 ->> '$.by_report') AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o WHERE o.message_id = s.id)
+UNION ALL
+SELECT -6, s.id, NULL, NULL, NULL, NULL, NULL
+FROM steps AS s INNER JOIN "main"."outbox" AS o ON o.message_id = s.id
+WHERE NOT (SELECT ?1 ->> '$.by_report') AND +o.status = 4
 LIMIT 1;
 
 UPDATE "main"."outbox_join_size"

@@ -1,5 +1,6 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message), and
+-- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
+-- -6 it is for the log alone and never ends), and
 -- then nothing was written, or with the join if it has ended.
 -- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
 -- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The messages are written
@@ -54,11 +55,12 @@ BEGIN
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             UPDATE s
-            SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END
+            SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 0 END
             FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = s.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;
+            IF @Refusal = 0 SELECT TOP (1) @Missing = MessageId, @Refusal = -6 FROM @Steps WHERE Status = 4;
         END
 
         IF @Refusal = 0 AND @New > 0
