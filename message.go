@@ -122,9 +122,9 @@ func (r Record) IsProcessed() bool { return r.Status == Done }
 // HeaderStreamKey is the header that sets a message's StreamKey.
 const HeaderStreamKey = "outbox_stream_key"
 
-// fromWatermill maps a Watermill message. Its delay headers set the due time. Where both are there, and the absolute one, which has
-// whole seconds, was made from the exact one just now, that counts; of headers that have been published before the absolute one does, so
-// that the message is not delayed again.
+// fromWatermill maps a Watermill message. Its delay headers set the due time. The absolute one has whole seconds: where both
+// were made just now, the exact one counts. Of headers that were published before, the absolute one does, so that the
+// message is not delayed again.
 func fromWatermill(topic string, msg *message.Message) (Message, error) {
 	m := Message{
 		UUID:          msg.UUID,

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// What is known of a transaction after an error: that it was not committed, or nothing. What is not proved to be the first is the second.
+// What is known of a transaction after an error: that it was not committed, or nothing. What does not prove the first is the
+// second.
 
 // commitsItself reports whether a statement on x is a transaction of its own. On a caller's *sql.Conn it may be, and is taken
 // to be: whoever has begun one there knows better.
@@ -38,7 +39,7 @@ func neverCommitted(err error) bool {
 	case errors.Is(err, ErrUnknownOutcome):
 		return false
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		return true // which are for what was not sent
+		return true // which drivers and database/sql keep for what was not sent
 	case errors.As(err, &unsent) && unsent.SafeToRetry():
 		return true
 	case errors.As(err, &refusal):
@@ -48,8 +49,8 @@ func neverCommitted(err error) bool {
 	}
 }
 
-// answered reports whether err is the database's answer, and not the end of the connection on which it would have come. Each driver's errors
-// have one of these methods.
+// answered reports whether err is the database's answer, and not the end of the connection on which it would have come.
+// Each driver's errors have one of these methods.
 func answered(err error) bool {
 	var postgres interface{ SQLState() string }
 	if errors.As(err, &postgres) && postgres.SQLState() != "" {

@@ -50,6 +50,9 @@ type Config struct {
 
 // An Outbox is the queue in the table, call by call: what Publisher and Subscriber are made of, and what tools need.
 // It is safe for concurrent use; it holds no connection and need not be closed.
+//
+// Every call that makes its own transaction returns ErrUnknownOutcome when the answer to its commit was lost. Settling,
+// renewing, requeuing and purging can then be repeated: what was done already is left as it is.
 type Outbox struct {
 	db     *sql.DB
 	engine *engine

@@ -59,6 +59,10 @@ func (c *Config) validate() error {
 //
 // Each call takes what it runs on: the *sql.DB, which makes it a transaction of its own, or the caller's *sql.Tx or
 // *sql.Conn, whose transaction it joins and never ends. A nil one stands for the Coordinator's own *sql.DB.
+//
+// A call whose own commit was not answered returns outbox.ErrUnknownOutcome. All of them can be repeated: Attach, reports,
+// Seal and Cancel leave alone what is done already, and Start, Enqueue and EnqueueWait tell it by an error where the
+// caller gave the ids.
 type Coordinator struct {
 	db     *sql.DB
 	outbox *outbox.Outbox

@@ -129,7 +129,7 @@ func badTimeout() error {
 // however long it takes. A join that has ended continues at once. Any number of messages may wait for a join.
 //
 // It holds the join's row until x is committed: where the join was not started in the same transaction, keep the rest of
-// it short. It returns ErrNotFound.
+// it short. It returns ErrNotFound, and outbox.ErrDuplicateID if Wait.ID is there already.
 func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait Wait) (outbox.MessageID, error) {
 	if wait.Timeout < 0 || wait.Timeout > maxTimeout {
 		return outbox.MessageID{}, badTimeout()
