@@ -24,11 +24,15 @@ type waiting struct {
 
 	mu       sync.Mutex
 	items    []*item
+	bytes    int64
 	lanes    map[lane]int               // how many of each block their lane
 	nowhere  map[string]int             // destinations: how many block everything that goes there
 	begun    map[string]time.Time       // destinations: since when something waits
 	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
 }
+
+// maxWaitingBytes is how much may wait, whatever the number of messages.
+const maxWaitingBytes = 32 << 20
 
 // What a waiting message holds up.
 type blocking int
@@ -67,11 +71,12 @@ func (w *waiting) since(destination string) time.Time {
 func (w *waiting) add(it *item, what blocking) bool {
 	w.mu.Lock()
 	at := w.place(it)
-	if len(w.items) >= w.max && at == len(w.items) {
+	if (len(w.items) >= w.max || w.bytes >= maxWaitingBytes) && at == len(w.items) {
 		w.mu.Unlock()
 		return false
 	}
 	w.items = slices.Insert(w.items, at, it)
+	w.bytes += it.size
 	w.block(it, what)
 	if _, known := w.begun[it.lane.destination]; !known {
 		w.begun[it.lane.destination] = time.Now()
@@ -168,6 +173,7 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 	gone := map[*item]bool{}
 	for _, it := range run {
 		if gone[it] = !again[it]; gone[it] {
+			w.bytes -= it.size
 			w.block(it, nothing)
 			continue
 		}
@@ -207,7 +213,7 @@ func (w *waiting) takeAll() []*item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.items
-	w.items = nil
+	w.items, w.bytes = nil, 0
 	return all
 }
 
