@@ -68,6 +68,7 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 	for name, published := range map[string]int{"the log is shorter than the reader": 0, "of the same length": 5, "longer": 9} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
+				published := published // which changes below
 				told := make(chan outbox.LogWentBackEvent, 10)
 				book := newLogBook()
 				s := f.groupSubscriber(f.db.DB, "group", book, func(c *outbox.SubscriberConfig) {

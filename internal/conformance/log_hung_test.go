@@ -159,47 +159,40 @@ func TestTrap_HungLogReadOfFanout(t *testing.T) {
 	})
 }
 
-// What a slow read returns is not handed out when the lease has run out meanwhile, and another has taken it.
+// What a slow read returns is not handed out when the lease has run out meanwhile and another has taken it.
 func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		lease := func(c *outbox.SubscriberConfig) { c.LeaseDuration = 450 * time.Millisecond }
-		var armed atomic.Bool
+		const lease = 200 * time.Millisecond
+		var armed, stale atomic.Bool
 		reading, asked := make(chan struct{}), make(chan struct{})
-		release := make(chan struct{})
-		var stale atomic.Bool
 		var once sync.Once
-		pool := faults.Open(t, f.db, faults.Hooks{
-			Release: release,
-			Fault: func(_ context.Context, s faults.Statement) faults.Fault {
-				switch {
-				case isLogRead(s.Text) && armed.CompareAndSwap(true, false):
-					stale.Store(true)
-					close(reading)
-					return faults.Fault{Kind: faults.Delay, For: time.Hour}
-				case isLogLease(s.Text) && stale.Load():
-					once.Do(func() { close(asked) })
-				}
-				return faults.Fault{}
-			}})
-		first := f.groupSubscriber(pool, "group", nil, lease)
-		messages := f.subscribe(first, "orders")
+		pool := faults.Open(t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+			switch {
+			case isLogRead(s.Text) && armed.CompareAndSwap(true, false):
+				close(reading)
+				return faults.Fault{Kind: faults.Delay, For: lease + lease/2}
+			case isLogLease(s.Text) && stale.Load():
+				once.Do(func() { close(asked) })
+			}
+			return faults.Fault{}
+		}})
+		s := f.groupSubscriber(pool, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = lease })
+		messages := f.subscribe(s, "orders")
 		f.logN("orders", 0, 1)
 		f.stamp()
 		f.receive(messages).Ack()
 		armed.Store(true)
 		take(f, reading, "the read")
 		f.logN("orders", 1, 2)
+		f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {future}", f.logTable("group"), outbox.NewOwnerToken())
+		stale.Store(true)
 		f.stamp()
-		second := f.groupSubscriber(f.db.DB, "group", nil, lease)
-		held := f.receive(f.subscribe(second, "orders"))
-		close(release) // if its limit has not ended the read before
-		take(f, asked, "the first's question for the lease")
+		take(f, asked, "the question for the lease")
 		select {
 		case msg := <-messages:
 			f.Fail("handed out without the lease", msg.UUID)
 		case <-time.After(50 * time.Millisecond): // it must not come at all
 		}
-		held.Ack()
 	})
 }
 
