@@ -23,7 +23,7 @@ type leases struct {
 	lease    time.Duration
 	logger   watermill.LoggerAdapter
 
-	starved bool // it has been said, that connections are too few
+	starved bool // it has been said that connections are too few
 }
 
 // begin is called before messages are handed out: it keeps a connection for renewing them before handlers take all. If

@@ -107,7 +107,8 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 // A message's context keeps the values of ctx, and ends when the message is acked, nacked, loses its lease, or outlives
 // DrainTimeout or MaxHandlerTime. If its lease could not be renewed in time, it ends before another worker may have the
 // message; the message is then delivered again after the handler has returned, whatever it answers.
-// A second live subscription to a topic competes for its messages.
+//
+// A second live subscription to the topic in this process is refused with ErrCompeting, unless AllowCompeting is set.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
 	if err := s.SubscribeInto(ctx, name, out, func() { close(out) }); err != nil {
