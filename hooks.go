@@ -51,6 +51,7 @@ type PublishEvent struct {
 type ClaimEvent struct {
 	Store    string // of the outbox's configuration
 	Messages int
+	Topics   map[string]int // the messages of each topic; nil if there are none
 	Took     time.Duration
 	Err      error
 }
@@ -126,10 +127,18 @@ func (h Hooks) published(e PublishEvent) {
 	}
 }
 
-func (h Hooks) claimed(e ClaimEvent) {
-	if h.OnClaim != nil && (e.Messages > 0 || e.Err != nil) {
-		h.OnClaim(e)
+func (h Hooks) claimed(store string, claimed []Claimed, took time.Duration, err error) {
+	if h.OnClaim == nil || len(claimed) == 0 && err == nil {
+		return
 	}
+	e := ClaimEvent{Store: store, Messages: len(claimed), Took: took, Err: err}
+	if len(claimed) > 0 {
+		e.Topics = map[string]int{}
+	}
+	for i := range claimed {
+		e.Topics[claimed[i].Topic]++
+	}
+	h.OnClaim(e)
 }
 
 func (h Hooks) settled(e SettleEvent) {

@@ -274,7 +274,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		o.reaped(claimed[0].RetryCount)
 		claimed = claimed[1:]
 	}
-	o.config.Hooks.claimed(ClaimEvent{Store: o.config.Store, Messages: len(claimed), Took: time.Since(started), Err: err})
+	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
 	if err != nil {
 		return nil, err
 	}

@@ -92,3 +92,18 @@ func TestSubscriber_BacklogsFallToZero(t *testing.T) {
 		f.NoError(s.Close())
 	})
 }
+
+func TestHooks_AClaimNamesItsTopics(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var events []outbox.ClaimEvent
+		o := f.newOutbox(f.db.DB, func(c *outbox.Config) {
+			c.Hooks.OnClaim = func(e outbox.ClaimEvent) { events = append(events, e) }
+		})
+		f.enqueueN("a", 2)
+		f.enqueueN("b", 1)
+		_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a", "b", "c")})
+		f.NoError(err)
+		f.Len(events, 1)
+		f.Equal(map[string]int{"a": 2, "b": 1}, events[0].Topics)
+	})
+}
