@@ -9,6 +9,9 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race -gcflags=modernc.org/
 # How often Watermill's suite repeats each of its tests in make stress.
 STRESS_TEST_COUNT ?= 3
 
+# How long make statistics lets bursts and pauses follow each other.
+OUTBOX_TEST_STATISTICS_MINUTES ?= 60
+
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -66,6 +69,11 @@ faults: ## Run every operation while statements hang, are refused and connection
 joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
+
+.PHONY: statistics
+statistics: ## Measure bursts after the database has counted an almost empty queue, and large joins; takes over an hour
+	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout $$(($(OUTBOX_TEST_STATISTICS_MINUTES) + 60))m -run 'Statistics|AttachToALargeJoin' ./internal/conformance/...
 
 .PHONY: stores
 stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some come and go

@@ -25,6 +25,7 @@ func TestTrap_StatisticsOfAnEmptyTable(t *testing.T) {
 			f.load(5000)
 			f.tensOfRows()
 			f.exec("DELETE FROM {outbox}")
+			f.burst(2000, deleted)
 		}
 	})
 }

@@ -5,13 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
-	"regexp"
-	"strings"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/faults"
-	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -56,14 +52,6 @@ func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {
 // believe tells the database how many rows each table has; -1 are no statistics. No one else counts them meanwhile.
 func (f *fixture) believe(rows int) {
 	f.t.Helper()
-	if f.db.Name == testdb.SQLite {
-		f.exec("ANALYZE")
-		f.exec("DELETE FROM sqlite_stat1")
-		if rows >= 0 {
-			f.exec("INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT m.tbl_name, m.name, '%d 1 1 1' FROM sqlite_master AS m WHERE m.type = 'index'", rows)
-		}
-		return
-	}
 	tables, err := f.strings(f.db, fmt.Sprintf("SELECT tablename FROM pg_tables WHERE schemaname = '%s'", f.schema()))
 	f.NoError(err)
 	for _, table := range tables {
@@ -108,56 +96,4 @@ func runToTheEnd(ctx context.Context, x outbox.Executor, s faults.Statement) err
 	for rows.Next() { // what it answers does not matter
 	}
 	return errors.Join(rows.Err(), rows.Close())
-}
-
-// readsAll is a step of a plan of SQLite's that reads from end to end a table, by the names that statements give them, or an
-// index that it makes for itself, or an index of all that is leased, ready or ended.
-var readsAll = regexp.MustCompile(`^SCAN ((main\.)?outbox\w*|[ormjzklpv])( (USING|LEFT-JOIN)|$)|AUTOMATIC|_(ready|leased)$|_ended \(status>\?\)`)
-
-// plansSearch asks SQLite how it runs each statement of each operation.
-func (f *fixture) plansSearch() {
-	f.t.Helper()
-	files, err := fs.Glob(f.config.Dialect.Files(), "operations/*.sql")
-	f.NoError(err)
-	explained := 0
-	for _, rows := range believedRows {
-		f.believe(rows)
-		again := f.db.Reopen(f.t) // which reads the statistics anew
-		for _, file := range files {
-			text, err := fs.ReadFile(f.config.Dialect.Files(), file)
-			f.NoError(err)
-			for _, s := range f.config.Dialect.Call(string(text)) {
-				for _, step := range f.planOf(again, s.Text) {
-					explained++
-					if readsAll.MatchString(step) && !strings.Contains(step, goodScan) {
-						f.t.Errorf("%s, with statistics of %d rows: %s\n%s", file, rows, step, s.Text)
-					}
-				}
-			}
-		}
-	}
-	f.Positive(explained)
-}
-
-// planOf are the steps by which SQLite runs a statement.
-func (f *fixture) planOf(db *testdb.DB, statement string) []string {
-	f.t.Helper()
-	arguments := []any{"{}", []byte{}}
-	switch {
-	case !strings.Contains(statement, "?1"):
-		arguments = nil
-	case !strings.Contains(statement, "?2"):
-		arguments = arguments[:1]
-	}
-	var plan []string
-	rows, err := db.QueryContext(f.ctx(), "EXPLAIN QUERY PLAN "+statement, arguments...)
-	f.NoError(err, statement)
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		f.NoError(rows.Scan(&id, &parent, &unused, &detail))
-		plan = append(plan, detail)
-	}
-	f.NoError(errors.Join(rows.Err(), rows.Close()))
-	return plan
 }

@@ -31,10 +31,6 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 		f.needs(setsStatistics)
 		f.withInbox = true
 		f.migrate()
-		if f.db.Name == testdb.SQLite {
-			f.plansSearch()
-			return
-		}
 		const keys = 10
 		f.load(5000)
 		c := f.joins()
@@ -96,10 +92,11 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			"report": func(c *counted) error {
 				return c.joins.ReportStepCompleted(c.ctx(), c.x, large, held[0].ID)
 			},
-			"wait":   func(c *counted) error { c.waitOn(c.joins, c.x, large, "next"); return nil },
-			"cancel": func(c *counted) error { return c.joins.Cancel(c.ctx(), c.x, almost) },
-			"join":   func(c *counted) error { _, err := c.joins.Get(c.ctx(), c.x, large); return err },
-			"steps":  func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
+			"wait":     func(c *counted) error { c.waitOn(c.joins, c.x, large, "next"); return nil },
+			"log read": func(c *counted) error { return c.readLog("logged 1", 100, keys) },
+			"cancel":   func(c *counted) error { return c.joins.Cancel(c.ctx(), c.x, almost) },
+			"join":     func(c *counted) error { _, err := c.joins.Get(c.ctx(), c.x, large); return err },
+			"steps":    func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})
@@ -108,9 +105,6 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 func TestTrap_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		f.needs(setsStatistics)
-		if f.db.Name == testdb.SQLite {
-			return // TestTrap_EachStatementIsDrivenFromItsKeys has asked for the plans of all statements
-		}
 		ids := make([]string, 3000)
 		for i := range ids {
 			ids[i] = fmt.Sprint("message ", i)
