@@ -65,6 +65,11 @@ faults: ## Run every operation while statements hang, are refused and connection
 		-count=1 -timeout 60m -run TestFaults_ ./internal/conformance/... || { status=$$?; cat build/faults.txt; exit $$status; }
 	@cat build/faults.txt
 
+.PHONY: memory
+memory: ## Measure the peak memory of large messages, at full size
+	OUTBOX_TEST_MEMORY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run PeakMemory ./...
+
 .PHONY: joins
 joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \

@@ -25,17 +25,18 @@ func (s *Subscriber) claim(ctx context.Context) {
 	outage := outagePauseMin
 	for !isClosed(s.closing) {
 		topics := rotate(s.topicNames(), turn)
-		quotas, limit := s.window.quotas(topics)
-		if limit == 0 {
+		allowed := s.window.allow(topics)
+		if allowed.limit == 0 {
 			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
 		if s.config.Turns != nil {
-			if quotas, limit = s.awaitTurn(topics, quotas, limit); limit == 0 {
+			if allowed = s.awaitTurn(topics, allowed); allowed.limit == 0 {
 				continue // Close has begun
 			}
 		}
-		params := ClaimParams{Topics: quotas, Limit: limit, Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
+		params := ClaimParams{Topics: allowed.quotas, Limit: allowed.limit, Bytes: allowed.bytes, allFit: allowed.allFit,
+			Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
@@ -52,7 +53,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 		}
 		s.outbox.troubles.Over(cannotClaim)
 		switch {
-		case len(claimed) == 0 && len(quotas) < len(topics):
+		case len(claimed) == 0 && len(allowed.quotas) < len(topics):
 			s.pacer.idle(s.window.freed, s.closing)
 		case len(claimed) == 0:
 			s.pacer.idle(nil, s.closing)
@@ -66,15 +67,13 @@ func (s *Subscriber) claim(ctx context.Context) {
 }
 
 // awaitTurn waits for this Subscriber's turn, and says what may be claimed by then. The limit is 0 if Close begins first.
-func (s *Subscriber) awaitTurn(topics []string, quotas []TopicQuota, limit int) ([]TopicQuota, int) {
-	granted := s.config.Turns.Take(func() int {
-		_, now := s.window.quotas(topics)
-		return now
-	}, s.closing)
-	if now, more := s.window.quotas(topics); more > 0 {
-		quotas, limit = now, more
+func (s *Subscriber) awaitTurn(topics []string, allowed allowance) allowance {
+	granted := s.config.Turns.Take(func() int { return s.window.allow(topics).limit }, s.closing)
+	if now := s.window.allow(topics); now.limit > 0 {
+		allowed = now
 	}
-	return quotas, min(limit, granted)
+	allowed.limit = min(allowed.limit, granted)
+	return allowed
 }
 
 // take claims within ClaimTimeout.

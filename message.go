@@ -69,6 +69,8 @@ type Claimed struct {
 	// Malformed says why the row's headers could not be read, after a change from outside; Headers are then empty.
 	// Fail such a message: it stays as it is.
 	Malformed error
+
+	size int64 // of payload and headers in the row
 }
 
 // Status is the state of a message in the table.

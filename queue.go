@@ -137,9 +137,15 @@ type ClaimParams struct {
 	// Owner is the token of this claim (OBX-015). Defaults to a new one. Use a token for one claim only.
 	Owner OwnerToken
 
+	// Bytes is the most payload and headers to take, in bytes: the claim ends before the first message that does not fit. The
+	// very first message may be larger. Defaults to 0: no limit.
+	Bytes int64
+
 	// GiveBack is how many messages with an expired lease are given back first, at most 1,000. Defaults to 100;
 	// a negative number means none.
 	GiveBack int
+
+	allFit bool // the first message has to fit, too
 }
 
 // A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
@@ -172,6 +178,8 @@ func (p *ClaimParams) validate() error {
 		return badField("ClaimParams.Topics", "is empty; name the topics to claim")
 	case p.Limit < 1 || p.Limit > maxBatch:
 		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
+	case p.Bytes < 0:
+		return badField("ClaimParams.Bytes", "is negative; 0 means no limit")
 	case p.GiveBack > maxBatch:
 		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
 	}
@@ -256,10 +264,12 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		Owner    OwnerToken   `json:"owner"`
 		LeaseMS  int64        `json:"lease_ms"`
 		Limit    int          `json:"limit"`
+		Bytes    int64        `json:"bytes,omitempty"`
+		First    bool         `json:"first"`
 		GiveBack int          `json:"give_back"`
 		Waits    []int64      `json:"waits,omitempty"`
 		Topics   []TopicQuota `json:"topics"`
-	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.GiveBack, nil, topics}
+	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}

@@ -37,6 +37,7 @@ func (c *Claimed) scan(rows *sql.Rows) error {
 		return err
 	}
 	c.CreatedAt = time.UnixMilli(columns.created).UTC()
+	c.size = int64(len(c.Payload) + len(columns.headers.String))
 	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
 	return nil
 }

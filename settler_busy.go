@@ -81,5 +81,5 @@ func (s *settler) finished(answers []answer) {
 		deliveries[i] = a.delivery
 	}
 	s.holdings.remove(deliveries...)
-	s.window.settled(len(answers))
+	s.window.settled(deliveries)
 }

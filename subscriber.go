@@ -80,7 +80,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		outbox:   o,
 		config:   config,
 		logger:   o.logger,
-		window:   newWindow(config.MaxInFlight, config.MaxInFlightPerTopic),
+		window:   newWindow(config.MaxInFlight, config.MaxInFlightPerTopic, config.MaxInFlightBytes),
 		holdings: newHoldings(),
 		pacer:    newPacer(config.PollInterval, config.MaxPollInterval),
 		closing:  make(chan struct{}),

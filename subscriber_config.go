@@ -42,6 +42,11 @@ type SubscriberConfig struct {
 	// MaxInFlightPerTopic is the same for each topic. Defaults to MaxInFlight.
 	MaxInFlightPerTopic int
 
+	// MaxInFlightBytes is the most payload and headers, in bytes, of messages that are claimed and not yet settled. A message
+	// that is larger than half of it is claimed while less than the other half is out. A quarter is kept for topics that
+	// have none out. Defaults to 64 MB.
+	MaxInFlightBytes int64
+
 	// AllowCompeting allows a second live subscription to a topic in this process, on the same *sql.DB and table: each message
 	// comes to one of them. Without it the second is refused with ErrCompeting. Other processes always compete. It does not
 	// apply to consumer groups, where the second stands by. Defaults to false.
@@ -131,6 +136,7 @@ const never time.Duration = -1
 func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.MaxInFlight, 100)
 	setDefault(&c.MaxInFlightPerTopic, c.MaxInFlight)
+	setDefault(&c.MaxInFlightBytes, 64<<20)
 	setDefault(&c.LeaseDuration, limits.DefaultLease)
 	setDefault(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
 	setDefault(&c.MaxHandlerTime, time.Hour)
@@ -157,6 +163,8 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
 	case c.MaxInFlightPerTopic < 1 || c.MaxInFlightPerTopic > c.MaxInFlight:
 		return badField("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
+	case c.MaxInFlightBytes < 1:
+		return badField("SubscriberConfig.MaxInFlightBytes", "%d is less than 1", c.MaxInFlightBytes)
 	case c.MaxAttempts < 1 && c.MaxAttempts != -1:
 		return badField("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
 	case c.PollInterval < 0:

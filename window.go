@@ -8,28 +8,42 @@ const maxUnsettled = 4 * maxBatch
 // window counts what a Subscriber has out and says how much more it may claim.
 type window struct {
 	max, perTopic int
+	maxBytes      int64
 	allowed       int // of max: fewer while connections are too few to renew the leases of so many
 
 	mu        sync.Mutex
 	out       map[string]int // by topic: claimed and not yet answered
 	total     int
 	unsettled int // answered, and not yet settled
+	bytes     int64
 	freed     chan struct{}
 }
 
-func newWindow(limit, perTopic int) *window {
-	return &window{max: limit, perTopic: perTopic, allowed: limit, out: map[string]int{}, freed: make(chan struct{}, 1)}
+// An allowance is what may be claimed now. A limit of 0 means nothing.
+type allowance struct {
+	quotas []TopicQuota // in the order of topics
+	limit  int
+	bytes  int64
+	allFit bool // else the first message may be larger
 }
 
-// quotas says what may be claimed now, in the order of topics. A quarter of the window is kept for topics that have
-// nothing out, one message each: topics whose handlers are stuck cannot starve the others.
-func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
+func newWindow(limit, perTopic int, maxBytes int64) *window {
+	return &window{max: limit, perTopic: perTopic, maxBytes: maxBytes, allowed: limit, out: map[string]int{}, freed: make(chan struct{}, 1)}
+}
+
+// allow says what may be claimed now. A quarter of the window is kept for topics that have nothing out, one message each:
+// topics whose handlers are stuck cannot starve the others.
+//
+// In bytes, claims wait until half of the window is free. The first message of a claim may then be of any size, so that
+// small ones do not keep a large one waiting for ever.
+func (w *window) allow(topics []string) (a allowance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit = min(w.allowed-w.total, maxUnsettled-w.unsettled, maxBatch)
-	if limit <= 0 {
-		return nil, 0
+	limit := min(w.allowed-w.total, maxUnsettled-w.unsettled, maxBatch)
+	if limit <= 0 || w.bytes >= w.maxBytes {
+		return allowance{}
 	}
+	full := w.bytes > w.maxBytes/2
 	idle := 0
 	for _, topic := range topics {
 		if w.out[topic] == 0 {
@@ -41,15 +55,24 @@ func (w *window) quotas(topics []string) (quotas []TopicQuota, limit int) {
 		quota := limit - kept
 		if w.out[topic] == 0 {
 			quota = max(quota, 1)
+		} else if full {
+			continue
+		}
+		if full {
+			quota = 1
 		}
 		if quota = min(quota, w.perTopic-w.out[topic]); quota > 0 {
-			quotas = append(quotas, TopicQuota{topic, quota})
+			a.quotas = append(a.quotas, TopicQuota{topic, quota})
 		}
 	}
-	if len(quotas) == 0 {
-		return nil, 0
+	if len(a.quotas) == 0 {
+		return allowance{}
 	}
-	return quotas, limit
+	a.limit, a.bytes, a.allFit = limit, w.maxBytes-w.bytes, full
+	if len(topics) > 1 && !full {
+		a.bytes -= w.maxBytes / 4
+	}
+	return a
 }
 
 func (w *window) claimed(deliveries []*Delivery) {
@@ -57,6 +80,7 @@ func (w *window) claimed(deliveries []*Delivery) {
 	defer w.mu.Unlock()
 	for _, d := range deliveries {
 		w.out[d.Topic()]++
+		w.bytes += d.claimed.size
 	}
 	w.total += len(deliveries)
 }
@@ -75,9 +99,12 @@ func (w *window) answered(deliveries []*Delivery) {
 	w.signal()
 }
 
-func (w *window) settled(n int) {
+func (w *window) settled(deliveries []*Delivery) {
 	w.mu.Lock()
-	w.unsettled -= n
+	w.unsettled -= len(deliveries)
+	for _, d := range deliveries {
+		w.bytes -= d.claimed.size
+	}
 	w.mu.Unlock()
 	w.signal()
 }

@@ -17,6 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	testprocess.Run(killWorkerVariable, killJob.run)
 	testprocess.Run(poisonWorkerVariable, poisonJob.run)
+	testprocess.RunMeasured(memoryWorkerVariable, memoryJob.run)
 	testprocess.Run(fanoutWorkerVariable, fanoutJob.run)
 	testprocess.RunMeasured(logMemoryVariable, logMemoryJob.run)
 	testprocess.Run(inboxWorkerVariable, inboxJob.run)

@@ -1,7 +1,8 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
 -- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Each of those is due again
 -- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
--- Topics are tried in the order given, each up to its quota.
+-- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
+-- payload and headers; with first, the very first may be larger.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
@@ -21,6 +22,8 @@ DECLARE
     taker   uuid        := (arg->>'owner')::uuid;
     expired int         := 0;
     waits   bigint[];
+    room    bigint      := coalesce((arg->>'bytes')::bigint, 9223372036854775807);
+    larger  boolean     := coalesce((arg->>'first')::boolean, true);
 BEGIN
     IF (arg->>'give_back')::int > 0 THEN
         waits := ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w);
@@ -44,18 +47,22 @@ BEGIN
 
     RETURN QUERY
     WITH picked AS MATERIALIZED (
-        SELECT p.seq
+        SELECT p.seq, p.size
         FROM json_to_recordset(arg->'topics') AS t(topic text, quota int)
         CROSS JOIN LATERAL (
-            SELECT o.seq FROM "public"."outbox" AS o
+            SELECT o.seq, octet_length(o.payload) + coalesce(octet_length(o.headers), 0) AS size FROM "public"."outbox" AS o
             WHERE o.status = 0 AND o.topic = t.topic COLLATE "C" AND o.next_attempt_at <= moment
             ORDER BY o.next_attempt_at, o.seq
             LIMIT t.quota
             FOR UPDATE SKIP LOCKED) AS p
-        LIMIT (arg->>'limit')::int)
+        LIMIT (arg->>'limit')::int),
+    fitting AS MATERIALIZED (
+        SELECT s.seq
+        FROM (SELECT p.seq, sum(p.size) OVER (ROWS UNBOUNDED PRECEDING) AS total, row_number() OVER () AS place FROM picked AS p) AS s
+        WHERE s.total <= room OR s.place = 1 AND larger)
     UPDATE "public"."outbox" AS o
     SET status = 1, owner_token = taker, locked_until = clock_timestamp() + lease
-    FROM picked WHERE o.seq = ANY (ARRAY[picked.seq])
+    FROM fitting AS f WHERE o.seq = ANY (ARRAY[f.seq])
     RETURNING o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
               o.retry_count;

@@ -1,7 +1,8 @@
 -- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
 -- expired leases, which counts an attempt; a row with Seq 0 tells their number in RetryCount. Each of those is due again
 -- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
--- Topics are tried in the order given, each up to its quota.
+-- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
+-- payload and headers; with first, the very first may be larger.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
 -- costs the same whatever waits behind it.
@@ -28,6 +29,10 @@ BEGIN
     DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL);
     DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
     DECLARE @LastWait INT;
+    DECLARE @Room BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT), 9223372036854775807);
+    DECLARE @Larger BIT = CASE JSON_VALUE(@Arg, '$.first') WHEN N'false' THEN 0 ELSE 1 END;
+    DECLARE @TooLarge INT;
+    DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
     DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     INSERT INTO @Topics (Turn, Topic, Quota)
@@ -59,15 +64,29 @@ BEGIN
         BEGIN
             IF @Take > @Left SET @Take = @Left;
 
+            DELETE FROM @Picked;
+            INSERT INTO @Picked (Seq, Size)
+            SELECT TOP (@Take) Seq, DATALENGTH(Payload) + COALESCE(DATALENGTH(Headers), 0)
+            FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now
+            ORDER BY NextAttemptAt, Seq
+            OPTION (LOOP JOIN, MAXDOP 1);
+
+            SET @TooLarge = NULL;
+            SELECT @TooLarge = MIN(s.Place)
+            FROM (SELECT Place, SUM(Size) OVER (ORDER BY Place ROWS UNBOUNDED PRECEDING) AS Total,
+                         ROW_NUMBER() OVER (ORDER BY Place) AS Nth FROM @Picked) AS s
+            WHERE s.Total > @Room AND (s.Nth > 1 OR @Larger = 0);
+            IF @TooLarge IS NOT NULL DELETE FROM @Picked WHERE Place >= @TooLarge;
+
             UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
             SET Status = 1, OwnerToken = @Owner, LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
             OUTPUT inserted.Seq INTO @Claimed (Seq)
-            WHERE Status = 0 AND Seq IN (
-                SELECT TOP (@Take) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-                WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now ORDER BY NextAttemptAt, Seq)
+            WHERE Status = 0 AND Seq IN (SELECT Seq FROM @Picked)
             OPTION (LOOP JOIN, MAXDOP 1);
 
-            SET @Left = @Left - @@ROWCOUNT;
+            SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @@ROWCOUNT ELSE 0 END;
+            SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
             SET @Turn = @Turn + 1;
             SET @Topic = NULL;
             SELECT @Topic = Topic, @Take = Quota FROM @Topics WHERE Turn = @Turn;
