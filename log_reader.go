@@ -65,7 +65,8 @@ func (s *Subscriber) newLogReader(topic string) *logReader {
 }
 
 func (s *Subscriber) groupCursor(topic string) *Cursor {
-	return s.outbox.cursor(CursorConfig{Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: defaultReadBytes})
+	return s.outbox.cursor(CursorConfig{
+		Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: s.config.MaxInFlightBytes})
 }
 
 // run delivers until ctx ends or the Subscriber closes. What is then being handled may be finished within DrainTimeout; the

@@ -23,8 +23,8 @@ type SubscriberConfig struct {
 	// MaxAttempts; see OnGroupFailure. A new group begins with the oldest message. A Sequencer must run. At most 255 UTF-16
 	// units.
 	//
-	// Of the other fields, LeaseDuration, MaxHandlerTime, MaxAttempts, OnGroupFailure, Backoff, PollInterval,
-	// MaxPollInterval, Wakeups, DrainTimeout, HandlerLog, Hooks and Janitor apply. Defaults to none: the queue.
+	// Of the other fields, MaxInFlightBytes (of a read), LeaseDuration, MaxHandlerTime, MaxAttempts, OnGroupFailure,
+	// Backoff, PollInterval, MaxPollInterval, Wakeups, DrainTimeout, HandlerLog, Hooks and Janitor apply. Defaults to none: the queue.
 	ConsumerGroup string
 
 	// OnGroupFailure says what becomes of a message that has no attempts left, or failed with Permanent, in a consumer group:
