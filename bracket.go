@@ -42,6 +42,9 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if t.commits && ending {
 		err = unknown(err)
 	}
+	if answered(rollbackErr) { // SQLite's, that there is nothing to roll back, must not be taken for the error at hand
+		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number says nothing
+	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
 }
 

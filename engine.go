@@ -187,6 +187,13 @@ func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, 
 	if !pool {
 		return e.runOn(ctx, x, op, args, scan)
 	}
+	answers := false
+	if answer := scan; answer != nil {
+		scan = func(rows *sql.Rows) error {
+			answers = true
+			return answer(rows)
+		}
+	}
 	for try := 0; ; try++ {
 		conn, err := db.Conn(ctx)
 		if err != nil {
@@ -194,7 +201,8 @@ func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, 
 		}
 		err = e.runOn(ctx, ownConn{conn}, op, args, scan)
 		_ = conn.Close() // gives it back to the pool; its only error is that it was closed before
-		if try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
+		// Rows that scan has had would come twice.
+		if answers || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
 			return err
 		}
 	}

@@ -69,7 +69,7 @@ func (r *faultRun) subscriberBeside(db *sql.DB, options ...func(*outbox.Subscrib
 
 func (r *faultRun) subscriberConfig(options ...func(*outbox.SubscriberConfig)) outbox.SubscriberConfig {
 	config := outbox.SubscriberConfig{
-		Dialect: r.config.Dialect, Schema: r.config.Schema, LeaseDuration: leaseUnderFaults, MaxAttempts: -1,
+		Dialect: r.config.Dialect, Schema: r.config.Schema, LeaseDuration: leaseUnderFaults, MaxAttempts: -1, AllowCompeting: true,
 		PollInterval: 5 * time.Millisecond, MaxPollInterval: 50 * time.Millisecond, DrainTimeout: 5 * time.Second, UnhandledAfter: time.Second,
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
 	}
