@@ -32,12 +32,24 @@ build: ## Compile and vet everything, tests included
 	go build ./...
 	go vet ./...
 
-.PHONY: test
-test: ## Run all tests on every database that can be had, with the race detector
+# Tests mostly wait, for leases, polls and processes: more of them at once than there are cores.
+PARALLEL ?= 6
+
+# run-tests NAME,FLAGS: the tests that FLAGS choose, on every database; their results are in build/NAME.json.
+define run-tests
 	@mkdir -p build && : > build/skipped.txt
-	OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/test.json -- \
-		$(RACE) -count=1 -timeout 25m ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
+	OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/$(1).json -- \
+		$(RACE) -count=1 -parallel $(PARALLEL) -timeout 25m $(2) ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
 	@cat build/skipped.txt
+endef
+
+.PHONY: test
+test: ## Run all tests but the long ones, on every database that can be had, with the race detector
+	$(call run-tests,test,-skip '^TestLong_')
+
+.PHONY: test-long
+test-long: ## Run the tests that take longer, because they stop servers and kill processes: TestLong_…
+	$(call run-tests,test-long,-run '^TestLong_')
 
 .PHONY: test-short
 test-short: ## Run the quick tests on SQLite and on what a DSN names; starts nothing
