@@ -26,7 +26,7 @@ func TestJOIN090_OBX105_MigrateCreatesTheTablesOfJoins(t *testing.T) {
 		if f.lacks(indexNames) == "" {
 			want := []string{"outbox_join_group", "outbox_join_ended", "outbox_join_member_message"}
 			if f.db.Name == testdb.SQLServer {
-				want = []string{"IX_OutboxJoin_GroupingKey", "IX_OutboxJoin_Ended", "IX_OutboxJoinMember_OutboxMessageId"}
+				want = []string{"IX_OutboxJoin_GroupingKey", "IX_OutboxJoin_Ended", "IX_OutboxJoinMember_MessageId"}
 			}
 			f.Subset(f.names("index"), want)
 		}

@@ -47,8 +47,8 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
     );
 GO
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoinMember]')
-               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoinMember_OutboxMessageId]', 1))) = PARSENAME(N'[IX_OutboxJoinMember_OutboxMessageId]', 1))
-    CREATE INDEX [IX_OutboxJoinMember_OutboxMessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoinMember_MessageId]', 1))) = PARSENAME(N'[IX_OutboxJoinMember_MessageId]', 1))
+    CREATE INDEX [IX_OutboxJoinMember_MessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
 GO
 -- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
 -- It has no foreign key: a compatible server checks that again at each attaching in the transaction of the start, and fails
