@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +77,8 @@ func (r *relay) start(p message.Publisher, options ...func(*forwarder.Config)) *
 // directed does something, beside publishing, when so many messages have been confirmed.
 type directed struct {
 	message.Publisher
+
+	mu        sync.Mutex
 	steps     []step
 	confirmed int
 }
@@ -86,19 +89,28 @@ type step struct {
 }
 
 func (d *directed) Publish(topic string, messages ...*message.Message) error {
-	if len(d.steps) > 0 && d.confirmed >= d.steps[0].at {
-		d.steps[0].do()
-		d.steps = d.steps[1:]
-	}
+	d.next()
 	err := d.Publisher.Publish(topic, messages...)
 	var batch *forwarder.BatchError
 	exact := errors.As(err, &batch)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	for i := range messages {
 		if err == nil || exact && batch.Errs[i] == nil {
 			d.confirmed++
 		}
 	}
 	return err
+}
+
+// next does the step that is due; who publishes beside it waits until it is done.
+func (d *directed) next() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.steps) > 0 && d.confirmed >= d.steps[0].at {
+		d.steps[0].do()
+		d.steps = d.steps[1:]
+	}
 }
 
 // The broker is stopped and started in the middle, and the connection cut again and again: nothing is lost, and no attempt

@@ -155,29 +155,32 @@ func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool)
 				bad = bad || ofClient(e.err)
 			}
 		}
-		if len(busy) > 0 && !p.awaitTurn(freed, busy, deadline) {
-			for _, e := range busy {
-				e.err = away(e.err)
+		if len(busy) > 0 {
+			if err := p.awaitTurn(freed, busy, deadline); err != nil {
+				for _, e := range busy {
+					e.err = err
+				}
+				break
 			}
-			break
 		}
 		entries = busy
 	}
 	return bad
 }
 
-// awaitTurn waits until a partition is free. It answers false if there is no more time.
-func (p *Publisher) awaitTurn(freed <-chan struct{}, busy []*entry, deadline time.Time) bool {
+// awaitTurn waits until a partition is free, and otherwise says why it waits no longer.
+func (p *Publisher) awaitTurn(freed <-chan struct{}, busy []*entry, deadline time.Time) error {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
 	case <-freed:
-		return true
-	case <-busy[0].msg.Context().Done():
+		return nil
 	case <-p.closing:
+		return outbox.ErrClosed
+	case <-busy[0].msg.Context().Done():
 	case <-timer.C:
 	}
-	return false
+	return away(errBusy)
 }
 
 // answered is what franz-go calls when a record has been written, or has failed.
