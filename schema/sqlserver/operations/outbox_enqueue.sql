@@ -1,6 +1,7 @@
 -- Inserts messages in the order of the list. The payloads come as one run of bytes, cut by offset and size,
 -- so that no encoding stands between the caller's bytes and the row.
 -- The due time is absolute or relative to the database's clock, which decides it.
+-- An id that is there already ends the statement, and with XACT_ABORT OFF not the caller's transaction.
 IF OBJECT_ID(N'[dbo].[Outbox_Enqueue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Enqueue] AS RETURN 0');
 GO
@@ -10,6 +11,8 @@ ALTER PROCEDURE [dbo].[Outbox_Enqueue]
 AS
 BEGIN
     SET NOCOUNT ON;
+    SET XACT_ABORT OFF;
+
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
 
     INSERT INTO [dbo].[Outbox]

@@ -51,12 +51,12 @@ BEGIN
         BEGIN
             UPDATE o
             SET ProcessedBy = o.ProcessedBy
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK) ON o.MessageId = s.MessageId
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = s.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             UPDATE s
             SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 0 END
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = s.MessageId
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = s.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;

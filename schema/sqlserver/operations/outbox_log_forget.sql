@@ -9,10 +9,23 @@ BEGIN
     SET NOCOUNT ON;
     SET XACT_ABORT ON;
 
-    DELETE FROM [dbo].[Outbox_Log_Dead] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+    DECLARE @Topics INT;
 
-    DELETE FROM [dbo].[Outbox_Log_Group] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+    BEGIN TRY
+        BEGIN TRANSACTION;
 
-    SELECT CAST(@@ROWCOUNT AS BIGINT);
+        DELETE FROM [dbo].[Outbox_Log_Dead] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+
+        DELETE FROM [dbo].[Outbox_Log_Group] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+        SET @Topics = @@ROWCOUNT;
+
+        SELECT CAST(@Topics AS BIGINT);
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
 END
 GO

@@ -30,7 +30,7 @@ BEGIN
     SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, ProcessedBy = NULL
     WHERE Status = 3 AND Seq IN (
         SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE Status = 3
+        WHERE Status >= 2 AND Status = 3
           AND (@First = 1 OR ProcessedAt < @Until OR (ProcessedAt = @Until AND NextAttemptAt < ProcessedAt))
           AND (@Topic IS NULL OR Topic = @Topic)
           AND (@ByIds = 0 OR MessageId IN (SELECT MessageId FROM @Ids))

@@ -103,16 +103,18 @@ BEGIN
         IF @Written <> (SELECT COUNT(*) FROM @Wanted AS w WHERE w.Held = 1)
             THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
-        SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
-               CASE WHEN @PassOver = 1
-                     AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
-                                     WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
-                     AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
-                    THEN 1 END,
-               NULL, NULL, NULL
-        FROM @Wanted AS w
-        WHERE w.Held = 0
-        OPTION (LOOP JOIN, MAXDOP 1);
+        IF @PassOver = 1 -- apart, because READPAST is refused in some levels, and a caller's transaction may have one
+            SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
+                   CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
+                                         WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
+                         AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
+                        THEN 1 END,
+                   NULL, NULL, NULL
+            FROM @Wanted AS w
+            WHERE w.Held = 0
+            OPTION (LOOP JOIN, MAXDOP 1);
+        ELSE
+            SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
 
         IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
         BEGIN
