@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // The program is run as its readers do. In this process the race detector would see how watermill-amqp 2.1.3 connects
 // again: it writes its connection while its subscriber reads it.
-func TestAllOrdersArriveThoughTheBrokerIsStopped(t *testing.T) {
+func TestLong_AllOrdersArriveThoughTheBrokerIsStopped(t *testing.T) {
 	testbroker.URL(t) // there is to be one for tests
 	if testing.Short() || !rabbitmq.Installed() {
 		testbroker.Node(t) // says what is missing

@@ -38,7 +38,7 @@ func newInboxPlan(backend string) inboxPlan {
 // RabbitMQ delivers each message many times to consumers that are killed: behind the inbox each has its effects once, as many
 // as it has and wherever its consumer died. A deduplicator in place of the inbox loses messages:
 // TestTrap_InboxAMessageThatFailedIsHandledAgain in internal/conformance.
-func TestInboxEachEffectHappensOnceBehindRabbitMQ(t *testing.T) {
+func TestLong_InboxEachEffectHappensOnceBehindRabbitMQ(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {

@@ -238,7 +238,7 @@ func TestWhatDoesNotFitFailsForGoodBeforeItIsSent(t *testing.T) {
 	b.NoError(p.Publish(queue, messages(1)...))
 }
 
-func TestAPayloadOverTheBrokersLimitFailsForGood(t *testing.T) {
+func TestLong_APayloadOverTheBrokersLimitFailsForGood(t *testing.T) {
 	t.Parallel()
 	node := testbroker.Node(t, "max_message_size = 100000")
 	b := &broker{require.New(t), t, node.URL()}
@@ -317,12 +317,12 @@ func TestABrokerThatDoesNotConfirmIsAnOutage(t *testing.T) {
 	b := onBroker(t)
 	queue := b.queue()
 	proxy := testbroker.NewProxy(t, b.url)
-	p := b.publisher(declares(queue), func(c *amqp.Config) { c.URL, c.ConfirmTimeout = proxy.URL, 200*time.Millisecond })
+	p := b.publisher(declares(queue), func(c *amqp.Config) { c.URL, c.ConfirmTimeout = proxy.URL, 2*time.Second })
 	b.NoError(p.Publish(queue, messages(1)...))
 	proxy.Hold()
 	for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {
 		b.True(outbox.IsUnavailable(err))
-		b.ErrorContains(err, "200ms")
+		b.ErrorContains(err, "2s")
 	}
 	proxy.Release()
 	b.NoError(p.Publish(queue, messages(1)...))
@@ -340,13 +340,16 @@ func TestABrokerThatDoesNotAnswerTheConnectionIsAnOutage(t *testing.T) {
 }
 
 // With a watermark that is always passed, RabbitMQ blocks whoever publishes.
-func TestABlockedConnectionIsAnOutageWithItsReason(t *testing.T) {
+func TestLong_ABlockedConnectionIsAnOutageWithItsReason(t *testing.T) {
 	t.Parallel()
 	node := testbroker.Node(t, "vm_memory_high_watermark.absolute = 1MB")
 	b := &broker{require.New(t), t, node.URL()}
 	queue := b.queue()
 	p := b.publisher(declares(queue), func(c *amqp.Config) { c.ConfirmTimeout = 500 * time.Millisecond })
-	b.Eventually(func() bool { return p.Publish(queue, messages(1)...) != nil }, patience, 10*time.Millisecond) // it looks from time to time
+	b.Eventually(func() bool { // it looks from time to time
+		err := p.Publish(queue, messages(1)...)
+		return err != nil && strings.Contains(err.Error(), "blocked")
+	}, patience, 10*time.Millisecond)
 	for range 2 {
 		for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {
 			b.True(outbox.IsUnavailable(err))

@@ -115,7 +115,7 @@ func (d *directed) next() {
 
 // The broker is stopped and started in the middle, and the connection cut again and again: nothing is lost, and no attempt
 // is spent.
-func TestTheRelayLosesNothingToABrokerThatComesAndGoes(t *testing.T) {
+func TestLong_TheRelayLosesNothingToABrokerThatComesAndGoes(t *testing.T) {
 	plan := newRelayPlan()
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		node := testbroker.Node(t)
@@ -171,7 +171,7 @@ func TestTheRelayLosesNothingToABrokerThatComesAndGoes(t *testing.T) {
 }
 
 // The whole broker is away from the beginning, and comes.
-func TestABrokerThatComesLater(t *testing.T) {
+func TestLong_ABrokerThatComesLater(t *testing.T) {
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		node := testbroker.Node(t)
 		b := &broker{require.New(t), t, node.URL()}

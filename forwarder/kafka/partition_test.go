@@ -19,7 +19,7 @@ import (
 
 // One of two partitions is away for longer than messages can be held. The other goes on as fast as before, no attempt is
 // spent, and all streams keep their order.
-func TestTrap_OnePartitionAway(t *testing.T) {
+func TestLong_OnePartitionAway(t *testing.T) {
 	full := os.Getenv("OUTBOX_TEST_RELAY") == "full"
 	n, codes := 4_000, []*kerr.Error{kerr.NotLeaderForPartition} // twice what may be in flight
 	if full {
