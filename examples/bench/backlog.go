@@ -13,6 +13,7 @@ import (
 // What was claimed is acked, and as many are added again outside the measured time, so that as many keep waiting.
 const (
 	claims    = 200
+	fewest    = 10 // claims, at any scale
 	claimSize = 100
 )
 
@@ -82,7 +83,7 @@ func (r *backlogRun) measure(ctx context.Context, bare, product claimAndAck) (re
 func (r *backlogRun) side(f claimAndAck) side {
 	return func(ctx context.Context) ([]float64, error) {
 		var claim, ack []float64
-		for range claims {
+		for range max(fewest, r.b.count(claims)) {
 			claimTook, ackTook, err := f(ctx, r.turn)
 			if err != nil {
 				return nil, err
