@@ -19,10 +19,12 @@ const (
 	parkMax = 3
 )
 
-// The outbox is asked, parkedCheck apart, where messages are that are overdue by parkedLate, up to so many bytes of them.
+// The outbox is asked, parkedCheck apart, where messages are that are overdue by parkedLate, up to so many and so many bytes
+// of them.
 const (
 	parkedCheck = time.Second
 	parkedLate  = 5 * time.Second
+	parkedMost  = 500
 	parkedBytes = 4 << 20
 )
 
@@ -161,12 +163,15 @@ func (p *parked) overdue() map[outbox.MessageID]lane {
 	p.checked = now
 	late, bytes := map[outbox.MessageID]lane{}, int64(0)
 	for l, list := range p.lanes {
-		if now.Sub(list[0].due) > parkedLate {
-			late[list[0].id] = l
-			bytes += list[0].size
-		}
-		if len(late) == 500 || bytes > parkedBytes {
-			break
+		for _, e := range list {
+			if len(late) == parkedMost || bytes > parkedBytes {
+				return late
+			}
+			if now.Sub(e.due) <= parkedLate {
+				break
+			}
+			late[e.id] = l
+			bytes += e.size
 		}
 	}
 	return late

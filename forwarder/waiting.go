@@ -19,7 +19,7 @@ type waiting struct {
 	max    int
 	topic  string
 	logger watermill.LoggerAdapter
-	added  chan struct{} // gets a token when something comes
+	added  chan struct{} // gets a token when something comes, or is parked
 	room   chan struct{} // gets a token when something goes
 
 	mu       sync.Mutex

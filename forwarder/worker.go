@@ -107,13 +107,12 @@ func (w *worker) advance(batch []*item) (left []*item) {
 	}
 	for _, destination := range destinations {
 		var run []*item
+		goes := map[lane]bool{} // what retry does meanwhile parts no stream
 		for _, it := range runs[destination] {
 			w.parked.arrived(it)
 			switch {
-			case w.parked.before(it): // it would overtake one of its stream
-				w.parked.park(it, w.waiting.since(destination))
-			case !w.waiting.blocks(it):
-				run = append(run, it)
+			case !w.parked.before(it) && (goes[it.lane] || !w.waiting.blocks(it)):
+				run, goes[it.lane] = append(run, it), true
 			case !w.hold(it, itsLane):
 				left = append(left, it)
 			}
@@ -139,14 +138,15 @@ func (w *worker) advance(batch []*item) (left []*item) {
 }
 
 // hold keeps a message that cannot be published now. Once many wait while others get through, it goes back to the outbox
-// for a while. While nothing gets through, it waits for room and nothing more is claimed, but for a look now and then
-// whether others would get through. It answers false at Close.
+// for a while, and so does what comes after it in its stream. While nothing gets through, it waits for room and nothing
+// more is claimed, but for a look now and then whether others would get through. It answers false at Close.
 func (w *worker) hold(it *item, what blocking) bool {
 	var look <-chan time.Time
-	for !w.waiting.add(it, what) {
+	for overtakes := w.parked.before(it); overtakes || !w.waiting.add(it, what); {
 		since := w.waiting.since(it.lane.destination)
-		if w.looking || w.breaker.partial(since) {
+		if overtakes || w.looking || w.breaker.partial(since) {
 			w.parked.park(it, since)
+			signal(w.waiting.added) // retry also looks after what is parked
 			return true
 		}
 		if look == nil {
