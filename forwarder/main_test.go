@@ -4,6 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	testprocess.RunMeasured(memoryVariable, memoryJob.run)
+	goleak.VerifyTestMain(m)
+}
