@@ -159,6 +159,8 @@ type groupState struct {
 	attempts int
 
 	version, shape int64 // of who has the lease, or had it last
+
+	interrupted bool // whoever had it before did not give it back
 }
 
 // move returns how the group stands, and an error if the lease is not this reader's or the group could not be moved.
@@ -173,7 +175,7 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 		}
 	}
 	states, err := call(ctx, c.outbox.engine, x, opLogLease, arg, nil, func(rows *sql.Rows, s *groupState) error {
-		return rows.Scan(&s.held, &s.position, &s.last, &s.tried, &s.attempts, &s.version, &s.shape)
+		return rows.Scan(&s.held, &s.position, &s.last, &s.tried, &s.attempts, &s.version, &s.shape, &s.interrupted)
 	})
 	if err != nil {
 		return groupState{}, err

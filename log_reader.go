@@ -196,8 +196,9 @@ func (r *logReader) lease(ctx context.Context) error {
 	return nil
 }
 
-// begin goes on from where the group stands. The reader before this one may have been killed by one of the messages that
-// come next, and by which is not known: they have their attempts counted before they are handed out.
+// begin goes on from where the group stands. A reader that did not give its lease back may have been killed by one of the
+// messages that come next, and by which is not known: they have their attempts counted before they are handed out. Doing so
+// always would write once a message.
 func (r *logReader) begin(s groupState, at time.Time) {
 	if s.position < r.written && r.wentBack == nil {
 		r.wentBack = &LogWentBackError{Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
@@ -208,7 +209,10 @@ func (r *logReader) begin(s groupState, at time.Time) {
 		r.config.Hooks.logWentBack(LogWentBackEvent{Store: r.config.Store, LogWentBackError: *e})
 		r.wentBack = nil
 	}
-	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, logBatch
+	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, 0
+	if s.interrupted {
+		r.careful = logBatch
+	}
 	r.trial = trial{position: s.tried, attempts: s.attempts, written: true}
 }
 

@@ -241,7 +241,7 @@ func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 		die := func() { // as far as the database can see
 			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), outbox.NewOwnerToken())
 		}
-		for attempt := 2; attempt <= 4; attempt++ {
+		for _, attempt := range []int{2, 2, 3, 4} { // the first to die follows one that gave its lease back, and counts nothing
 			_, msg = next(attempt)
 			die()
 			defer msg.Ack() // too late

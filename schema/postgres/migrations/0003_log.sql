@@ -29,7 +29,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
 );
 
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
--- version and shape are those of the reader, so that a newer one takes over.
+-- version and shape are those of the reader, so that a newer one takes over. interrupted says that the reader before that one
+-- never gave its lease back: a message may have killed it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
     group_name   text        COLLATE "C" NOT NULL,
     topic        text        COLLATE "C" NOT NULL,
@@ -40,6 +41,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
     attempts     integer     NOT NULL DEFAULT 0,
     version      bigint      NOT NULL DEFAULT 0,
     shape        bigint      NOT NULL DEFAULT 0,
+    interrupted  boolean     NOT NULL DEFAULT false,
     CONSTRAINT "outbox_log_group_pk" PRIMARY KEY (group_name, topic)
 ) WITH (fillfactor = 50);
 

@@ -7,7 +7,7 @@
 -- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
 CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
-    held boolean, "position" bigint, last bigint, tried bigint, attempts int, version bigint, shape bigint)
+    held boolean, "position" bigint, last bigint, tried bigint, attempts int, version bigint, shape bigint, interrupted boolean)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET jit = off
 AS $outbox$
@@ -40,13 +40,14 @@ BEGIN
         attempts = CASE WHEN g.owner_token = taker AND spent > 0 THEN (arg->>'attempts')::int ELSE g.attempts END,
         version = newer,
         shape = (arg->>'shape')::bigint,
+        interrupted = CASE WHEN g.owner_token = taker THEN g.interrupted ELSE g.owner_token IS NOT NULL END,
         owner_token = CASE WHEN lease > 0 THEN taker END,
         locked_until = CASE WHEN lease > 0 THEN moment + lease * interval '1 millisecond' END
     WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic'
       AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer));
 
     RETURN QUERY
-    SELECT coalesce(g.owner_token = taker, false), g.position, highest, g.tried, g.attempts, g.version, g.shape
+    SELECT coalesce(g.owner_token = taker, false), g.position, highest, g.tried, g.attempts, g.version, g.shape, g.interrupted
     FROM "public"."outbox_log_group" AS g
     WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic';
 END

@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
 );
 
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
--- version and shape are those of the reader, so that a newer one takes over.
+-- version and shape are those of the reader, so that a newer one takes over. interrupted says that the reader before that one
+-- never gave its lease back: a message may have killed it.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     group_name   TEXT    NOT NULL,
     topic        TEXT    NOT NULL,
@@ -36,6 +37,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     attempts     INTEGER NOT NULL DEFAULT 0,
     version      INTEGER NOT NULL DEFAULT 0,
     shape        INTEGER NOT NULL DEFAULT 0,
+    interrupted  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (group_name, topic)
 ) WITHOUT ROWID;
 

@@ -25,6 +25,7 @@ SET position = CASE WHEN owner_token = ?1 ->> '$.owner' AND position >= ?1 ->> '
     attempts = CASE WHEN owner_token = ?1 ->> '$.owner' AND ?1 ->> '$.tried' > 0 THEN ?1 ->> '$.attempts' ELSE attempts END,
     version = ?1 ->> '$.version',
     shape = ?1 ->> '$.shape',
+    interrupted = CASE WHEN owner_token = ?1 ->> '$.owner' THEN interrupted ELSE owner_token IS NOT NULL END,
     owner_token = CASE WHEN ?1 ->> '$.lease_ms' > 0 THEN ?1 ->> '$.owner' END,
     locked_until = CASE WHEN ?1 ->> '$.lease_ms' > 0 THEN CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms') END
 WHERE group_name = ?1 ->> '$.group' AND topic = ?1 ->> '$.topic'
@@ -33,6 +34,6 @@ WHERE group_name = ?1 ->> '$.group' AND topic = ?1 ->> '$.topic'
                                 OR version < ?1 ->> '$.version')));
 
 SELECT coalesce(g.owner_token = ?1 ->> '$.owner', 0), g.position,
-       (SELECT c.position FROM "main"."outbox_log_counter" AS c WHERE c.id = 1), g.tried, g.attempts, g.version, g.shape
+       (SELECT c.position FROM "main"."outbox_log_counter" AS c WHERE c.id = 1), g.tried, g.attempts, g.version, g.shape, g.interrupted
 FROM "main"."outbox_log_group" AS g
 WHERE g.group_name = ?1 ->> '$.group' AND g.topic = ?1 ->> '$.topic';

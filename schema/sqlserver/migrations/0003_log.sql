@@ -39,7 +39,8 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
     );
 GO
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at Tried it has spent Attempts;
--- Version and Shape are those of the reader, so that a newer one takes over.
+-- Version and Shape are those of the reader, so that a newer one takes over. Interrupted says that the reader before that one
+-- never gave its lease back: a message may have killed it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Group] (
         GroupName   NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -51,6 +52,7 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
         Attempts    INT              NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Attempts] DEFAULT (0),
         Version     BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Version] DEFAULT (0),
         Shape       BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Shape] DEFAULT (0),
+        Interrupted BIT              NOT NULL CONSTRAINT [DF_Outbox_Log_Group_Interrupted] DEFAULT (0),
         CONSTRAINT [PK_Outbox_Log_Group] PRIMARY KEY NONCLUSTERED (GroupName, Topic)
     );
 GO

@@ -59,12 +59,13 @@ BEGIN
             Attempts = CASE WHEN OwnerToken = @Owner AND @Tried > 0 THEN @Attempts ELSE Attempts END,
             Version = @Version,
             Shape = @Shape,
+            Interrupted = CASE WHEN OwnerToken = @Owner THEN Interrupted WHEN OwnerToken IS NULL THEN 0 ELSE 1 END,
             OwnerToken = CASE WHEN @LeaseMs > 0 THEN @Owner END,
             LockedUntil = CASE WHEN @LeaseMs > 0 THEN DATEADD(MILLISECOND, @LeaseMs, @Now) END
         WHERE GroupName = @Group AND Topic = @Topic
           AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)));
 
-        SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape
+        SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape, Interrupted
         FROM [dbo].[Outbox_Log_Group]
         WHERE GroupName = @Group AND Topic = @Topic;
 
