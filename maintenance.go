@@ -148,16 +148,35 @@ type purgeArg struct {
 	Status      Status `json:"status,omitempty"`
 	OlderThanMS int64  `json:"older_than_ms"`
 	Limit       int    `json:"limit"`
+
+	// Of the log: the positions to look at, which the first batch finds and each moves on.
+	After int64 `json:"after,omitempty"`
+	Until int64 `json:"until,omitempty"`
 }
 
-// A purgeRow is what a purge answers with: the rows that are gone and, of joins, how many of the rows were joins.
-type purgeRow struct{ rows, joins int }
+// A purgeRow is what a purge answers with: the rows that are gone; of joins, how many of the rows were joins; of the log,
+// where the next batch begins and ends.
+type purgeRow struct {
+	rows, joins  int
+	until, after int64
+}
+
+func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
+	switch op {
+	case opJoinPurge:
+		return rows.Scan(&r.rows, &r.joins)
+	case opLogPurge:
+		return rows.Scan(&r.rows, &r.until, &r.after)
+	default:
+		return rows.Scan(&r.rows)
+	}
+}
 
 // purge runs an operation that deletes until it finds no more, each batch within limit, where that is not 0.
 func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (total int, err error) {
 	arg.Limit = maxBatch
 	for {
-		n, joins, err := o.purgeBatch(ctx, op, arg, limit)
+		n, joins, err := o.purgeBatch(ctx, op, &arg, limit)
 		if op == opJoinPurge {
 			total += joins
 		} else {
@@ -169,20 +188,16 @@ func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit ti
 	}
 }
 
-func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (rows, joins int, err error) {
+func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, limit time.Duration) (rows, joins int, err error) {
 	if limit > 0 {
 		limited, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		ctx = limited
 	}
-	gone, err := call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error {
-		if op == opJoinPurge {
-			return rows.Scan(&r.rows, &r.joins)
-		}
-		return rows.Scan(&r.rows)
-	})
+	gone, err := call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
 	for _, r := range gone {
 		rows, joins = rows+r.rows, joins+r.joins
+		arg.After, arg.Until = max(arg.After, r.after), max(arg.Until, r.until)
 	}
 	return rows, joins, err
 }

@@ -80,6 +80,7 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
 				return err
 			},
+			"purge the log": func(c *counted) error { _, err := c.outbox.PurgeLog(c.ctx(), 24*time.Hour); return err },
 			"failed": func(c *counted) error {
 				_, err := c.outbox.Failed(c.ctx(), outbox.FailedParams{Limit: keys})
 				return err

@@ -1,31 +1,40 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
 -- What a group has given up stays for as long as it is among the group's dead letters.
+-- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
+-- answers with that position, until, and with the last that it deleted, after: both are arguments of the next call.
 -- The planner has no choice: what is looked at is looked up by subqueries, and the 0 keeps it from the index of ended messages.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
-CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint)
+CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, until bigint, after bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE
-    before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    before  timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    done_to bigint      := coalesce((arg->>'after')::bigint, 0);
+    young   bigint      := (arg->>'until')::bigint;
 BEGIN
+    IF young IS NULL THEN
+        SELECT l.position INTO young FROM "public"."outbox_log" AS l
+        WHERE l.position > done_to AND l.logged_at > before ORDER BY l.position LIMIT 1;
+        young := coalesce(young, 9223372036854775807);
+    END IF;
     RETURN QUERY
     WITH old AS MATERIALIZED (
         SELECT l.position FROM "public"."outbox_log" AS l
-        WHERE l.logged_at <= before
+        WHERE l.position > done_to AND l.position < young AND l.logged_at <= before
           AND (SELECT g.position FROM "public"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position LIMIT 1) IS NULL
           AND (SELECT d.position FROM "public"."outbox_log_dead" AS d WHERE d.position = l.position LIMIT 1) IS NULL
         ORDER BY l.position
         LIMIT (arg->>'limit')::int
         FOR UPDATE OF l SKIP LOCKED),
     gone AS (
-        DELETE FROM "public"."outbox_log" AS l USING old WHERE l.position = ANY (ARRAY[old.position]) RETURNING l.message_id),
+        DELETE FROM "public"."outbox_log" AS l USING old WHERE l.position = ANY (ARRAY[old.position]) RETURNING l.position, l.message_id),
     dropped AS (
         DELETE FROM "public"."outbox" AS o USING gone WHERE o.message_id = ANY (ARRAY[gone.message_id]) AND o.status + 0 = 4)
-    SELECT count(*) FROM gone;
+    SELECT count(*), young, coalesce(max(g.position), done_to) FROM gone AS g;
 END
 $outbox$;
