@@ -83,7 +83,7 @@ func (job logMemoryJob) readPages(ctx context.Context, db *sql.DB) error {
 // OUTBOX_TEST_FULL it is a consumer group at the defaults, and 3 GB of messages.
 func TestPeakMemory_OfALogGroup(t *testing.T) {
 	full := os.Getenv("OUTBOX_TEST_FULL") != ""
-	messages, size, budget := 32, 1<<20, int64(4<<20)
+	messages, size, budget := 80, 1<<20, int64(4<<20)
 	if full {
 		messages, size, budget = 300, 10<<20, 0
 	}
