@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
 )
@@ -86,7 +87,7 @@ func (r *countRow) scan(rows *sql.Rows) error {
 		return err
 	}
 	if r.seq < 0 {
-		return &JoinRefusal{JoinReason(r.seq), r.id}
+		return &JoinRefusal{JoinReason(r.seq), strings.ToLower(r.id)} // SQL Server writes ids in capitals
 	}
 	return nil
 }

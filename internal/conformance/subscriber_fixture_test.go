@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a test waits for what has to happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // subscriberOn returns a subscriber that polls quickly and is closed when the test ends.
 func (f *fixture) subscriberOn(db *sql.DB, logger watermill.LoggerAdapter, options ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {

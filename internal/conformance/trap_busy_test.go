@@ -91,7 +91,7 @@ func TestSettlingInATransactionWaitsForLockedRows(t *testing.T) {
 func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(skipLocked)
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Second })
+		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration, c.DrainTimeout = time.Second, patience })
 		id := f.enqueueN("locked", 1)[0]
 		msg := f.receive(f.subscribe(sub, "locked"))
 		tx, err := f.db.BeginTx(f.ctx(), nil)
