@@ -4,7 +4,8 @@
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit and the quota is applied by rank. The limit
--- is a subquery of its own, so that the argument is not read again for each topic.
+-- is a subquery of its own, so that the argument is not read again for each topic. So is the size: a window function has
+-- all columns beside it sorted, and that would copy the payload of each candidate.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
                WHERE EXISTS (SELECT 1 FROM "main"."outbox" AS o
                              WHERE o.status = 0 AND o.topic = t.value ->> '$.topic'
@@ -32,9 +33,10 @@ WHERE seq IN (
     SELECT summed.seq
     FROM (SELECT chosen.seq, row_number() OVER (ORDER BY chosen.turn, chosen.place) AS place,
                  sum(chosen.size) OVER (ORDER BY chosen.turn, chosen.place ROWS UNBOUNDED PRECEDING) AS total
-          FROM (SELECT ranked.seq, ranked.size, ranked.turn, ranked.place
-                FROM (SELECT o.seq, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size,
-                             t.key AS turn, t.value ->> '$.quota' AS quota,
+          FROM (SELECT ranked.seq, ranked.turn, ranked.place,
+                       (SELECT length(o.payload) + coalesce(octet_length(o.headers), 0)
+                        FROM "main"."outbox" AS o WHERE o.seq = ranked.seq) AS size
+                FROM (SELECT o.seq, t.key AS turn, t.value ->> '$.quota' AS quota,
                              row_number() OVER (PARTITION BY t.key ORDER BY o.next_attempt_at, o.seq) AS place
                       FROM json_each(?1, '$.topics') AS t
                       CROSS JOIN "main"."outbox" AS o ON o.seq IN (
