@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestStory(t *testing.T) {
+func TestLong_Story(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out, errOut bytes.Buffer
 	require.Zero(t, run(t.Context(), nil, &out, &errOut), "%s%s", &out, &errOut)

@@ -20,16 +20,16 @@ var tenants = []string{
 	"acme", "cyberdyne", "globex", "hooli", "initech", "soylent", "stark", "tyrell", "umbrella", "vandelay", "wayne", "wonka"}
 
 const (
-	notes = "notes"      // a text file that somebody left in the folder, as notes.db
-	late  = "pied-piper" // comes while the shop is open
-	early = "hooli"      // leaves
-	busy  = "initech"    // has a backlog
-	away  = "globex"     // is locked for a moment
-	each  = 3            // orders of each tenant to begin with
-	heap  = 400          // orders that are the backlog
-	bulk  = 20           // orders that are imported while the database is locked
-	limit = time.Minute  // for anything that is waited for; all of it takes seconds
-	pause = 5 * time.Millisecond
+	notes = "notes"         // a text file that somebody left in the folder, as notes.db
+	late  = "pied-piper"    // comes while the shop is open
+	early = "hooli"         // leaves
+	busy  = "initech"       // has a backlog
+	away  = "globex"        // is locked for a moment
+	each  = 3               // orders of each tenant to begin with
+	heap  = 400             // orders that are the backlog
+	bulk  = 20              // orders that are imported while the database is locked
+	limit = 3 * time.Minute // for anything that is waited for; all of it takes seconds
+	pause = 25 * time.Millisecond
 )
 
 // story is what you see.
