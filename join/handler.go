@@ -84,7 +84,12 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 	failed := s.failed(t.FailIfAnyStepFailed)
 	if t.Parent != nil {
 		c.decided(t, s, "ends a step of its parent")
-		return c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
+		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
+		if errors.Is(err, ErrNotFound) { // purged: a dead letter would keep this join from being purged, too
+			c.decided(t, s, "has no parent left")
+			return nil
+		}
+		return err
 	}
 	next := t.OnComplete
 	if failed {

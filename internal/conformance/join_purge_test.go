@@ -99,6 +99,26 @@ func TestJoinPurgeSparesWhatAMessageStillWaitsFor(t *testing.T) {
 	})
 }
 
+// A parent may end, by being cancelled, and be purged while its child goes on.
+func TestTrap_AParentThatIsPurgedFirst(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.joins()
+		child, _ := f.startWith(c, "s", 1)
+		parent := f.start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.AttachJoin(f.ctx(), nil, parent, child))
+		f.NoError(c.Cancel(f.ctx(), nil, parent))
+		f.backdate(parent)
+		f.Equal(1, f.purgeJoins(c, time.Minute))
+		f.endSteps("s", 0)
+		f.backdate(child)
+		f.Zero(f.purgeJoins(c, time.Minute), "the wait has yet to be handled")
+		f.runWaits(c)
+		f.Eventually(func() bool { return f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} <> 2") == 0 }, patience, time.Millisecond)
+		f.Equal(1, f.purgeJoins(c, time.Minute))
+		f.Zero(f.joinCount())
+	})
+}
+
 func TestJoinKeepsTheMessagesOfPendingJoinsFromPurge(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
