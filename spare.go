@@ -53,7 +53,7 @@ func (s *spare) runHere(ctx context.Context, f func(Executor) error) error {
 		if broken {
 			s.drop()
 		}
-		if !first || !broken {
+		if !first || !broken || errors.Is(err, ErrUnknownOutcome) { // a second run would be refused what the first one did
 			return err
 		}
 	}
