@@ -107,7 +107,7 @@ type Record struct {
 	Message
 	Seq           WorkItemID
 	CreatedAt     time.Time
-	RetryCount    int
+	RetryCount    int // attempts that another followed (OBX-030): of a failed message the last is not in it
 	Status        Status
 	NextAttemptAt time.Time
 	LockedUntil   time.Time  // zero unless InProgress
