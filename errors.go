@@ -98,6 +98,15 @@ func badField(field, format string, args ...any) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
+// inConfig names the config to which a bad field belongs that New has found.
+func inConfig(config string, err error) error {
+	var bad *FieldError
+	if errors.As(err, &bad) {
+		return &FieldError{Field: config + "." + bad.Field, Reason: bad.Reason}
+	}
+	return err
+}
+
 // Permanent marks an error as one that no retry will mend: the message is failed at once, whatever attempts are left.
 // It needs middleware.Outcome on the router, which carries a handler's error to the row. Permanent(nil) is nil.
 func Permanent(err error) error {

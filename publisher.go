@@ -66,7 +66,7 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	o, err := newOutbox(nil, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
-		return nil, err
+		return nil, inConfig("PublisherConfig", err)
 	}
 	return &Publisher{outbox: o, x: x, config: config}, nil
 }

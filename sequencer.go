@@ -80,7 +80,7 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	}
 	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
-		return nil, err
+		return nil, inConfig("SequencerConfig", err)
 	}
 	return &Sequencer{outbox: o, config: config, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }

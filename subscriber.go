@@ -70,7 +70,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
-		return nil, err
+		return nil, inConfig("SubscriberConfig", err)
 	}
 	janitor, err := o.Janitor(config.Janitor)
 	if err != nil {

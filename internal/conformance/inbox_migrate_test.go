@@ -205,7 +205,7 @@ func TestInbox_BadConfigurations(t *testing.T) {
 		f.requireField(err, "Dialect")
 		f.requireField(inbox.Migrate(f.ctx(), f.db.DB, inbox.Config{}), "Dialect")
 		_, err = inbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{}, nil)
-		f.requireField(err, "Dialect")
+		f.requireField(err, "SubscriberConfig.Dialect")
 		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, Table: " x"}, nil)
 		f.requireField(err, "Table")
 		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)

@@ -152,7 +152,9 @@ func TestTrap_NamesThatAreRefused(t *testing.T) {
 			config.Table = name
 			f.requireField(outbox.Migrate(f.ctx(), f.db.DB, config), "Table")
 			_, err = outbox.NewPublisher(f.db.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: name}, nil)
-			f.requireField(err, "Table")
+			f.requireField(err, "PublisherConfig.Table")
+			_, err = outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: name}, nil)
+			f.requireField(err, "SequencerConfig.Schema")
 			_, err = outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: name}, nil)
 			f.requireField(err, "Schema")
 			_, err = outbox.MigrationSQL(outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: name})

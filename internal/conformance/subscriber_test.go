@@ -425,7 +425,7 @@ func TestASubscriberRefusesWhatMakesNoSense(t *testing.T) {
 		_, err := outbox.NewSubscriber(nil, outbox.SubscriberConfig{Dialect: f.config.Dialect}, nil)
 		f.ErrorIs(err, outbox.ErrNilDB)
 		_, err = outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{}, nil)
-		f.requireField(err, "Dialect")
+		f.requireField(err, "SubscriberConfig.Dialect")
 		s := f.subscriber()
 		for _, topic := range []string{"", "a ", tooLong[0]} {
 			_, err := s.Subscribe(f.ctx(), topic)
