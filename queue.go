@@ -123,84 +123,6 @@ func defaultWorkerName() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// ClaimParams say what a claim takes.
-type ClaimParams struct {
-	// Topics are tried in this order, each up to its quota, until Limit is reached. Required.
-	Topics []TopicQuota
-
-	// Limit is the most messages to take, 1 to 1,000 (OBX-020). Defaults to 100.
-	Limit int
-
-	// Lease is how long the messages are held (OBX-014): 1 ms to 24 h. Defaults to 30 s.
-	Lease time.Duration
-
-	// Owner is the token of this claim (OBX-015). Defaults to a new one. Use a token for one claim only.
-	Owner OwnerToken
-
-	// Bytes is the most payload and headers to take, in bytes: the claim ends before the first message that does not fit. The
-	// very first message may be larger. Defaults to 0: no limit.
-	Bytes int64
-
-	// GiveBack is how many messages with an expired lease are given back first, at most 1,000. Defaults to 100;
-	// a negative number means none.
-	GiveBack int
-
-	allFit bool // the first message has to fit, too
-}
-
-// A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
-type TopicQuota struct {
-	Topic string `json:"topic"`
-	Quota int    `json:"quota"`
-}
-
-func (p *ClaimParams) setDefaults() {
-	if p.Limit == 0 {
-		p.Limit = 100
-	}
-	if p.Lease == 0 {
-		p.Lease = 30 * time.Second
-	}
-	if p.Owner == (OwnerToken{}) {
-		p.Owner = NewOwnerToken()
-	}
-	switch {
-	case p.GiveBack == 0:
-		p.GiveBack = 100
-	case p.GiveBack < 0:
-		p.GiveBack = 0
-	}
-}
-
-func (p *ClaimParams) validate() error {
-	switch {
-	case len(p.Topics) == 0:
-		return badField("ClaimParams.Topics", "is empty; name the topics to claim")
-	case p.Limit < 1 || p.Limit > maxBatch:
-		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
-	case p.Bytes < 0:
-		return badField("ClaimParams.Bytes", "is negative; 0 means no limit")
-	case p.GiveBack > maxBatch:
-		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
-	}
-	for _, t := range p.Topics {
-		if t.Quota < 0 {
-			return badField("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
-		}
-		if err := validateKey("ClaimParams.Topics", t.Topic); err != nil {
-			return err
-		}
-	}
-	return validateLease("ClaimParams.Lease", p.Lease)
-}
-
-func validateLease(field string, lease time.Duration) error {
-	if lease < time.Millisecond || lease > maxLease {
-		return badField(field, "%v is not between 1 ms and %v", lease, maxLease)
-	}
-	return nil
-}
-
 // Run runs an operation of the schema files, which has one JSON argument, and gives each row that it answers with to scan;
 // nil means that it answers with none. On a *sql.DB it is a transaction of its own, which is run again if it lost a
 // conflict. It is the seam on which the other packages are built.
@@ -245,54 +167,6 @@ func (o *Outbox) DB() *sql.DB { return o.db }
 
 // NewID makes an id that grows with time in the byte order of the database.
 func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().NewMessageID() }
-
-// Claim takes due messages under a lease, in one round trip and one transaction (OBX-011 to OBX-020). No message is
-// ever held by two claims. None due is an empty list, not an error. Fewer than asked for means "ask again".
-func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, error) {
-	params.setDefaults()
-	if err := params.validate(); err != nil {
-		return nil, err
-	}
-	topics := make([]TopicQuota, len(params.Topics))
-	for i, t := range params.Topics {
-		topics[i] = TopicQuota{t.Topic, min(t.Quota, params.Limit)}
-		if t.Quota == 0 {
-			topics[i].Quota = params.Limit
-		}
-	}
-	arg := struct {
-		Owner    OwnerToken   `json:"owner"`
-		LeaseMS  int64        `json:"lease_ms"`
-		Limit    int          `json:"limit"`
-		Bytes    int64        `json:"bytes,omitempty"`
-		First    bool         `json:"first"`
-		GiveBack int          `json:"give_back"`
-		Waits    []int64      `json:"waits,omitempty"`
-		Topics   []TopicQuota `json:"topics"`
-	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
-	if params.GiveBack > 0 {
-		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
-	}
-
-	started := time.Now()
-	claimed, err := call(ctx, o.engine, o.db, opClaim, arg, nil, func(rows *sql.Rows, c *Claimed) error {
-		c.Receipt.Owner = params.Owner
-		return c.scan(rows)
-	})
-	sortBySeq(claimed)
-	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // no message: the number of those that were given back
-		o.reaped(claimed[0].RetryCount)
-		claimed = claimed[1:]
-	}
-	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
-	if err != nil {
-		return nil, err
-	}
-	if len(claimed) > 0 {
-		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
-	}
-	return claimed, nil
-}
 
 // Settle ends or returns held messages of any number of claims in one transaction. Receipts that are not held any more
 // are ignored and answered as refused (OBX-024, OBX-025, OBX-032, OBX-033, OBX-038, OBX-039). On a *sql.Tx or *sql.Conn
