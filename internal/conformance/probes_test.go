@@ -51,6 +51,28 @@ var (
 		})
 	}}
 
+	// updatesSkipLocked: an UPDATE of a joined table passes over rows that somebody has locked, as renewing leases does.
+	updatesSkipLocked = &capability{"updates that skip locked rows", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
+		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return probeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
+				var n int
+				err := other.QueryRowContext(ctx, fmt.Sprintf(`SET XACT_ABORT ON;
+					DECLARE @Wanted TABLE (id INT NOT NULL PRIMARY KEY), @Updated TABLE (id INT NOT NULL PRIMARY KEY);
+					INSERT INTO @Wanted (id) SELECT id FROM %[1]s WITH (NOLOCK);
+					UPDATE p SET n = 2 OUTPUT inserted.id INTO @Updated (id)
+					FROM %[1]s AS p WITH (ROWLOCK, READPAST, FORCESEEK) INNER JOIN @Wanted AS w ON p.id = w.id;
+					SELECT COUNT(*) FROM @Updated`, probe)).Scan(&n)
+				if err == nil && n != 1 {
+					return fmt.Sprintf("of 2 rows, 1 of them locked, an update that skips locked rows takes %d", n), nil
+				}
+				return lacking(err, "an update that skips locked rows waits for them"), nil
+			})
+		})
+	}}
+
 	// readsCommitted: a read in a transaction with a snapshot of the past can be had of what is committed now.
 	readsCommitted = &capability{"reads of what is committed, in a transaction with a snapshot", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {

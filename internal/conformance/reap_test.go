@@ -141,7 +141,7 @@ func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 // count as lost.
 func TestRenewPassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
+		f.needs(skipLocked, updatesSkipLocked)
 		locked, other, lost := f.claimOne("a"), f.claimOne("b"), f.claimOne("c")
 		f.exec("UPDATE {outbox} SET {owner_token} = '%s' WHERE {topic} = 'c'", outbox.NewOwnerToken())
 		tx, err := f.db.BeginTx(f.ctx(), nil)

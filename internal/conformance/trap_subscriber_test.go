@@ -216,7 +216,7 @@ func TestTrap_TheHandlersOwnTransactionSettles(t *testing.T) {
 
 func TestTrap_ALongTransactionOfAHandlerHoldsUpNoRenewal(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
+		f.needs(concurrentWriters, updatesSkipLocked)
 		const lease = shortLease
 		f.enqueueN("orders", 2)
 		s := f.subscriber(leaseOf(lease))
