@@ -168,6 +168,7 @@ func (f *fixture) plan(call func(o *outbox.Outbox, db *sql.DB)) {
 		if !strings.Contains(s.Text, `"outbox"`) {
 			continue
 		}
+		f.seeksInSQLite(s.Text, s.Args...)
 		rows, err := f.db.QueryContext(f.ctx(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
 		f.NoError(err, s.Text)
 		for rows.Next() {
@@ -175,11 +176,7 @@ func (f *fixture) plan(call func(o *outbox.Outbox, db *sql.DB)) {
 			var detail string
 			f.NoError(rows.Scan(&id, &parent, &unused, &detail))
 			explained++
-			for _, scan := range []string{"SCAN outbox", "SCAN main.outbox", "SCAN o", "SCAN r", "SCAN m", "SCAN main.outbox_join_member"} {
-				f.False(detail == scan || strings.HasPrefix(detail, scan+" "), "%s\n%s", detail, s.Text)
-			}
 			f.NotContains(detail, "outbox_ended (status>?)", s.Text) // all that has ever ended
-			f.NotContains(detail, "AUTOMATIC", s.Text)
 		}
 		f.NoError(rows.Err())
 		f.NoError(rows.Close())

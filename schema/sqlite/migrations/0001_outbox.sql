@@ -22,12 +22,14 @@ CREATE TABLE IF NOT EXISTS "main"."outbox" (
     last_error      TEXT    NULL,
     processed_at    INTEGER NULL,
     processed_by    TEXT    NULL,
-    CONSTRAINT "outbox_message_id" UNIQUE (message_id),
     CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL)),
     CONSTRAINT "outbox_times" CHECK (typeof(created_at) = 'integer' AND typeof(next_attempt_at) = 'integer'
         AND typeof(due_at) IN ('integer', 'null') AND typeof(locked_until) IN ('integer', 'null')
         AND typeof(processed_at) IN ('integer', 'null'))
 );
+
+-- By a name of its own, for statements to be held to it.
+CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (message_id);
 
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
 CREATE INDEX IF NOT EXISTS "main"."outbox_ready" ON "outbox" (topic, next_attempt_at, seq) WHERE status = 0;

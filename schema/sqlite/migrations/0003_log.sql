@@ -4,7 +4,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_pending" (
     seq        INTEGER NOT NULL PRIMARY KEY,
     message_id TEXT    NOT NULL,
     topic      TEXT    NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_pending_message" ON "outbox_log_pending" (message_id);
 
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log" (
     topic      TEXT    NOT NULL,
     message_id TEXT    NOT NULL,
     logged_at  INTEGER NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_topic" ON "outbox_log" (topic, position);
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_message" ON "outbox_log" (message_id);
@@ -22,7 +22,7 @@ CREATE INDEX IF NOT EXISTS "main"."outbox_log_message" ON "outbox_log" (message_
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
     id       INTEGER NOT NULL PRIMARY KEY,
     position INTEGER NOT NULL
-);
+) WITHOUT ROWID;
 
 -- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
 -- version and shape are those of the reader, so that a newer one takes over. interrupted says that the reader before that one

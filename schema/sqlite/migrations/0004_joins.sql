@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join" (
     created_at      INTEGER NOT NULL,
     last_updated_at INTEGER NOT NULL,
     metadata        TEXT    NULL
-);
+) WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_join_group" ON "outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
 
@@ -60,11 +60,16 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join_wait" (
     FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
 ) WITHOUT ROWID;
 
--- Whoever ends a join makes due the messages that wait for it.
+-- Whoever ends a join makes due the messages that wait for it. They are there, so that nothing is inserted: an UPDATE would
+-- scan the outbox where statistics say that it is almost empty.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_wake" AFTER UPDATE OF status ON "outbox_join" WHEN NEW.status <> 0
 BEGIN
-    UPDATE "outbox" SET next_attempt_at = NEW.last_updated_at
-    WHERE status = 0 AND message_id IN (SELECT w.message_id FROM "outbox_join_wait" AS w WHERE w.join_id = NEW.join_id);
+    INSERT INTO "outbox" (seq, message_id, uuid, topic, payload, created_at, next_attempt_at)
+    SELECT k.seq, '', '', '', x'', 0, NEW.last_updated_at
+    FROM (SELECT (SELECT o.seq FROM "outbox" AS o WHERE o.message_id = w.message_id AND o.status = 0) AS seq
+          FROM "outbox_join_wait" AS w WHERE w.join_id = NEW.join_id) AS k
+    WHERE k.seq IS NOT NULL
+    ON CONFLICT (seq) DO UPDATE SET next_attempt_at = excluded.next_attempt_at;
 END;
 
 -- What a join leaves behind, also where foreign keys are not enforced.
@@ -84,5 +89,5 @@ UNION ALL
 SELECT p.message_id FROM "outbox_log_pending" AS p
 UNION ALL
 SELECT m.message_id
-FROM "outbox_join_member" AS m INNER JOIN "outbox_join" AS j ON j.join_id = m.join_id
+FROM "outbox_join_member" AS m INDEXED BY "outbox_join_member_message" CROSS JOIN "outbox_join" AS j ON j.join_id = m.join_id
 WHERE j.status = 0 OR (m.status = 0 AND m.ends_by = 0);

@@ -12,14 +12,15 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_entry" (
     seen          INTEGER NOT NULL DEFAULT 1,
     queue_id      TEXT    NULL,
     processed_at  INTEGER NULL,
-    result        BLOB    NULL,
-    CONSTRAINT "outbox_entry_key" UNIQUE (handler, source, message_id)
+    result        BLOB    NULL
 );
+
+CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_entry_key" ON "outbox_entry" (handler, source, message_id);
 
 -- Entries by age, for purging.
 CREATE INDEX IF NOT EXISTS "main"."outbox_entry_last_seen" ON "outbox_entry" (last_seen_at);
 
--- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
+-- The entries as they stand, for people (outbox_entry_get reads them by key): as the message in the queue does, and done where there is none.
 CREATE VIEW IF NOT EXISTS "main"."outbox_entry_view" AS
 SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
        coalesce(o.status, 2) AS status,
@@ -28,7 +29,7 @@ SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at
        datetime(e.first_seen_at / 1000.0, 'unixepoch', 'subsec') AS first_seen,
        datetime(e.last_seen_at / 1000.0, 'unixepoch', 'subsec') AS last_seen,
        datetime(e.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed
-FROM "outbox_entry" AS e LEFT JOIN "outbox" AS o ON o.message_id = e.queue_id;
+FROM "outbox_entry" AS e LEFT JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id;
 
 -- An entry takes its message with it.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_entry_gone" AFTER DELETE ON "outbox_entry" WHEN OLD.queue_id IS NOT NULL

@@ -8,8 +8,9 @@ FROM json_each(?1, '$.entries') AS w,
 WHERE true
 ON CONFLICT (handler, source, message_id) DO UPDATE SET seen = seen + 1, last_seen_at = excluded.last_seen_at;
 
-SELECT w.value ->> '$.n', v.content_hash, v.first_seen_at, v.last_seen_at, v.seen, v.queue_id, v.processed_at,
-       v.status, v.attempts, v.last_error, v.result
+SELECT w.value ->> '$.n', e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
+       coalesce(o.status, 2), coalesce(o.retry_count, 0), o.last_error, e.result
 FROM json_each(?1, '$.entries') AS w
-INNER JOIN "main"."outbox_entry_view" AS v
-        ON v.handler = w.value ->> '$.handler' AND v.source = w.value ->> '$.source' AND v.message_id = w.value ->> '$.message_id';
+CROSS JOIN "main"."outbox_entry" AS e INDEXED BY "outbox_entry_key"
+        ON e.handler = w.value ->> '$.handler' AND e.source = w.value ->> '$.source' AND e.message_id = w.value ->> '$.message_id'
+LEFT JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id;

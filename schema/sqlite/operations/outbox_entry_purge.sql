@@ -1,9 +1,10 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
 -- messages in the queue (by a trigger); answers how many. Those that are still needed (outbox_kept) are spared.
-DELETE FROM "main"."outbox_entry"
-WHERE seq IN (
-    SELECT e.seq
-    FROM "main"."outbox_entry" AS e LEFT JOIN "main"."outbox" AS o ON o.message_id = e.queue_id
+DELETE FROM "main"."outbox_entry" INDEXED BY "outbox_entry_key"
+WHERE (handler, source, message_id) IN (
+    SELECT e.handler, e.source, e.message_id
+    FROM "main"."outbox_entry" AS e INDEXED BY "outbox_entry_last_seen"
+    LEFT JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id
     WHERE e.last_seen_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND coalesce(o.status, 2) = ?1 ->> '$.status'
       AND coalesce(o.processed_at, 0) <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')

@@ -1,8 +1,8 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
 -- -6 it is for the log alone and never ends), which
--- take back everything, or with the join if it has ended. A + before status keeps the planner from the index of ended
--- messages: they are to be found by their ids. What is the same for all steps is a subquery of its own, so that the argument
+-- take back everything, or with the join if it has ended. Messages are found by their ids whatever statistics
+-- say, as outbox_settle tells. What is the same for all steps is a subquery of its own, so that the argument
 -- is not read again for each.
 SELECT -1, ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id');
@@ -12,19 +12,20 @@ WITH steps AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 SELECT -2, j.join_id, NULL, NULL, NULL, NULL, NULL
 FROM "main"."outbox_join" AS j
-WHERE j.join_id = ?1 ->> '$.id' AND j.status <> 0 AND EXISTS (SELECT 1 FROM steps)
+WHERE j.join_id = ?1 ->> '$.id' AND j.status <> 0 AND (SELECT count(*) FROM steps) > 0
 UNION ALL
 SELECT -3, j.join_id, NULL, NULL, NULL, NULL, NULL
-FROM "main"."outbox_join" AS j INNER JOIN "main"."outbox_join_size" AS z ON z.join_id = j.join_id
-WHERE j.join_id = ?1 ->> '$.id' AND z.attached + (SELECT count(*) FROM steps) > j.expected_steps
+FROM "main"."outbox_join" AS j
+WHERE j.join_id = ?1 ->> '$.id'
+  AND (SELECT z.attached FROM "main"."outbox_join_size" AS z WHERE z.join_id = j.join_id) + (SELECT count(*) FROM steps) > j.expected_steps
 UNION ALL
 SELECT -4, s.id, NULL, NULL, NULL, NULL, NULL
 FROM steps AS s
 WHERE NOT (SELECT ?1 ->> '$.by_report') AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o WHERE o.message_id = s.id)
 UNION ALL
 SELECT -6, s.id, NULL, NULL, NULL, NULL, NULL
-FROM steps AS s INNER JOIN "main"."outbox" AS o ON o.message_id = s.id
-WHERE NOT (SELECT ?1 ->> '$.by_report') AND +o.status = 4
+FROM steps AS s
+WHERE NOT (SELECT ?1 ->> '$.by_report') AND (SELECT o.status FROM "main"."outbox" AS o WHERE o.message_id = s.id) = 4
 LIMIT 1;
 
 UPDATE "main"."outbox_join_size"
@@ -34,13 +35,17 @@ SET attached = attached + (
 WHERE join_id = ?1 ->> '$.id';
 
 WITH ended AS MATERIALIZED (
-    SELECT DISTINCT o.message_id, o.status FROM json_each(?1, '$.messages') AS i INNER JOIN "main"."outbox" AS o ON o.message_id = i.value
-    WHERE +o.status >= 2 AND NOT (SELECT ?1 ->> '$.by_report')
+    SELECT DISTINCT o.message_id, o.status FROM json_each(?1, '$.messages') AS i
+    CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = i.value
+    WHERE o.status >= 2 AND NOT (SELECT ?1 ->> '$.by_report')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
-UPDATE "main"."outbox_join"
-SET completed_steps = completed_steps + d.done, failed_steps = failed_steps + d.dead, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+INSERT INTO "main"."outbox_join" (join_id, created_at, completed_steps, failed_steps, last_updated_at)
+SELECT ?1 ->> '$.id', 0, d.done, d.dead, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM (SELECT sum(e.status = 2) AS done, sum(e.status = 3) AS dead FROM ended AS e) AS d
-WHERE join_id = ?1 ->> '$.id' AND status = 0 AND d.done + d.dead > 0;
+WHERE d.done + d.dead > 0 AND (SELECT j.status FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id') = 0
+ON CONFLICT (join_id) DO UPDATE
+SET completed_steps = completed_steps + excluded.completed_steps, failed_steps = failed_steps + excluded.failed_steps,
+    last_updated_at = excluded.last_updated_at;
 
 INSERT INTO "main"."outbox_join_member" (join_id, message_id, ends_by, status, created_at)
 SELECT (SELECT ?1 ->> '$.id'), i.value, (SELECT ?1 ->> '$.by_report'),
@@ -51,9 +56,10 @@ FROM json_each(?1, '$.messages') AS i
 WHERE true
 ON CONFLICT (join_id, message_id) DO NOTHING;
 
-UPDATE "main"."outbox_join"
+UPDATE "main"."outbox_join" INDEXED BY "outbox_join_decided"
 SET status = verdict, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 WHERE status = 0 AND verdict <> 0
 RETURNING 0, join_id,
-    (SELECT o.topic FROM "outbox_join_wait" AS w INNER JOIN "outbox" AS o ON o.message_id = w.message_id WHERE w.join_id = "outbox_join".join_id),
+    (SELECT o.topic FROM "outbox_join_wait" AS w CROSS JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
+     WHERE w.join_id = "outbox_join".join_id),
     status, expected_steps, completed_steps, failed_steps;

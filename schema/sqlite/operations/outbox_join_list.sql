@@ -3,7 +3,11 @@ SELECT j.join_id, j.grouping_key, j.expected_steps, j.completed_steps, j.failed_
        j.metadata, j.created_at, j.last_updated_at
 FROM "main"."outbox_join" AS j
 WHERE j.join_id = ?1 ->> '$.id'
-   OR (j.grouping_key IS NOT NULL AND j.grouping_key = ?1 ->> '$.grouping_key'
-       AND (?1 ->> '$.after' IS NULL OR j.join_id > ?1 ->> '$.after'))
-ORDER BY j.join_id
-LIMIT (?1 ->> '$.limit');
+UNION ALL
+SELECT * FROM (
+    SELECT j.join_id, j.grouping_key, j.expected_steps, j.completed_steps, j.failed_steps, j.quorum, j.fail_fast, j.status,
+           j.metadata, j.created_at, j.last_updated_at
+    FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_group"
+    WHERE j.grouping_key IS NOT NULL AND j.grouping_key = ?1 ->> '$.grouping_key' AND j.join_id > coalesce(?1 ->> '$.after', '')
+    ORDER BY j.join_id
+    LIMIT (?1 ->> '$.limit'));

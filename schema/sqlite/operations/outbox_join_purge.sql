@@ -3,9 +3,10 @@
 DELETE FROM "main"."outbox_join_member"
 WHERE (join_id, message_id) IN (
     SELECT m.join_id, m.message_id
-    FROM "main"."outbox_join" AS j INNER JOIN "main"."outbox_join_member" AS m ON m.join_id = j.join_id
+    FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_ended" CROSS JOIN "main"."outbox_join_member" AS m ON m.join_id = j.join_id
     WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
-      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w INNER JOIN "main"."outbox" AS o ON o.message_id = w.message_id
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
+                      CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
                       WHERE w.join_id = j.join_id AND o.status <> 2)
     LIMIT (?1 ->> '$.limit'));
 
@@ -13,10 +14,11 @@ SELECT changes(), 0;
 
 DELETE FROM "main"."outbox_join"
 WHERE join_id IN (
-    SELECT j.join_id FROM "main"."outbox_join" AS j
+    SELECT j.join_id FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_ended"
     WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = j.join_id)
-      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w INNER JOIN "main"."outbox" AS o ON o.message_id = w.message_id
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
+                      CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
                       WHERE w.join_id = j.join_id AND o.status <> 2)
     LIMIT (?1 ->> '$.limit'));
 

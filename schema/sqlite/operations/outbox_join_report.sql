@@ -9,16 +9,17 @@ UPDATE "main"."outbox_join"
 SET completed_steps = completed_steps + NOT (?1 ->> '$.failed'), failed_steps = failed_steps + (?1 ->> '$.failed'),
     last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 WHERE status = 0
-  AND join_id IN (SELECT m.join_id FROM "main"."outbox_join_member" AS m
+  AND join_id IN (SELECT m.join_id FROM "main"."outbox_join_member" AS m INDEXED BY "outbox_join_member_message"
                   WHERE m.message_id = ?1 ->> '$.message' AND m.status = 0 AND (?1 ->> '$.id' IS NULL OR m.join_id = ?1 ->> '$.id'));
 
-UPDATE "main"."outbox_join_member"
+UPDATE "main"."outbox_join_member" INDEXED BY "outbox_join_member_message"
 SET status = 1 + (?1 ->> '$.failed')
 WHERE message_id = ?1 ->> '$.message' AND status = 0 AND (?1 ->> '$.id' IS NULL OR join_id = ?1 ->> '$.id');
 
-UPDATE "main"."outbox_join"
+UPDATE "main"."outbox_join" INDEXED BY "outbox_join_decided"
 SET status = verdict, last_updated_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 WHERE status = 0 AND verdict <> 0
 RETURNING 0, join_id,
-    (SELECT o.topic FROM "outbox_join_wait" AS w INNER JOIN "outbox" AS o ON o.message_id = w.message_id WHERE w.join_id = "outbox_join".join_id),
+    (SELECT o.topic FROM "outbox_join_wait" AS w CROSS JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
+     WHERE w.join_id = "outbox_join".join_id),
     status, expected_steps, completed_steps, failed_steps;

@@ -17,4 +17,4 @@ FROM (SELECT * FROM (
             AND k.position > ?1 ->> '$.after'
           ORDER BY k.position
           LIMIT (?1 ->> '$.limit'))) AS d
-CROSS JOIN "main"."outbox" AS o ON o.message_id = d.message_id;
+CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = d.message_id;

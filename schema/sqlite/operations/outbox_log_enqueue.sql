@@ -16,4 +16,4 @@ ORDER BY m.n;
 
 INSERT INTO "main"."outbox_log_pending" (seq, message_id, topic)
 SELECT o.seq, o.message_id, o.topic
-FROM json_each(?1) AS e INNER JOIN "main"."outbox" AS o ON o.message_id = e.value ->> '$.id';
+FROM json_each(?1) AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.value ->> '$.id';

@@ -9,7 +9,7 @@ SELECT 0, coalesce(?1 ->> '$.until', (
       AND y.logged_at > CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
     ORDER BY y.position LIMIT 1), 9223372036854775807), 0;
 
-DELETE FROM "main"."outbox"
+DELETE FROM "main"."outbox" INDEXED BY "outbox_message_id"
 WHERE status = 4 AND message_id IN (
     SELECT l.message_id FROM "main"."outbox_log" AS l
     WHERE l.position > coalesce(?1 ->> '$.after', 0)

@@ -9,23 +9,23 @@ WITH went AS MATERIALIZED (
         SELECT 1 FROM "main"."outbox_log" AS l WHERE l.position = ?1 ->> '$.after' AND l.message_id <> ?1 ->> '$.message')))),
 page AS MATERIALIZED (
     SELECT * FROM (
-        SELECT l.position, l.logged_at, o.seq, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
-        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o ON o.message_id = l.message_id
+        SELECT l.position, l.logged_at, o.message_id, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
+        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = l.message_id
         WHERE ?1 ->> '$.topic' <> '' AND l.topic = ?1 ->> '$.topic' AND l.position > ?1 ->> '$.after' AND NOT EXISTS (SELECT 1 FROM went)
         ORDER BY l.position
         LIMIT (?1 ->> '$.limit'))
     UNION ALL
     SELECT * FROM (
-        SELECT l.position, l.logged_at, o.seq, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
-        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o ON o.message_id = l.message_id
+        SELECT l.position, l.logged_at, o.message_id, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
+        FROM "main"."outbox_log" AS l CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = l.message_id
         WHERE ?1 ->> '$.topic' = '' AND l.position > ?1 ->> '$.after' AND NOT EXISTS (SELECT 1 FROM went)
         ORDER BY l.position
         LIMIT (?1 ->> '$.limit'))),
 summed AS MATERIALIZED (
-    SELECT p.position, p.logged_at, p.seq, p.size, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
+    SELECT p.position, p.logged_at, p.message_id, p.size, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
 SELECT w.last, '', '', '', x'', NULL, NULL, NULL, 0, NULL, 0, 0, 0 FROM went AS w
 UNION ALL
 SELECT s.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
        s.logged_at, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - s.logged_at
-FROM summed AS s CROSS JOIN "main"."outbox" AS o ON o.seq = s.seq
+FROM summed AS s CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = s.message_id
 WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;

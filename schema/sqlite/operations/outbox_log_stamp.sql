@@ -7,10 +7,12 @@ FROM "main"."outbox_log_pending" AS p, "main"."outbox_log_counter" AS c
 ORDER BY p.seq
 LIMIT (?1 ->> '$.limit');
 
-SELECT l.topic, count(*)
-FROM "main"."outbox_log" AS l
-WHERE l.position > (SELECT c.position FROM "main"."outbox_log_counter" AS c)
-GROUP BY l.topic;
+SELECT n.topic, count(*)
+FROM (SELECT l.topic FROM "main"."outbox_log" AS l
+      WHERE l.position > (SELECT c.position FROM "main"."outbox_log_counter" AS c)
+      ORDER BY l.position
+      LIMIT (?1 ->> '$.limit')) AS n
+GROUP BY n.topic;
 
 DELETE FROM "main"."outbox_log_pending"
 WHERE seq IN (SELECT p.seq FROM "main"."outbox_log_pending" AS p ORDER BY p.seq LIMIT (?1 ->> '$.limit'));
