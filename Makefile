@@ -39,7 +39,7 @@ PARALLEL ?= 6
 define run-tests
 	@mkdir -p build && : > build/skipped.txt
 	OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) $(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/$(1).json -- \
-		$(RACE) -count=1 -parallel $(PARALLEL) -timeout 25m $(2) ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
+		$(RACE) -count=1 -parallel $(PARALLEL) -timeout 40m $(2) ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
 	@cat build/skipped.txt
 endef
 

@@ -27,6 +27,7 @@ func (w *worker) retry() {
 // false at Close.
 func (w *worker) await(pause time.Duration) bool {
 	for w.waiting.isEmpty() {
+		w.parked.check() // also while messages come and are parked again, so that the timer below never fires
 		var late <-chan time.Time
 		var timer *time.Timer
 		if !w.parked.isEmpty() {
@@ -36,7 +37,6 @@ func (w *worker) await(pause time.Duration) bool {
 		select {
 		case <-w.waiting.added:
 		case <-late:
-			w.parked.check()
 		case <-w.closing:
 			return false
 		}
