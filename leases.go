@@ -57,7 +57,7 @@ func (l *leases) renewAll(ctx context.Context) {
 func (l *leases) renew(ctx context.Context) error {
 	every := limits.RenewEvery(l.lease)
 	if l.holdings.none() {
-		l.spare.release()
+		l.spare.release() //nolint:contextcheck // it waits for nothing
 		return nil
 	}
 	if l.holdings.oldest() < every && l.holdings.inTouch(every) {

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	errNoAnswer    = errors.New("Kafka has not answered in time; it may have the message")
+	errNoAnswer    = errors.New("no answer in time; Kafka may have the message")
 	errBusy        = errors.New("another Publish has the partition")
 	errUnreachable = errors.New("no broker of Kafka can be reached")
 )

@@ -87,7 +87,9 @@ func TestTrap_HeadersCountTowardsABatch(t *testing.T) {
 		longest := 0
 		for _, s := range log.Take() {
 			if len(s.Args) > 0 {
-				longest = max(longest, len(s.Args[0].(string)))
+				argument, ok := s.Args[0].(string)
+				f.True(ok)
+				longest = max(longest, len(argument))
 			}
 		}
 		f.Less(longest, 9<<20)

@@ -40,7 +40,7 @@ func (f *fixture) counting(x outbox.Executor, pool *sql.DB) *counted {
 func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {
 	f.t.Helper()
 	if f.db.Name == testdb.SQLite {
-		all := newFixture(f.t, f.db.Backend.Open(f.t), "")
+		all := newFixture(f.t, f.db.Open(f.t), "")
 		all.withInbox = true
 		all.migrate()
 		all.seeksUnderAllStatistics()
