@@ -33,7 +33,7 @@ func newPoisonPlan() poisonPlan {
 	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
 		return poisonPlan{Messages: 300, Handling: 30 * time.Millisecond}
 	}
-	return poisonPlan{Messages: 300, MaxAttempts: 6, Lease: 500 * time.Millisecond, Base: 200 * time.Millisecond, Limit: 4 * time.Second,
+	return poisonPlan{Messages: 300, MaxAttempts: 8, Lease: 2 * time.Second, Base: 200 * time.Millisecond, Limit: 4 * time.Second,
 		Poll: 20 * time.Millisecond, Handling: 10 * time.Millisecond}
 }
 
@@ -45,7 +45,7 @@ type poisonJob struct {
 
 // A message that ends its process takes those with it that were claimed together with it. They are not claimed together
 // with it for ever: it fails alone.
-func TestTrap_PoisonThatKillsTheProcess(t *testing.T) {
+func TestLong_PoisonThatKillsTheProcess(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) { f.poison(workers, false) })
