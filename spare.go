@@ -6,17 +6,25 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
 // A spare is a connection that a Subscriber keeps out of the pool while it holds messages: handlers that hold connections
 // must not keep it from renewing leases and settling what is answered. A pool without a limit needs none, and a pool of
-// one has none to spare.
+// one has none to spare. Where many Subscribers share a pool, only some of them keep one.
 type spare struct {
 	db   *sql.DB
-	turn chan struct{} // whoever has put something in may use conn
+	turn chan struct{} // whoever has put something in may use the rest
 	conn *sql.Conn     // nil until it is needed
+	kept bool          // it is counted in spares
 }
+
+// spares counts the spare connections of each pool of this process, so that most of a pool is left to handlers.
+var spares = struct {
+	mu sync.Mutex
+	of map[*sql.DB]int
+}{of: map[*sql.DB]int{}}
 
 // errNoConnection says that a connection of the pool was waited for in vain.
 var errNoConnection = errors.New("no connection of the pool was free in time")
@@ -30,8 +38,11 @@ func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor
 		return f(s.db)
 	}
 	if limit > 1 && s.take(ctx, patience) {
-		defer func() { <-s.turn }()
-		return s.runHere(ctx, f)
+		if s.reserve(limit) {
+			defer func() { <-s.turn }()
+			return s.runHere(ctx, f)
+		}
+		<-s.turn
 	}
 	conn, err := s.open(ctx)
 	if err != nil {
@@ -61,17 +72,47 @@ func (s *spare) runHere(ctx context.Context, f func(Executor) error) error {
 
 // hold takes the connection out of the pool, while no handler of the Subscriber is using it yet.
 func (s *spare) hold(ctx context.Context) error {
-	if s.db.Stats().MaxOpenConnections < 2 || !s.take(ctx, 0) {
+	limit := s.db.Stats().MaxOpenConnections
+	if limit < 2 || !s.take(ctx, 0) {
 		return nil // none is needed, or it is in use
 	}
 	defer func() { <-s.turn }()
+	if !s.reserve(limit) {
+		return nil
+	}
 	return s.ensure(ctx)
+}
+
+// reserve reports whether this Subscriber may keep a connection: one in four of a pool are kept, and at least one. The
+// caller has the turn.
+func (s *spare) reserve(limit int) bool {
+	spares.mu.Lock()
+	defer spares.mu.Unlock()
+	if !s.kept && spares.of[s.db] < max(1, limit/4) {
+		spares.of[s.db]++
+		s.kept = true
+	}
+	return s.kept
+}
+
+// cancel takes back reserve.
+func (s *spare) cancel() {
+	spares.mu.Lock()
+	defer spares.mu.Unlock()
+	if !s.kept {
+		return
+	}
+	s.kept = false
+	if spares.of[s.db]--; spares.of[s.db] == 0 {
+		delete(spares.of, s.db)
+	}
 }
 
 // release gives the connection back to the pool, unless it is in use.
 func (s *spare) release() {
 	if s.take(context.Background(), 0) {
 		s.drop()
+		s.cancel()
 		<-s.turn
 	}
 }

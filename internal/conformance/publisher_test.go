@@ -54,7 +54,7 @@ func TestPublishHonoursDelayHeaders(t *testing.T) {
 		before := f.now()
 		f.NoError(publish("for", message.Metadata{delay.DelayedForKey: "3h"}))
 		f.NoError(publish("until", message.Metadata{delay.DelayedUntilKey: until.Format(time.RFC3339)}))
-		f.NoError(publish("both", message.Metadata{delay.DelayedUntilKey: until.Format(time.RFC3339), delay.DelayedForKey: "2h"}))
+		f.NoError(publish("both", message.Metadata{delay.DelayedUntilKey: until.Format(time.RFC3339), delay.DelayedForKey: "90m"}))
 		f.NoError(publish("past", message.Metadata{delay.DelayedUntilKey: until.Add(-24 * time.Hour).Format(time.RFC3339), delay.DelayedForKey: "1h"}))
 		made := message.NewMessage("made by Watermill", nil)
 		delay.Message(made, delay.For(5*time.Hour))
