@@ -19,7 +19,7 @@ import (
 //	defer cancel()
 //	err := outbox.Drain(ctx, router, subscriber, forwarder)
 //
-// Nothing is claimed any more from the moment it is called. Handlers finish and are settled; those that do not finish in
+// From the moment it is called, nothing more is claimed. Handlers finish and are settled; those that do not finish in
 // time have their messages given back. Everything stops at once, not one after the other, and the error names what has not
 // stopped when ctx ends. A nil router is none; a router that ends with ctx, before Drain, does not wait for its handlers.
 //
@@ -39,7 +39,7 @@ func Drain(ctx context.Context, router *message.Router, closers ...io.Closer) er
 		stop(fmt.Sprintf("closer %d, a %T", i+1, c), func() error { return shutdown(ctx, c) })
 	}
 	if router != nil {
-		stop("the router, for a handler has not returned", router.Close)
+		stop("the router, because a handler has not returned", router.Close)
 	}
 	var failures []error
 	for len(open) > 0 {

@@ -55,7 +55,7 @@ func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
 func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }
 
 // A LogWentBackError says that the database has come back older than a reader of its log, from a backup or a replica that
-// lagged behind: what the reader knows of positions is not true any more, and messages that were committed since have got
+// lagged behind: what the reader knows of positions no longer holds, and messages that were committed since have got
 // positions that it had passed. It goes on from the group's position; what was lost with the database stays lost.
 type LogWentBackError struct {
 	Group, Topic string

@@ -73,7 +73,7 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 }
 
 // RoleSQL returns a script that creates a role with no more rights than publishers and workers need (OBX-117, OBX-118).
-// Run it after Migrate; running it again does no harm.
+// Run it after Migrate; running it again changes nothing.
 func RoleSQL(config MigrateConfig) (string, error) {
 	s, err := newScript(config)
 	if err != nil {

@@ -63,7 +63,7 @@ func Migrate(ctx context.Context, db *sql.DB, config Config) error {
 func MigrationSQL(config Config) (string, error) { return outbox.MigrationSQL(config.migration()) }
 
 // RoleSQL returns a script that creates a role with no more rights than receivers and workers need, named after schema and
-// table: dbo_Inbox_Role, or public_inbox_role. Run it after Migrate; running it again does no harm.
+// table: dbo_Inbox_Role, or public_inbox_role. Run it after Migrate; running it again changes nothing.
 func RoleSQL(config Config) (string, error) { return outbox.RoleSQL(config.migration()) }
 
 // Check compares what is in the database with what this version of the library needs, as outbox.Check does.

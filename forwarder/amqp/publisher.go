@@ -81,7 +81,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	p.publish(c, contexts)
 	if p.config.Unroutable == Drop {
 		if n := c.drop(); n > 0 {
-			p.logger.Debug("Messages were dropped, for no queue is bound for them", watermill.LogFields{"exchange": exchange, "routing_key": key, "count": n})
+			p.logger.Debug("Messages were dropped because no queue is bound to take them", watermill.LogFields{"exchange": exchange, "routing_key": key, "count": n})
 		}
 	}
 	return c.result()

@@ -69,7 +69,7 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 		defer cancel()
 		result := make(chan error, 1)
 		go func() { result <- outbox.Drain(ctx, d.router, d.subscriber, d.forwarder) }()
-		for { // nothing is taken any more
+		for { // nothing more is taken
 			if _, err := d.subscriber.Subscribe(ctx, "more"); err != nil {
 				o.ErrorIs(err, outbox.ErrClosed)
 				break

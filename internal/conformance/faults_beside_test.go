@@ -139,7 +139,7 @@ func (r *faultRun) run(reader string, msg *message.Message, handle func(*message
 	msg.Nack()
 }
 
-// note enters a delivery in the book, and answers with how often its message was handled.
+// note enters a delivery in the book and returns how often its message was handled.
 func (r *faultRun) note(msg *message.Message) int {
 	d, ok := outbox.DeliveryFrom(msg.Context())
 	if !ok {

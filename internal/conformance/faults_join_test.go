@@ -111,7 +111,7 @@ func (op *faultOperation) enqueueSteps(ctx context.Context, j *faultJoin) {
 	j.attached(known)
 }
 
-// publishSteps knows the steps by the number of them, for a Publisher gives them their ids.
+// publishSteps knows the steps by the number of them, because a Publisher gives them their ids.
 func (op *faultOperation) publishSteps(ctx context.Context, j *faultJoin) {
 	things := op.newSteps(j)
 	j.steps = nil

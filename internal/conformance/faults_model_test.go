@@ -151,7 +151,7 @@ func (b *faultBook) enter(ctx context.Context, key string) (leave func()) {
 	}
 }
 
-// handled notes that a handler has a message, and answers with how often it was handled.
+// handled notes that a handler has a message and returns how often it was handled.
 func (b *faultBook) handled(name string, id outbox.MessageID) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,7 +168,7 @@ func (b *faultBook) handled(name string, id outbox.MessageID) int {
 	return n
 }
 
-// read notes that a consumer group has a message, and answers with how often it was there.
+// read notes that a consumer group has a message and returns how often it was there.
 func (b *faultBook) read(group, name string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
