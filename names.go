@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -21,6 +22,52 @@ var (
 	doubleQuoted = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|"[^"]+"`)
 	bracketed    = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|\[[A-Za-z_]+\]`)
 )
+
+// A piece of a text is an identifier, a literal, or what stands between: comments too.
+type piece struct {
+	kind pieceKind
+	text string
+}
+
+type pieceKind int
+
+const (
+	plain pieceKind = iota
+	identifier
+	literal
+)
+
+// splitTexts keeps what split has found: the files' texts, and so a bounded number of them.
+var splitTexts sync.Map
+
+type splitKey struct {
+	pattern *regexp.Regexp
+	text    string
+}
+
+// split returns the pieces of a text of the files; pattern is one of those above.
+func split(pattern *regexp.Regexp, text string) []piece {
+	key := splitKey{pattern, text}
+	if known, ok := splitTexts.Load(key); ok {
+		return known.([]piece)
+	}
+	var pieces []piece
+	end := 0
+	for _, at := range pattern.FindAllStringIndex(text, -1) {
+		kind := identifier
+		switch text[at[0]] {
+		case '-':
+			kind = plain
+		case '\'':
+			kind = literal
+		}
+		pieces = append(pieces, piece{plain, text[end:at[0]]}, piece{kind, text[at[0]:at[1]]})
+		end = at[1]
+	}
+	pieces = append(pieces, piece{plain, text[end:]})
+	splitTexts.Store(key, pieces)
+	return pieces
+}
 
 func newNames(dialect Dialect, schema, table string) (names, error) {
 	if dialect == nil {
@@ -78,26 +125,34 @@ func (n names) apply(text string) string {
 	if n.schema == traits.Schema && n.table == traits.Table && n.role == "" {
 		return text
 	}
-	return n.identifiers().ReplaceAllStringFunc(text, func(token string) string {
-		switch token[0] {
-		case '-':
-			return token
-		case '\'':
-			return "'" + n.applyInLiteral(token[1:len(token)-1]) + "'"
+	var b strings.Builder
+	for _, p := range split(n.identifiers(), text) {
+		switch p.kind {
+		case literal:
+			b.WriteString("'" + n.applyInLiteral(p.text[1:len(p.text)-1]) + "'")
+		case identifier:
+			b.WriteString(n.requote(p.text))
 		default:
-			return n.requote(token)
+			b.WriteString(p.text)
 		}
-	})
+	}
+	return b.String()
 }
 
 // applyInLiteral does the same inside a string literal, where a quote in a name is doubled once more.
 func (n names) applyInLiteral(text string) string {
-	return n.identifiers().ReplaceAllStringFunc(text, func(token string) string {
-		if renamed := n.requote(token); renamed != token {
-			return strings.ReplaceAll(renamed, "'", "''")
+	var b strings.Builder
+	for _, p := range split(n.identifiers(), text) {
+		renamed := p.text
+		if p.kind == identifier {
+			renamed = n.requote(p.text)
 		}
-		return token
-	})
+		if renamed != p.text {
+			renamed = strings.ReplaceAll(renamed, "'", "''")
+		}
+		b.WriteString(renamed)
+	}
+	return b.String()
 }
 
 func (n names) requote(token string) string {
@@ -133,8 +188,14 @@ func (n names) identifiers() *regexp.Regexp {
 	return doubleQuoted
 }
 
+// longestSuffixes are kept by the dialect's name: every outbox asks, and to find one reads all files.
+var longestSuffixes sync.Map
+
 // longestSuffix is how much the longest name in the files adds to the table's.
 func (n names) longestSuffix() (int, error) {
+	if known, ok := longestSuffixes.Load(n.dialect.Name()); ok {
+		return known.(int), nil
+	}
 	longest := 0
 	err := fs.WalkDir(n.dialect.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -145,9 +206,9 @@ func (n names) longestSuffix() (int, error) {
 			return err
 		}
 		table := n.dialect.Traits().Table
-		for _, token := range n.identifiers().FindAllString(string(text), -1) {
-			if token[0] != '-' && token[0] != '\'' && strings.Contains(token, table) {
-				longest = max(longest, len(token)-2-len(table))
+		for _, p := range split(n.identifiers(), string(text)) {
+			if p.kind == identifier && strings.Contains(p.text, table) {
+				longest = max(longest, len(p.text)-len(`""`)-len(table))
 			}
 		}
 		return nil
@@ -155,5 +216,6 @@ func (n names) longestSuffix() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the schema files: %w", err)
 	}
+	longestSuffixes.Store(n.dialect.Name(), longest)
 	return longest, nil
 }
