@@ -133,8 +133,7 @@ func TestTheTSQLParsesUnderAnyName(t *testing.T) {
 	require.NoError(t, err)
 	want := parses(t, plain)
 	for _, name := range []string{
-		`x]; DROP TABLE y; --`, `x'; DROP TABLE y; --`, `x"; DROP TABLE y; --`, `/* comment */`, `-- comment`, `]]`, `''`, `[a].[b]`, `Grüße 🙂`,
-		`$1 ?1 @p1 %s`, `Outbox`, `dbo`,
+		`x]; DROP TABLE y; --`, `x'; DROP TABLE y; --`, `x"; DROP TABLE y; --`, `-- ]] '' $1 ?1 @p1 %s`, `/* [a].[b] */ Grüße 🙂`, `Outbox`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, err := outbox.MigrationSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}, Schema: name, Table: name})

@@ -80,9 +80,9 @@ func (job logMemoryJob) readPages(ctx context.Context, db *sql.DB) error {
 }
 
 // A reader of the log holds no more than its budget of bytes, however many messages a read may return. With
-// OUTBOX_TEST_FULL it is a consumer group at the defaults, and 3 GB of messages.
-func TestPeakMemory_OfALogGroup(t *testing.T) {
-	full := os.Getenv("OUTBOX_TEST_FULL") != ""
+// OUTBOX_TEST_MEMORY=full it is a consumer group at the defaults, and 3 GB of messages.
+func TestLong_PeakMemoryOfALogGroup(t *testing.T) {
+	full := os.Getenv("OUTBOX_TEST_MEMORY") == "full"
 	messages, size, budget := 80, 1<<20, int64(4<<20)
 	if full {
 		messages, size, budget = 300, 10<<20, 0

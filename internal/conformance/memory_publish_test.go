@@ -41,7 +41,7 @@ func (j publishMemoryJob) run() error {
 }
 
 // Publishing takes three times what is published at most, the caller's own included: 1,000 headers of 1 MB are 3 GB.
-func TestTrap_PeakMemoryOfPublishing(t *testing.T) {
+func TestLong_PeakMemoryOfPublishing(t *testing.T) {
 	headers, program := 30, int64(150)
 	if os.Getenv("OUTBOX_TEST_MEMORY") == "full" {
 		headers, program = 1000, 0

@@ -84,6 +84,7 @@ func (f *fixture) database(t *testing.T, statements []string) *fixture {
 	}
 	db.DSN, db.Schema = dsn.String(), ""
 	own := newFixture(t, db.Reopen(t), "")
+	own.withoutJoins, own.withInbox = f.withoutJoins, f.withInbox
 	if db.Name == testdb.SQLServer {
 		if _, err := own.db.ExecContext(f.ctx(), "DECLARE @Mixed TABLE (N INT); INSERT INTO @Mixed (N) VALUES (1)"); err != nil {
 			own.skip("table variables whose names have capitals", strings.SplitN(err.Error(), "\n", 2)[0])

@@ -37,7 +37,7 @@ type memoryJob struct {
 }
 
 // A Subscriber holds no more of large messages than its budget, and what the driver makes of it, however many wait.
-func TestTrap_PeakMemory(t *testing.T) {
+func TestLong_PeakMemory(t *testing.T) {
 	plan := newMemoryPlan()
 	forEach(t, func(t *testing.T, f *fixture) {
 		payload := make([]byte, plan.Size)

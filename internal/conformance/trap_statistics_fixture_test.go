@@ -35,6 +35,16 @@ func (f *fixture) counting(x outbox.Executor, pool *sql.DB) *counted {
 	return &counted{f, x, pool, f.newOutbox(pool), f.coordinator(pool)}
 }
 
+// alone is the same outbox, installed where no one else's snapshot keeps dead rows: on PostgreSQL in a database of its own.
+func (f *fixture) alone() *fixture {
+	f.t.Helper()
+	if f.db.Name == testdb.Postgres {
+		return f.database(f.t, []string{"CREATE DATABASE {db}"})
+	}
+	f.migrate()
+	return f
+}
+
 // underAllStatistics asserts for each call what it reads, whatever the database believes. SQLite, which cannot tell what is
 // read, shows how it runs each statement there is.
 func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {

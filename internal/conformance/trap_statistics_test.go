@@ -30,27 +30,29 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		f.needs(setsStatistics)
 		f.withInbox = true
-		f.migrate()
+		f = f.alone()
 		const keys = 10
 		f.load(5000)
 		c := f.joins()
 		for range 100 {
 			f.startWith(c, "steps", 30)
 		}
-		f.Empty(f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})...)...))
+		take := func(topic string, limit int) []outbox.Claimed { // for longer than the test takes
+			return f.claimWith(outbox.ClaimParams{Topics: quotas(topic), Limit: limit, Lease: time.Hour})
+		}
+		f.Empty(f.settle(settled(outbox.Ack, take("steps", 1000)...)...))
 		large := f.start(c, join.StartParams{ExpectedSteps: 1 << 20})
 		f.addSteps(c, large, "large", 1000)
 		logged := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
 		f.logInto(logged, 3000)
 
-		others := f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("large"), Limit: keys})
+		others, held := take("steps", 1000), take("large", keys)
 		free := f.enqueueN("free", keys)
-		ended := f.claimWith(outbox.ClaimParams{Topics: quotas("topic 1"), Limit: keys})
+		ended := take("topic 1", keys)
 		f.Empty(f.settle(settled(outbox.Ack, ended...)...))
 		almost, last := f.startWith(c, "last", 1)
 		f.wait(c, waits(almost, "next", ""))
-		ending := f.claim("last")
+		ending := take("last", keys)
 		f.Len(ending, len(last))
 
 		calls := map[string]func(c *counted) error{

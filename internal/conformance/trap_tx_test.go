@@ -264,13 +264,15 @@ func TestTrap_AContextThatIsCancelledInAStatement(t *testing.T) {
 		}()
 		<-sent
 		cancel()
-		f.Error(<-result)
+		err = <-result
+		f.Error(err)
 		f.NoError(tx.Rollback())
-		f.Equal(int(outbox.InProgress), f.row(held.ID).status)
-
-		refused, err := o.Settle(f.ctx(), pool, settled(outbox.Ack, held))
+		if !errors.Is(err, outbox.ErrUnknownOutcome) { // else the server has it still, and may do it now
+			f.Equal(int(outbox.InProgress), f.row(held.ID).status)
+		}
+		_, err = o.Settle(f.ctx(), pool, settled(outbox.Ack, held))
 		f.NoError(err, "the one connection of the pool is not lost")
-		f.Empty(refused)
+		f.Equal(int(outbox.Done), f.row(held.ID).status)
 		f.Zero(pool.Stats().InUse)
 	})
 }
