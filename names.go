@@ -48,8 +48,9 @@ type splitKey struct {
 // split returns the pieces of a text of the files; pattern is one of those above.
 func split(pattern *regexp.Regexp, text string) []piece {
 	key := splitKey{pattern, text}
-	if known, ok := splitTexts.Load(key); ok {
-		return known.([]piece)
+	known, _ := splitTexts.Load(key)
+	if pieces, ok := known.([]piece); ok {
+		return pieces
 	}
 	var pieces []piece
 	end := 0
@@ -193,8 +194,9 @@ var longestSuffixes sync.Map
 
 // longestSuffix is how much the longest name in the files adds to the table's.
 func (n names) longestSuffix() (int, error) {
-	if known, ok := longestSuffixes.Load(n.dialect.Name()); ok {
-		return known.(int), nil
+	known, _ := longestSuffixes.Load(n.dialect.Name())
+	if longest, ok := known.(int); ok {
+		return longest, nil
 	}
 	longest := 0
 	err := fs.WalkDir(n.dialect.Files(), ".", func(path string, entry fs.DirEntry, err error) error {
