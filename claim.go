@@ -31,12 +31,22 @@ type ClaimParams struct {
 	GiveBack int
 
 	allFit bool // the first message has to fit, too
+
+	// from is where to begin in a topic, as the messages are ordered: what became due before is passed over. It saves a
+	// database with many versions of a row from reading again those that were claimed since an old snapshot was taken.
+	from map[string]time.Time
 }
 
 // A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
 type TopicQuota struct {
 	Topic string `json:"topic"`
 	Quota int    `json:"quota"`
+}
+
+// A claimedTopic is a topic as the database is told of it.
+type claimedTopic struct {
+	TopicQuota
+	FromMS *int64 `json:"from_ms,omitempty"`
 }
 
 func (p *ClaimParams) setDefaults() {
@@ -93,22 +103,26 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 	if err := params.validate(); err != nil {
 		return nil, err
 	}
-	topics := make([]TopicQuota, len(params.Topics))
+	topics := make([]claimedTopic, len(params.Topics))
 	for i, t := range params.Topics {
-		topics[i] = TopicQuota{t.Topic, min(t.Quota, params.Limit)}
+		topics[i] = claimedTopic{TopicQuota: TopicQuota{t.Topic, min(t.Quota, params.Limit)}}
 		if t.Quota == 0 {
 			topics[i].Quota = params.Limit
 		}
+		if from, ok := params.from[t.Topic]; ok {
+			ms := from.UnixMilli()
+			topics[i].FromMS = &ms
+		}
 	}
 	arg := struct {
-		Owner    OwnerToken   `json:"owner"`
-		LeaseMS  int64        `json:"lease_ms"`
-		Limit    int          `json:"limit"`
-		Bytes    int64        `json:"bytes,omitempty"`
-		First    bool         `json:"first"`
-		GiveBack int          `json:"give_back"`
-		Waits    []int64      `json:"waits,omitempty"`
-		Topics   []TopicQuota `json:"topics"`
+		Owner    OwnerToken     `json:"owner"`
+		LeaseMS  int64          `json:"lease_ms"`
+		Limit    int            `json:"limit"`
+		Bytes    int64          `json:"bytes,omitempty"`
+		First    bool           `json:"first"`
+		GiveBack int            `json:"give_back"`
+		Waits    []int64        `json:"waits,omitempty"`
+		Topics   []claimedTopic `json:"topics"`
 	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)

@@ -22,6 +22,7 @@ var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the m
 func (s *Subscriber) claim(ctx context.Context) {
 	var turn int
 	var reaped time.Time
+	var from claimFrom
 	outage := outagePauseMin
 	for !isClosed(s.closing) {
 		topics := rotate(s.topicNames(), turn)
@@ -36,7 +37,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			}
 		}
 		params := ClaimParams{Topics: allowed.quotas, Limit: allowed.limit, Bytes: allowed.bytes, allFit: allowed.allFit,
-			Lease: s.config.LeaseDuration, GiveBack: noGiveBack}
+			Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
@@ -59,6 +60,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.idle(nil, s.closing)
 		default:
 			s.pacer.busy()
+			from.claimed(params.from, claimed)
 			s.dispatch(ctx, claimed, sent)
 			turn++
 		}

@@ -3,6 +3,7 @@
 -- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
+-- A topic with from_ms begins there: what became due before is passed over, and so are the dead entries of what was claimed.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
@@ -48,10 +49,11 @@ BEGIN
     RETURN QUERY
     WITH picked AS MATERIALIZED (
         SELECT p.seq, p.size
-        FROM json_to_recordset(arg->'topics') AS t(topic text, quota int)
+        FROM json_to_recordset(arg->'topics') AS t(topic text, quota int, from_ms bigint)
         CROSS JOIN LATERAL (
             SELECT o.seq, octet_length(o.payload) + coalesce(octet_length(o.headers), 0) AS size FROM "public"."outbox" AS o
             WHERE o.status = 0 AND o.topic = t.topic COLLATE "C" AND o.next_attempt_at <= moment
+              AND o.next_attempt_at >= coalesce(to_timestamp(t.from_ms / 1000.0), '-infinity')
             ORDER BY o.next_attempt_at, o.seq
             LIMIT t.quota
             FOR UPDATE SKIP LOCKED) AS p

@@ -51,6 +51,12 @@ BEGIN
                 SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
                 UNION ALL
                 SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
+            dropped AS (
+                DELETE FROM "public"."outbox" AS o
+                USING chosen AS w
+                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
+                  AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
+                RETURNING o.seq, w.owner, w.outcome, o.message_id),
             kept AS (
                 UPDATE "public"."outbox" AS o
                 SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
@@ -66,14 +72,7 @@ BEGIN
                     processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
                 FROM chosen AS w
                 WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
-                  AND NOT (drop_acked AND w.outcome = 0
-                           AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL)
-                RETURNING o.seq, w.owner, w.outcome, o.message_id),
-            dropped AS (
-                DELETE FROM "public"."outbox" AS o
-                USING chosen AS w
-                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
-                  AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
+                  AND (NOT drop_acked OR w.outcome <> 0 OR w.seq NOT IN (SELECT d.seq FROM dropped AS d))
                 RETURNING o.seq, w.owner, w.outcome, o.message_id),
             settled AS (
                 SELECT k.seq, k.owner, k.outcome, k.message_id FROM kept AS k

@@ -3,6 +3,7 @@
 -- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
+-- from_ms of a topic is passed over: there are no dead entries here that it would spare.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit, and the quota is applied to what is read. The limit
 -- is a subquery of its own, so that the argument is not read again for each topic. So is the size, so that no payload is
 -- copied into a sort.

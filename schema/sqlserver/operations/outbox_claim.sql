@@ -3,6 +3,7 @@
 -- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
+-- A topic with from_ms begins there: what became due before is passed over, and so are the ghosts of what was claimed.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
 -- costs the same whatever waits behind it.
@@ -26,7 +27,8 @@ BEGIN
     DECLARE @Turn INT = 0;
     DECLARE @Topic NVARCHAR(255);
     DECLARE @Take INT;
-    DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL);
+    DECLARE @Since DATETIME2(3);
+    DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL, Since DATETIME2(3) NOT NULL);
     DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
     DECLARE @LastWait INT;
     DECLARE @Room BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT), 9223372036854775807);
@@ -35,8 +37,11 @@ BEGIN
     DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
     DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
-    INSERT INTO @Topics (Turn, Topic, Quota)
-    SELECT CAST(t.[key] AS INT), JSON_VALUE(t.value, '$.topic'), CAST(JSON_VALUE(t.value, '$.quota') AS INT)
+    INSERT INTO @Topics (Turn, Topic, Quota, Since)
+    SELECT CAST(t.[key] AS INT), JSON_VALUE(t.value, '$.topic'), CAST(JSON_VALUE(t.value, '$.quota') AS INT), COALESCE(
+        DATEADD(MILLISECOND, CAST(CAST(JSON_VALUE(t.value, '$.from_ms') AS BIGINT) % 86400000 AS INT),
+            DATEADD(DAY, CAST(CAST(JSON_VALUE(t.value, '$.from_ms') AS BIGINT) / 86400000 AS INT), CAST('1970-01-01' AS DATETIME2(3)))),
+        CAST('0001-01-01' AS DATETIME2(3)))
     FROM OPENJSON(@Arg, '$.topics') AS t;
 
     BEGIN TRY
@@ -59,7 +64,7 @@ BEGIN
             SET @GivenBack = @@ROWCOUNT;
         END
 
-        SELECT @Topic = Topic, @Take = Quota FROM @Topics WHERE Turn = @Turn;
+        SELECT @Topic = Topic, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
         WHILE @Left > 0 AND @Topic IS NOT NULL
         BEGIN
             IF @Take > @Left SET @Take = @Left;
@@ -68,7 +73,7 @@ BEGIN
             INSERT INTO @Picked (Seq, Size)
             SELECT TOP (@Take) Seq, DATALENGTH(Payload) + COALESCE(DATALENGTH(Headers), 0)
             FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-            WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now
+            WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
             ORDER BY NextAttemptAt, Seq
             OPTION (LOOP JOIN, MAXDOP 1);
 
@@ -89,7 +94,7 @@ BEGIN
             SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
             SET @Turn = @Turn + 1;
             SET @Topic = NULL;
-            SELECT @Topic = Topic, @Take = Quota FROM @Topics WHERE Turn = @Turn;
+            SELECT @Topic = Topic, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
         END
 
         SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,

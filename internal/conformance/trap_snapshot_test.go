@@ -1,0 +1,56 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// keepsDeadEntries: an open snapshot makes the database keep the index entries of rows that have been claimed, and it
+// counts what it reads of them.
+var keepsDeadEntries = &capability{"dead index entries under an open snapshot", func(_ context.Context, db *testdb.DB) (string, error) {
+	if db.Name == testdb.Postgres {
+		return "", nil
+	}
+	return "it keeps none, or does not count what it reads of them", nil
+}}
+
+// Beside an open snapshot, such as that of a dump, each claim read again the entries of all that had been claimed since.
+func TestTrap_ClaimsBesideAnOldSnapshot(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.needs(keepsDeadEntries)
+		f = f.alone()
+		const messages, inFlight = 2000, 10
+		ids := f.enqueueN("orders", messages)
+		f.exec("UPDATE {outbox} SET {created_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval, {next_attempt_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval", messages)
+		f.exec("VACUUM FULL {outbox}") // of the entries that the UPDATE left
+
+		snapshot, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		f.NoError(err)
+		_, err = snapshot.ExecContext(f.ctx(), "SELECT 1")
+		f.NoError(err)
+
+		pool := f.db.Reopen(t)
+		sub := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.MaxInFlight = inFlight })
+		queue := f.subscribe(sub, "orders")
+		for range ids {
+			f.receive(queue).Ack()
+		}
+		f.settles(ids)
+		f.NoError(sub.Close())
+		f.NoError(pool.Close())
+		f.NoError(snapshot.Rollback())
+
+		var read int
+		f.Eventually(func() bool { // a connection tells what it has read when it has ended
+			f.NoError(f.db.QueryRowContext(f.ctx(), `SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'outbox_ready'`).Scan(&read))
+			return read >= messages
+		}, patience, 10*time.Millisecond)
+		t.Logf("%d entries read", read)
+		f.Less(read, 20*messages, "a claim reads what it takes, and all that is dead once a second")
+	})
+}
