@@ -83,7 +83,7 @@ faults: ## Run every operation while statements hang, are refused and connection
 .PHONY: memory
 memory: ## Measure the peak memory of large messages, at full size
 	OUTBOX_TEST_MEMORY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run PeakMemory ./...
+		-count=1 -p 1 -parallel 1 -timeout 60m -run PeakMemory ./...
 
 .PHONY: joins
 joins: ## Race two workers for the last two steps of joins, at full size
@@ -91,9 +91,9 @@ joins: ## Race two workers for the last two steps of joins, at full size
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
 
 .PHONY: statistics
-statistics: ## Measure bursts after the database has counted an almost empty queue, and large joins; takes over an hour
+statistics: ## Measure bursts after the database has counted an almost empty queue, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout $$(($(OUTBOX_TEST_STATISTICS_MINUTES) + 60))m -run 'Statistics|AttachToALargeJoin' ./internal/conformance/...
+		-count=1 -p 1 -parallel 1 -timeout $$((2 * $(OUTBOX_TEST_STATISTICS_MINUTES) + 60))m -run 'Statistics|AttachToALargeJoin' ./internal/conformance/...
 
 .PHONY: stores
 stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some come and go
@@ -103,7 +103,7 @@ stores: ## Measure 220 databases at once: one is offline, one has a backlog, and
 .PHONY: relay
 relay: ## Forward to a RabbitMQ that is stopped and cut off, to half a Kafka, and kill forwarders, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run 'Relay|KilledForwarders|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
+		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwarders|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
 
 .PHONY: inbox
 inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at full size
