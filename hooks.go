@@ -15,6 +15,9 @@ type Hooks struct {
 	// transaction is known to be committed.
 	OnSettle func(SettleEvent)
 
+	// OnHandled is called after each delivery of the queue that a handler has answered, or that was taken from it.
+	OnHandled func(HandledEvent)
+
 	// OnHandlerTimeout is called when a message was taken from a handler that did not answer within MaxHandlerTime.
 	OnHandlerTimeout func(HandlerTimeoutEvent)
 
@@ -65,6 +68,17 @@ type SettleEvent struct {
 	Unknown  int // the same as Refused, after a try whose answer was lost: that try has settled them, or they were lost before
 	Took     time.Duration
 	Err      error
+}
+
+// A HandledEvent tells of one delivery of the queue.
+type HandledEvent struct {
+	Store     string // of the outbox's configuration
+	Topic     string
+	MessageID MessageID
+	Attempt   int           // 1 for the first delivery
+	Outcome   Outcome       // what becomes of the message
+	Took      time.Duration // by the handler
+	Err       error         // why the handler did not succeed
 }
 
 // A HandlerTimeoutEvent tells of a handler that still had not answered when its message was taken from it.
@@ -144,6 +158,12 @@ func (h Hooks) claimed(store string, claimed []Claimed, took time.Duration, err 
 func (h Hooks) settled(e SettleEvent) {
 	if h.OnSettle != nil {
 		h.OnSettle(e)
+	}
+}
+
+func (h Hooks) handled(e HandledEvent) {
+	if h.OnHandled != nil {
+		h.OnHandled(e)
 	}
 }
 

@@ -176,11 +176,26 @@ func (s *settler) answered(answers []answer) {
 	for i, a := range answers {
 		deliveries[i] = a.delivery
 		a.delivery.close()
+		s.tell(a)
 	}
 	s.window.answered(deliveries)
 	if s.config.Turns != nil {
 		s.config.Turns.Answered(len(deliveries))
 	}
+}
+
+// tell calls the hook, if a handler had the message.
+func (s *settler) tell(a answer) {
+	d := a.delivery
+	if d.handed.IsZero() {
+		return
+	}
+	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
+		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Err: a.settlement.Err}
+	if inTx := d.settledInTx.Load(); inTx != nil {
+		e.Outcome = *inTx
+	}
+	s.config.Hooks.handled(e)
 }
 
 // decide says what an ack or a nack means.

@@ -325,6 +325,9 @@ func (s *Subscriber) run() {
 
 var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
 
+// InFlight returns how many messages of each topic of the queue are claimed and not yet answered, for a gauge.
+func (s *Subscriber) InFlight() map[string]int { return s.window.inFlight() }
+
 // Close stops claiming, releases at once what was not handed out, lets handlers finish and settle within DrainTimeout,
 // and then releases what they still hold. It is bounded, idempotent, and safe to call from many goroutines at once; all
 // of them return when it is done.

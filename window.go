@@ -1,6 +1,9 @@
 package outbox
 
-import "sync"
+import (
+	"maps"
+	"sync"
+)
 
 // maxUnsettled is how many answered messages may wait to be settled before claiming pauses: settling has fallen behind.
 const maxUnsettled = 4 * maxBatch
@@ -73,6 +76,13 @@ func (w *window) allow(topics []string) (a allowance) {
 		a.bytes -= w.maxBytes / 4
 	}
 	return a
+}
+
+// inFlight is a copy of what is out.
+func (w *window) inFlight() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.out)
 }
 
 func (w *window) claimed(deliveries []*Delivery) {
