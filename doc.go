@@ -54,7 +54,7 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: competing, claimer, turns, settler, settler_write, settler_busy, keeper, leases,
+//	outbox   publisher.go   subscriber.go: competing, claimer, claim_from, turns, settler, settler_write, settler_busy, keeper, leases,
 //	                        backlog, janitor, pacer, window, holdings, delivery, spare, drain; log_reader, log_attempt,
 //	                        log_delivery, log_dead, wake_relay
 //	         queue.go       claim, enqueue, maintenance, joins, rows, engine, bracket, outcome, names, migrate, check

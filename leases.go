@@ -134,8 +134,9 @@ func (l *leases) adapt(err error) {
 
 // endAll ends contexts as leases run out, until ctx ends. It needs no database.
 func (l *leases) endAll(ctx context.Context) {
-	for pause(ctx, min(max(l.lease-l.holdings.oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {
-		for _, d := range l.holdings.end(l.lease) {
+	trusted := limits.Trusted(l.lease)
+	for pause(ctx, min(max(trusted-l.holdings.oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {
+		for _, d := range l.holdings.end(trusted) {
 			if d.lapse() {
 				l.logger.Info("The lease of a message that is being handled could not be renewed in time; its handler's context has ended, and it is delivered again",
 					d.logFields())

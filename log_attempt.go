@@ -117,13 +117,14 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 	}()
 	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
 	defer renew.Stop()
-	over := time.NewTimer(r.config.LeaseDuration - time.Since(r.leased))
+	trusted := limits.Trusted(r.config.LeaseDuration)
+	over := time.NewTimer(trusted - time.Since(r.leased))
 	defer over.Stop()
 	handout := out
 	var handed time.Time
 	var late <-chan time.Time // when the handler has had its time, and then its grace
 	for {
-		if time.Since(r.leased) >= r.config.LeaseDuration {
+		if time.Since(r.leased) >= trusted {
 			return a, ErrLeaseLost
 		}
 		select {
@@ -162,7 +163,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 				return a, err
 			}
 		case <-over.C:
-			over.Reset(r.config.LeaseDuration - time.Since(r.leased))
+			over.Reset(trusted - time.Since(r.leased))
 		case <-stop:
 			if handout != nil {
 				return a, nil

@@ -20,7 +20,6 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
 		joins, plan.kills = 1000, 20
 	}
-	plan.messages = joins * steps
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &killRun{
@@ -30,25 +29,29 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 			r.joins.Recheck = 500 * time.Millisecond
 		}
 		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
-		c, waits := f.joins(), 0
-		for i := range joins {
-			id := f.start(c, join.StartParams{ExpectedSteps: steps})
-			var messages []outbox.Message
-			for k := range steps {
-				messages = append(messages, outbox.Message{UUID: fmt.Sprint(i*steps + k), Topic: "work"})
-			}
-			_, err := c.Enqueue(f.ctx(), nil, id, messages...)
-			f.NoError(err)
-			for range map[bool]int{true: 2, false: 1}[i%10 == 0] {
-				f.waitOn(c, nil, id, fmt.Sprint("next ", waits))
-				waits++
+		c, started, waits := f.joins(), 0, 0
+		r.more = func() {
+			for range joins {
+				id := f.start(c, join.StartParams{ExpectedSteps: steps})
+				var messages []outbox.Message
+				for range steps {
+					messages = append(messages, outbox.Message{UUID: fmt.Sprint(r.messages), Topic: "work"})
+					r.messages++
+				}
+				_, err := c.Enqueue(f.ctx(), nil, id, messages...)
+				f.NoError(err)
+				for range map[bool]int{true: 2, false: 1}[started%10 == 0] {
+					f.waitOn(c, nil, id, fmt.Sprint("next ", waits))
+					waits++
+				}
+				started++
 			}
 		}
-		started := time.Now()
+		begun := time.Now()
 		r.run()
-		r.checkJoins(joins, waits)
+		r.checkJoins(started, waits)
 		t.Logf("seed %d: %d joins of %d steps, %d waits, %d kills of %d workers, which held %v messages; at most %d attempts, %d steps handled again, %v",
-			seed, joins, steps, waits, len(r.held), plan.workers, r.held, r.attempts, r.duplicates, time.Since(started).Round(time.Millisecond))
+			seed, started, steps, waits, len(r.held), plan.workers, r.held, r.attempts, r.duplicates, time.Since(begun).Round(time.Millisecond))
 	})
 }
 
