@@ -3,8 +3,8 @@ package conformance
 import (
 	"database/sql"
 	"regexp"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
