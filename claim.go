@@ -43,8 +43,8 @@ type TopicQuota struct {
 	Quota int    `json:"quota"`
 }
 
-// A claimedTopic is a topic as the database is told of it.
-type claimedTopic struct {
+// A topicArg is a topic of a claim on the wire.
+type topicArg struct {
 	TopicQuota
 	FromMS *int64 `json:"from_ms,omitempty"`
 }
@@ -103,9 +103,9 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 	if err := params.validate(); err != nil {
 		return nil, err
 	}
-	topics := make([]claimedTopic, len(params.Topics))
+	topics := make([]topicArg, len(params.Topics))
 	for i, t := range params.Topics {
-		topics[i] = claimedTopic{TopicQuota: TopicQuota{t.Topic, min(t.Quota, params.Limit)}}
+		topics[i] = topicArg{TopicQuota: TopicQuota{t.Topic, min(t.Quota, params.Limit)}}
 		if t.Quota == 0 {
 			topics[i].Quota = params.Limit
 		}
@@ -122,7 +122,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		First    bool           `json:"first"`
 		GiveBack int            `json:"give_back"`
 		Waits    []int64        `json:"waits,omitempty"`
-		Topics   []claimedTopic `json:"topics"`
+		Topics   []topicArg `json:"topics"`
 	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
