@@ -115,13 +115,13 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		}
 	}
 	arg := struct {
-		Owner    OwnerToken     `json:"owner"`
-		LeaseMS  int64          `json:"lease_ms"`
-		Limit    int            `json:"limit"`
-		Bytes    int64          `json:"bytes,omitempty"`
-		First    bool           `json:"first"`
-		GiveBack int            `json:"give_back"`
-		Waits    []int64        `json:"waits,omitempty"`
+		Owner    OwnerToken `json:"owner"`
+		LeaseMS  int64      `json:"lease_ms"`
+		Limit    int        `json:"limit"`
+		Bytes    int64      `json:"bytes,omitempty"`
+		First    bool       `json:"first"`
+		GiveBack int        `json:"give_back"`
+		Waits    []int64    `json:"waits,omitempty"`
 		Topics   []topicArg `json:"topics"`
 	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
