@@ -61,6 +61,12 @@ func (w *worker) run(in *bufio.Reader) (err error) {
 	if err := json.Unmarshal(line, &w.job); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
+	if w.HangAfter != never {
+		w.turns = make(chan int, w.HangAfter+1)
+		for n := range cap(w.turns) {
+			w.turns <- n + 1
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if w.db, err = stage.Open(ctx, w.DSN, w.Prefix); err != nil {

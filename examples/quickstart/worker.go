@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -44,7 +43,7 @@ type worker struct {
 	job
 	report func(news)
 
-	delivered atomic.Int64
+	turns chan int // to ship, 1 to HangAfter + 1
 }
 
 // router is an ordinary Watermill router whose messages come from the outbox. Close the subscriber after Run, for the
@@ -96,17 +95,40 @@ func (w *worker) ship(msg *message.Message) error {
 	} else if fails {
 		return errors.Join(w.note(msg, failed, errCarrier), errCarrier)
 	}
-	n, hangAt := w.delivered.Add(1), int64(w.HangAfter)+1
-	if w.HangAfter != never && n > hangAt {
-		return w.hang(msg)
+	if w.HangAfter == never {
+		return w.note(msg, delivered, nil)
 	}
+	return w.shipOrHang(msg)
+}
+
+// shipOrHang ships one message more than HangAfter, and hangs in all others.
+func (w *worker) shipOrHang(msg *message.Message) error {
+	select {
+	case n := <-w.turns:
+		return w.shipAs(n, msg)
+	default:
+	}
+	w.report(news{Event: hangs, Name: msg.UUID})
+	select {
+	case n := <-w.turns: // whose message did not get through
+		return w.shipAs(n, msg)
+	case <-msg.Context().Done():
+		return msg.Context().Err()
+	}
+}
+
+// shipAs ships the nth message.
+func (w *worker) shipAs(n int, msg *message.Message) error {
 	if err := w.note(msg, delivered, nil); err != nil {
+		w.turns <- n
 		return err
 	}
-	if w.HangAfter != never && n == hangAt {
-		return w.hang(msg) // the work is done, but nobody will know: the message comes again
+	if n <= w.HangAfter {
+		return nil
 	}
-	return nil
+	w.report(news{Event: hangs, Name: msg.UUID}) // the work is done, but nobody will know: the message comes again
+	<-msg.Context().Done()
+	return msg.Context().Err()
 }
 
 var errCarrier = errors.New("the carrier does not answer")
@@ -120,13 +142,6 @@ func (w *worker) carrierFails(msg *message.Message) (bool, error) {
 	err := w.db.QueryRowContext(msg.Context(), w.db.SQL("SELECT COUNT(*) FROM {handled} WHERE name = $1 AND outcome = $2"),
 		msg.UUID, failed).Scan(&failures)
 	return failures < 2, err
-}
-
-// hang does nothing any more, as a process does that waits for something that never comes.
-func (w *worker) hang(msg *message.Message) error {
-	w.report(news{Event: hangs, Name: msg.UUID})
-	<-msg.Context().Done()
-	return msg.Context().Err()
 }
 
 // note writes down what became of a message, with the very bytes that have arrived. Any work of a handler in the
