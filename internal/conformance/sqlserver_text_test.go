@@ -14,7 +14,7 @@ import (
 )
 
 // What a member of the role asks the catalog about must be visible to it: ownership chaining does not extend to metadata,
-// and OBJECT_ID of what one has no right to is NULL. Settling skipped the joins because of that, without a word.
+// and OBJECT_ID of what one has no right to is NULL. Settling once skipped the joins because of that, without a word.
 func TestTrap_TheRoleSeesWhatIsAskedOf(t *testing.T) {
 	files := outbox.SQLServer{}.Files()
 	role, err := fs.ReadFile(files, "roles/role.sql")
@@ -80,4 +80,17 @@ func TestTrap_RolesOfTwoSchemasAreTwo(t *testing.T) {
 		require.ErrorAs(t, err, &field)
 		assert.Equal(t, "MigrateConfig.Role", field.Field)
 	}
+}
+
+// Settling asks the history whether there are joins: by the number of the migration that makes their tables.
+func TestJOIN090_SettlingKnowsTheMigrationOfJoins(t *testing.T) {
+	files := outbox.SQLServer{}.Files()
+	settle, err := fs.ReadFile(files, "operations/outbox_settle.sql")
+	require.NoError(t, err)
+	joins, err := fs.Glob(files, "migrations/*_joins.sql")
+	require.NoError(t, err)
+	require.Len(t, joins, 1)
+	number := regexp.MustCompile(`\[Outbox_Migrations\] WHERE Version = (\d+)\)`).FindStringSubmatch(string(settle))
+	require.NotNil(t, number)
+	assert.Equal(t, "migrations/000"+number[1]+"_joins.sql", joins[0])
 }

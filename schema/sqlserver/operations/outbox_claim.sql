@@ -5,8 +5,8 @@
 -- payload and headers; with first, the very first may be larger.
 -- A topic with from_ms begins there: what became due before is passed over, and so are the ghosts of what was claimed.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
--- Status keeps a row from being taken twice even where hints are ignored. The plan is pinned to the index: a claim then
--- costs the same whatever waits behind it.
+-- Status keeps a row from being taken twice even where hints are ignored. Rows are picked first and written to by their keys,
+-- and both plans are pinned: a claim then costs the same whatever waits behind it, and takes no more than it has picked.
 IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
 GO
@@ -15,7 +15,8 @@ ALTER PROCEDURE [dbo].[Outbox_Claim]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
@@ -31,6 +32,7 @@ BEGIN
     DECLARE @Topics TABLE (Turn INT NOT NULL PRIMARY KEY, Topic NVARCHAR(255) NOT NULL, Quota INT NOT NULL, Since DATETIME2(3) NOT NULL);
     DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
     DECLARE @LastWait INT;
+    DECLARE @Expired TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Room BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT), 9223372036854775807);
     DECLARE @Larger BIT = CASE JSON_VALUE(@Arg, '$.first') WHEN N'false' THEN 0 ELSE 1 END;
     DECLARE @TooLarge INT;
@@ -52,15 +54,20 @@ BEGIN
             INSERT INTO @Waits (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Arg, '$.waits') AS w;
             SELECT @LastWait = MAX(Retry) FROM @Waits;
 
-            UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
-            SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
+            INSERT INTO @Expired (Seq)
+            SELECT TOP (@GiveBack) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            WHERE Status = 1 AND LockedUntil < @Now
+            ORDER BY LockedUntil
+            OPTION (MAXDOP 1);
+
+            UPDATE o
+            SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = o.RetryCount + 1,
                 NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
-                    SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END), 0)) AS INT), @Now),
+                    SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN o.RetryCount < @LastWait THEN o.RetryCount ELSE @LastWait END), 0)) AS INT), @Now),
                 LastError = N'the lease expired: the worker stopped or did not renew it in time'
-            WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
-                SELECT TOP (@GiveBack) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-                WHERE Status = 1 AND LockedUntil < @Now ORDER BY LockedUntil)
-            OPTION (LOOP JOIN, MAXDOP 1);
+            FROM @Expired AS e INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = e.Seq
+            WHERE o.Status = 1 AND o.LockedUntil < @Now
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @GivenBack = @@ROWCOUNT;
         END
 
@@ -75,7 +82,7 @@ BEGIN
             FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
             ORDER BY NextAttemptAt, Seq
-            OPTION (LOOP JOIN, MAXDOP 1);
+            OPTION (MAXDOP 1);
 
             SET @TooLarge = NULL;
             SELECT @TooLarge = MIN(s.Place)
@@ -84,11 +91,12 @@ BEGIN
             WHERE s.Total > @Room AND (s.Nth > 1 OR @Larger = 0);
             IF @TooLarge IS NOT NULL DELETE FROM @Picked WHERE Place >= @TooLarge;
 
-            UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+            UPDATE o
             SET Status = 1, OwnerToken = @Owner, LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
             OUTPUT inserted.Seq INTO @Claimed (Seq)
-            WHERE Status = 0 AND Seq IN (SELECT Seq FROM @Picked)
-            OPTION (LOOP JOIN, MAXDOP 1);
+            FROM @Picked AS p INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = p.Seq
+            WHERE o.Status = 0
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @@ROWCOUNT ELSE 0 END;
             SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
@@ -101,7 +109,7 @@ BEGIN
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.CreatedAt),
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
                o.RetryCount
-        FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o ON o.Seq = c.Seq
+        FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         UNION ALL
         SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack
         WHERE @GivenBack > 0

@@ -46,10 +46,10 @@ BEGIN
                 INSERT INTO [dbo].[OutboxEntry] (Source, MessageId, Handler, ContentHash, FirstSeenAt, LastSeenAt, Seen, QueueId, ProcessedAt)
                 SELECT w.Source, w.MessageId, w.Handler, w.ContentHash, @Now, @Now, 0, w.QueueId, CASE WHEN w.QueueId IS NULL THEN @Now END
                 FROM @Wanted AS w
-                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK)
+                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, FORCESEEK)
                                   WHERE e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId)
                 ORDER BY w.Handler, w.Source, w.MessageId
-                OPTION (LOOP JOIN, MAXDOP 1);
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             END TRY
             BEGIN CATCH
                 IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @Tries >= 1000 THROW;
@@ -59,17 +59,17 @@ BEGIN
             INSERT INTO @Found (Seq)
             SELECT e.Seq
             FROM @Wanted AS w
-            INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK)
+            INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, FORCESEEK)
                     ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
             WHERE NOT EXISTS (SELECT 1 FROM @Touched AS t WHERE t.Seq = e.Seq)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             -- From 0 to 1 those that are new, by one those that are not.
-            UPDATE [dbo].[OutboxEntry] WITH (ROWLOCK, READCOMMITTEDLOCK)
-            SET Seen = Seen + 1, LastSeenAt = CASE Seen WHEN 0 THEN LastSeenAt ELSE SYSUTCDATETIME() END
+            UPDATE e
+            SET Seen = e.Seen + 1, LastSeenAt = CASE e.Seen WHEN 0 THEN e.LastSeenAt ELSE SYSUTCDATETIME() END
             OUTPUT inserted.Seq INTO @Touched (Seq)
-            WHERE Seq IN (SELECT f.Seq FROM @Found AS f)
-            OPTION (LOOP JOIN, MAXDOP 1);
+            FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON e.Seq = f.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @Left = @Left - @@ROWCOUNT;
 
             IF @Left > 0 AND @Tries >= 1000

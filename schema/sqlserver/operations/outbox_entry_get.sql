@@ -20,10 +20,13 @@ BEGIN
     FROM OPENJSON(@Arg, '$.entries') WITH (
              n INT '$.n', handler NVARCHAR(255) '$.handler', source NVARCHAR(255) '$.source', message_id NVARCHAR(255) '$.message_id') AS a;
 
-    SELECT w.N, v.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, v.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, v.LastSeenAt),
-           v.Seen, CAST(v.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, v.ProcessedAt), v.Status, v.Attempts, v.LastError, v.Result
+    -- As OutboxEntry_View has them. Not from there: the order in which it joins could not be forced.
+    SELECT w.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
+           e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
+           CAST(COALESCE(o.Status, 2) AS INT), COALESCE(o.RetryCount, 0), o.LastError, e.Result
     FROM @Wanted AS w
-    INNER JOIN [dbo].[OutboxEntry_View] AS v ON v.Handler = w.Handler AND v.Source = w.Source AND v.MessageId = w.MessageId
-    OPTION (LOOP JOIN, MAXDOP 1);
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
+    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

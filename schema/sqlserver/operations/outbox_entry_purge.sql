@@ -22,37 +22,39 @@ BEGIN
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL);
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL, QueueSeq BIGINT NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Entry_Purge;
 
         -- Found without update locks, which would stay on all that it passes over, such as done entries on the way to failed ones.
-        INSERT INTO @Found (Seq)
-        SELECT TOP (@Limit) e.Seq
-        FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST) LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = e.QueueId
+        INSERT INTO @Found (Seq, QueueSeq)
+        SELECT TOP (@Limit) e.Seq, o.Seq
+        FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
         WHERE e.LastSeenAt <= @Before
           AND COALESCE(o.Status, 2) = @Status AND COALESCE(o.ProcessedAt, @Before) <= @Before
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
         ORDER BY e.LastSeenAt
-        OPTION (LOOP JOIN, MAXDOP 1);
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        INSERT INTO @Old (Seq, QueueId)
-        SELECT e.Seq, e.QueueId
-        FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, ROWLOCK) ON e.Seq = f.Seq
+        INSERT INTO @Old (Seq, QueueId, QueueSeq)
+        SELECT e.Seq, e.QueueId, f.QueueSeq
+        FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON e.Seq = f.Seq
         WHERE e.LastSeenAt <= @Before
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        DELETE FROM [dbo].[Outbox] WITH (ROWLOCK)
-        WHERE Status >= 2 AND Status = @Status AND MessageId IN (SELECT QueueId FROM @Old WHERE QueueId IS NOT NULL)
-        OPTION (LOOP JOIN, MAXDOP 1);
+        DELETE o
+        FROM @Old AS d INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = d.QueueSeq
+        WHERE o.Status = @Status
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        DELETE FROM [dbo].[OutboxEntry] WITH (ROWLOCK)
-        WHERE Seq IN (SELECT g.Seq FROM @Old AS g
-                      WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WHERE o.MessageId = g.QueueId))
-        OPTION (LOOP JOIN, MAXDOP 1);
+        DELETE e
+        FROM @Old AS d INNER JOIN [dbo].[OutboxEntry] AS e WITH (ROWLOCK, FORCESEEK) ON e.Seq = d.Seq
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.MessageId = d.QueueId)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(@@ROWCOUNT AS BIGINT);
 

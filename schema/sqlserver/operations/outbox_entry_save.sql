@@ -15,8 +15,9 @@ BEGIN
     DECLARE @Source NVARCHAR(255) = JSON_VALUE(@Arg, '$.source');
     DECLARE @MessageId NVARCHAR(255) = JSON_VALUE(@Arg, '$.message_id');
 
-    UPDATE [dbo].[OutboxEntry] WITH (ROWLOCK)
+    UPDATE e
     SET ProcessedAt = COALESCE(ProcessedAt, SYSUTCDATETIME()), Result = @Result
+    FROM [dbo].[OutboxEntry] AS e WITH (ROWLOCK, FORCESEEK)
     WHERE Handler = @Handler AND Source = @Source AND MessageId = @MessageId;
 
     SELECT CAST(@@ROWCOUNT AS BIGINT);

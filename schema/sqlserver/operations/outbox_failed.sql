@@ -7,7 +7,7 @@ ALTER PROCEDURE [dbo].[Outbox_Failed]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');

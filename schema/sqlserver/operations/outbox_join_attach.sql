@@ -26,19 +26,20 @@ BEGIN
     DECLARE @Fresh BIT = CASE JSON_VALUE(@Arg, '$.fresh') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Attached INT, @Room INT, @Status INT, @New INT, @Done INT = 0, @Dead INT = 0, @Refusal BIGINT = 0, @Missing UNIQUEIDENTIFIER, @Advance NVARCHAR(MAX);
     DECLARE @Steps TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Status TINYINT NULL);
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Attach;
 
-        UPDATE [dbo].[OutboxJoinSize] WITH (ROWLOCK) SET Attached = Attached WHERE JoinId = @Id;
+        UPDATE z SET Attached = Attached FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
         SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WHERE JoinId = @Id;
         SELECT @Room = ExpectedSteps - @Attached, @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
 
         INSERT INTO @Steps (MessageId)
         SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER)
         FROM OPENJSON(@Arg, '$.messages') AS i
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
                           WHERE m.JoinId = @Id AND m.OutboxMessageId = CAST(i.value AS UNIQUEIDENTIFIER))
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @New = @@ROWCOUNT;
@@ -49,14 +50,22 @@ BEGIN
 
         IF @Refusal = 0 AND @New > 0 AND @ByReport = 0 AND @Fresh = 0
         BEGIN
+            -- Locked in order of Seq, as those who settle lock them.
+            INSERT INTO @Rows (Seq, MessageId)
+            SELECT o.Seq, o.MessageId
+            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = s.MessageId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
             UPDATE o
             SET ProcessedBy = o.ProcessedBy
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = s.MessageId
+            FROM @Rows AS r INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = r.Seq
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             UPDATE s
             SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 0 END
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = s.MessageId
+            FROM @Rows AS r
+            INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq
+            INNER JOIN @Steps AS s ON s.MessageId = r.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;
@@ -68,7 +77,7 @@ BEGIN
             INSERT INTO [dbo].[OutboxJoinMember] (JoinId, OutboxMessageId, EndsBy, Status)
             SELECT @Id, MessageId, @ByReport, COALESCE(Status, 0) FROM @Steps;
 
-            UPDATE [dbo].[OutboxJoinSize] SET Attached = Attached + @New WHERE JoinId = @Id;
+            UPDATE z SET Attached = Attached + @New FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
             SELECT @Done = COUNT(CASE Status WHEN 1 THEN 1 END), @Dead = COUNT(CASE Status WHEN 2 THEN 1 END) FROM @Steps;
         END

@@ -29,7 +29,7 @@ BEGIN
             SELECT CASE WHEN @Status IS NULL THEN CAST(-1 AS BIGINT) ELSE CAST(-2 AS BIGINT) END, CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
         ELSE
         BEGIN
-            UPDATE [dbo].[OutboxJoin] SET Cancelled = 1 WHERE JoinId = @Id;
+            UPDATE j SET Cancelled = 1 FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
             SET @Advance = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'","done":0,"dead":0}]';
             EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
         END

@@ -20,30 +20,58 @@ BEGIN
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @Steps INT, @Joins INT;
+    DECLARE @Found TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Gone TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (JoinId, MessageId));
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Purge;
 
-        INSERT INTO @Old (JoinId)
-        SELECT TOP (@Limit) j.JoinId FROM [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, ROWLOCK)
+        -- Found without update locks, which would stay on all that it passes over.
+        INSERT INTO @Found (JoinId)
+        SELECT TOP (@Limit) j.JoinId
+        FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] AS w INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = w.OutboxMessageId
+          AND NOT EXISTS (SELECT 1
+                          FROM [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK)
+                          INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
                           WHERE w.JoinId = j.JoinId AND o.Status <> 2)
-        ORDER BY j.CreatedUtc;
+        ORDER BY j.CreatedUtc
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        DELETE TOP (@Limit) FROM [dbo].[OutboxJoinMember] WITH (ROWLOCK) WHERE JoinId IN (SELECT JoinId FROM @Old);
+        -- A message may have begun to wait meanwhile, for which the join is locked first.
+        INSERT INTO @Old (JoinId)
+        SELECT j.JoinId
+        FROM @Found AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId
+        WHERE j.Status <> 0
+          AND NOT EXISTS (SELECT 1
+                          FROM [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK)
+                          INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                          WHERE w.JoinId = j.JoinId AND o.Status <> 2)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Gone (JoinId, MessageId)
+        SELECT TOP (@Limit) m.JoinId, m.OutboxMessageId
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) ON m.JoinId = d.JoinId
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        DELETE m
+        FROM @Gone AS g
+        INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK, FORCESEEK) ON m.JoinId = g.JoinId AND m.OutboxMessageId = g.MessageId
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Steps = @@ROWCOUNT;
 
-        DELETE FROM [dbo].[OutboxJoin] WITH (ROWLOCK)
-        WHERE JoinId IN (SELECT o.JoinId FROM @Old AS o
-                         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WHERE m.JoinId = o.JoinId));
+        DELETE j
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = d.JoinId
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) WHERE m.JoinId = d.JoinId)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Joins = @@ROWCOUNT;
 
-        DELETE FROM [dbo].[OutboxJoinSize] WITH (ROWLOCK)
-        WHERE JoinId IN (SELECT o.JoinId FROM @Old AS o
-                         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WHERE j.JoinId = o.JoinId));
+        DELETE s
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinSize] AS s WITH (ROWLOCK, FORCESEEK) ON s.JoinId = d.JoinId
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) WHERE j.JoinId = d.JoinId)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(@Steps + @Joins AS BIGINT), CAST(@Joins AS BIGINT);
 

@@ -20,6 +20,7 @@ BEGIN
     DECLARE @Step UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.message');
     DECLARE @Dead INT = CASE JSON_VALUE(@Arg, '$.failed') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Advance NVARCHAR(MAX);
+    DECLARE @Found TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Counted TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
 
     BEGIN TRY
@@ -30,10 +31,17 @@ BEGIN
             SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WHERE JoinId = @Id) THEN CAST(-5 AS BIGINT) ELSE CAST(-1 AS BIGINT) END,
                    CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
 
-        UPDATE [dbo].[OutboxJoinMember] WITH (ROWLOCK)
+        INSERT INTO @Found (JoinId)
+        SELECT m.JoinId
+        FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
+        WHERE m.OutboxMessageId = @Step AND m.Status = 0 AND (@Id IS NULL OR m.JoinId = @Id);
+
+        UPDATE m
         SET Status = 1 + @Dead
         OUTPUT inserted.JoinId INTO @Counted (JoinId)
-        WHERE OutboxMessageId = @Step AND Status = 0 AND (@Id IS NULL OR JoinId = @Id);
+        FROM @Found AS f INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK, FORCESEEK) ON m.JoinId = f.JoinId AND m.OutboxMessageId = @Step
+        WHERE m.Status = 0
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF EXISTS (SELECT 1 FROM @Counted)
         BEGIN

@@ -25,7 +25,7 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Seal;
 
-        UPDATE [dbo].[OutboxJoinSize] WITH (ROWLOCK) SET Attached = Attached WHERE JoinId = @Id;
+        UPDATE z SET Attached = Attached FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
         SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WHERE JoinId = @Id;
         SELECT @Expected = ExpectedSteps, @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
@@ -33,7 +33,7 @@ BEGIN
             SELECT CASE WHEN @Status IS NULL THEN CAST(-1 AS BIGINT) ELSE CAST(-2 AS BIGINT) END, CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
         ELSE IF @Expected IS NULL
         BEGIN
-            UPDATE [dbo].[OutboxJoin] SET ExpectedSteps = @Attached WHERE JoinId = @Id;
+            UPDATE j SET ExpectedSteps = @Attached FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
             SET @Advance = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'","done":0,"dead":0}]';
             EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
         END

@@ -25,13 +25,13 @@ BEGIN
     DECLARE @TimeoutMs BIGINT = CAST(JSON_VALUE(@Arg, '$.timeout_ms') AS BIGINT);
     DECLARE @RecheckMs BIGINT = CAST(JSON_VALUE(@Arg, '$.recheck_ms') AS BIGINT);
     DECLARE @Claimed BIT = CASE JSON_VALUE(@Arg, '$.claimed') WHEN N'true' THEN 1 ELSE 0 END;
-    DECLARE @Status INT, @Deadline DATETIME2(3), @Again DATETIME2(3);
+    DECLARE @Status INT, @Seq BIGINT, @Deadline DATETIME2(3), @Again DATETIME2(3);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Wait;
 
-        UPDATE [dbo].[OutboxJoin] WITH (ROWLOCK) SET LastUpdatedUtc = LastUpdatedUtc WHERE JoinId = @Id;
+        UPDATE j SET LastUpdatedUtc = LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
         SELECT @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
 
         IF @Status IS NOT NULL
@@ -45,7 +45,10 @@ BEGIN
             IF @Deadline < @Again SET @Again = @Deadline;
 
             IF @Status = 0 AND @Claimed = 0
-                UPDATE [dbo].[Outbox] SET NextAttemptAt = @Again WHERE MessageId = @Message AND Status = 0;
+            BEGIN
+                SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE MessageId = @Message;
+                UPDATE o SET NextAttemptAt = @Again FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) WHERE Seq = @Seq AND Status = 0;
+            END
 
             SELECT CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps,
                    CAST(CASE WHEN j.FailFast = 1 OR j.Quorum IS NOT NULL THEN 1 ELSE 0 END AS BIT),

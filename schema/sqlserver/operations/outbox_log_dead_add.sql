@@ -18,8 +18,9 @@ BEGIN
     DECLARE @Reason NVARCHAR(MAX);
     SELECT @Reason = j.reason FROM OPENJSON(@Arg) WITH (reason NVARCHAR(MAX) '$.reason') AS j;
 
-    UPDATE [dbo].[Outbox_Log_Dead] WITH (ROWLOCK, UPDLOCK, HOLDLOCK)
+    UPDATE d
     SET Attempts = @Attempts, Reason = @Reason, FailedAt = SYSUTCDATETIME(), Requeued = 0
+    FROM [dbo].[Outbox_Log_Dead] AS d WITH (ROWLOCK, UPDLOCK, HOLDLOCK, FORCESEEK)
     WHERE GroupName = @Group AND Position = @Position AND Topic = @Topic;
 
     IF @@ROWCOUNT = 0

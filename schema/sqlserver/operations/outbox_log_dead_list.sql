@@ -8,7 +8,7 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Dead_List]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
     DECLARE @Group NVARCHAR(255) = JSON_VALUE(@Arg, '$.group');
@@ -38,7 +38,7 @@ BEGIN
     SELECT d.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
            d.GroupName, d.Attempts, d.Reason, DATEDIFF_BIG(MILLISECOND, @Epoch, d.FailedAt), d.Requeued
-    FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = d.MessageId
+    FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = d.MessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

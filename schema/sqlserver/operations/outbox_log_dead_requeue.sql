@@ -8,7 +8,8 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Dead_Requeue]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Group NVARCHAR(255) = JSON_VALUE(@Arg, '$.group');
@@ -16,28 +17,36 @@ BEGIN
     DECLARE @After BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @ByPositions BIT = CASE WHEN JSON_QUERY(@Arg, '$.positions') IS NULL THEN 0 ELSE 1 END;
-    DECLARE @Wanted TABLE (Position BIGINT NOT NULL);
-    DECLARE @Chosen TABLE (Position BIGINT NOT NULL);
+    DECLARE @Wanted TABLE (Position BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Chosen TABLE (Position BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Count INT;
 
     INSERT INTO @Wanted (Position)
-    SELECT CAST(i.value AS BIGINT) FROM OPENJSON(@Arg, '$.positions') AS i;
+    SELECT DISTINCT CAST(i.value AS BIGINT) FROM OPENJSON(@Arg, '$.positions') AS i;
 
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        INSERT INTO @Chosen (Position)
-        SELECT TOP (@Limit) d.Position FROM [dbo].[Outbox_Log_Dead] AS d WITH (UPDLOCK, ROWLOCK)
-        WHERE d.GroupName = @Group AND d.Position > @After AND d.Requeued = 0
-          AND (@Topic IS NULL OR d.Topic = @Topic)
-          AND (@ByPositions = 0 OR d.Position IN (SELECT w.Position FROM @Wanted AS w))
-        ORDER BY d.Position
-        OPTION (RECOMPILE, MAXDOP 1);
+        IF @ByPositions = 1
+            INSERT INTO @Chosen (Position)
+            SELECT DISTINCT TOP (@Limit) d.Position
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) ON d.GroupName = @Group AND d.Position = w.Position
+            WHERE d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND d.Requeued = 0
+            ORDER BY d.Position
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        ELSE
+            INSERT INTO @Chosen (Position)
+            SELECT DISTINCT TOP (@Limit) d.Position
+            FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK)
+            WHERE d.GroupName = @Group AND d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND d.Requeued = 0
+            ORDER BY d.Position
+            OPTION (RECOMPILE, MAXDOP 1);
 
-        UPDATE [dbo].[Outbox_Log_Dead] WITH (ROWLOCK)
+        UPDATE d
         SET Requeued = 1, Attempts = 0
-        WHERE GroupName = @Group AND (@Topic IS NULL OR Topic = @Topic) AND Position IN (SELECT Position FROM @Chosen)
-        OPTION (LOOP JOIN, MAXDOP 1);
+        FROM @Chosen AS c INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (ROWLOCK, FORCESEEK) ON d.GroupName = @Group AND d.Position = c.Position
+        WHERE (@Topic IS NULL OR d.Topic = @Topic) AND d.Requeued = 0
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Count = @@ROWCOUNT;
 
         SELECT CAST(@Count AS BIGINT), COALESCE(MAX(Position), 0) FROM @Chosen;

@@ -7,16 +7,18 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Forget]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
+    DECLARE @Group NVARCHAR(255) = JSON_VALUE(@Arg, '$.group');
     DECLARE @Topics INT;
 
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        DELETE FROM [dbo].[Outbox_Log_Dead] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+        DELETE d FROM [dbo].[Outbox_Log_Dead] AS d WITH (ROWLOCK, FORCESEEK) WHERE GroupName = @Group;
 
-        DELETE FROM [dbo].[Outbox_Log_Group] WITH (ROWLOCK) WHERE GroupName = JSON_VALUE(@Arg, '$.group');
+        DELETE g FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK) WHERE GroupName = @Group;
         SET @Topics = @@ROWCOUNT;
 
         SELECT CAST(@Topics AS BIGINT);

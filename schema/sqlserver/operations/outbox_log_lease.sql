@@ -44,7 +44,7 @@ BEGIN
         IF @Take = 1
             INSERT INTO [dbo].[Outbox_Log_Group] (GroupName, Topic)
             SELECT @Group, @Topic
-            WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK) WHERE GroupName = @Group AND Topic = @Topic);
+            WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic);
 
         SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WHERE Id = 1;
 
@@ -52,7 +52,7 @@ BEGIN
            AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WHERE Position = @Position AND MessageId = @MessageId)
             SET @There = 0;
 
-        UPDATE [dbo].[Outbox_Log_Group] WITH (ROWLOCK)
+        UPDATE g
         SET Position = CASE WHEN OwnerToken = @Owner AND @There = 1 AND @Position <= @Last AND Position >= @From AND @Position > Position
                             THEN @Position ELSE Position END,
             Tried = CASE WHEN OwnerToken = @Owner AND @Tried > 0 THEN @Tried ELSE Tried END,
@@ -62,6 +62,7 @@ BEGIN
             Interrupted = CASE WHEN OwnerToken = @Owner THEN Interrupted WHEN OwnerToken IS NULL THEN 0 ELSE 1 END,
             OwnerToken = CASE WHEN @LeaseMs > 0 THEN @Owner END,
             LockedUntil = CASE WHEN @LeaseMs > 0 THEN DATEADD(MILLISECOND, @LeaseMs, @Now) END
+        FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK)
         WHERE GroupName = @Group AND Topic = @Topic
           AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)));
 

@@ -11,7 +11,8 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Purge]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
@@ -19,6 +20,9 @@ BEGIN
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
     DECLARE @Until BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
+    DECLARE @Groups TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL);
+    DECLARE @Found TABLE (Position BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
 
     IF @Until IS NULL
@@ -31,19 +35,37 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        INSERT INTO @Old (Position, MessageId)
-        SELECT TOP (@Limit) l.Position, l.MessageId FROM [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+        -- Found without update locks, which would stay on all that a lagging group has yet to read.
+        INSERT INTO @Groups (Topic, Position)
+        SELECT g.Topic, MIN(g.Position) FROM [dbo].[Outbox_Log_Group] AS g GROUP BY g.Topic;
+
+        INSERT INTO @Found (Position)
+        SELECT TOP (@Limit) l.Position
+        FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         WHERE l.Position > @After AND l.Position < @Until AND l.LoggedAt <= @Before
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WHERE d.Position = l.Position)
+          AND NOT EXISTS (SELECT 1 FROM @Groups AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) WHERE d.Position = l.Position)
         ORDER BY l.Position
-        OPTION (LOOP JOIN, MAXDOP 1);
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        DELETE FROM [dbo].[Outbox_Log] WITH (ROWLOCK) WHERE Position IN (SELECT Position FROM @Old) OPTION (LOOP JOIN, MAXDOP 1);
+        INSERT INTO @Old (Position, MessageId)
+        SELECT l.Position, l.MessageId
+        FROM @Found AS f INNER JOIN [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON l.Position = f.Position
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        DELETE FROM [dbo].[Outbox] WITH (ROWLOCK)
-        WHERE Status = 4 AND MessageId IN (SELECT MessageId FROM @Old)
-        OPTION (LOOP JOIN, MAXDOP 1);
+        DELETE l
+        FROM @Old AS d INNER JOIN [dbo].[Outbox_Log] AS l WITH (ROWLOCK, FORCESEEK) ON l.Position = d.Position
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Rows (Seq)
+        SELECT o.Seq
+        FROM @Old AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = d.MessageId
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        DELETE o
+        FROM @Rows AS r INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = r.Seq
+        WHERE o.Status = 4
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(COUNT(*) AS BIGINT), @Until, COALESCE(MAX(Position), @After) FROM @Old;
 

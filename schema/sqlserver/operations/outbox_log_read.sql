@@ -10,7 +10,8 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Read]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
@@ -38,17 +39,17 @@ BEGIN
     IF @Topic = N''
         INSERT INTO @Page (Position, LoggedAt, Seq, Size)
         SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
-        FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
+        FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Position > @After
         ORDER BY l.Position
-        OPTION (LOOP JOIN, MAXDOP 1);
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
         INSERT INTO @Page (Position, LoggedAt, Seq, Size)
         SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
-        FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
+        FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Topic = @Topic AND l.Position > @After
         ORDER BY l.Position
-        OPTION (LOOP JOIN, MAXDOP 1);
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Fits (Position, LoggedAt, Seq)
     SELECT s.Position, s.LoggedAt, s.Seq
@@ -58,7 +59,7 @@ BEGIN
     SELECT f.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
            DATEDIFF_BIG(MILLISECOND, @Epoch, f.LoggedAt), DATEDIFF_BIG(MILLISECOND, f.LoggedAt, @Now)
-    FROM @Fits AS f INNER JOIN [dbo].[Outbox] AS o ON o.Seq = f.Seq
+    FROM @Fits AS f INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

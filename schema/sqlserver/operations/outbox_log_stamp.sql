@@ -9,11 +9,12 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Stamp]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
-    DECLARE @Last BIGINT, @Highest BIGINT;
+    DECLARE @Last BIGINT, @Highest BIGINT, @Count INT;
     DECLARE @Taken TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
 
@@ -22,23 +23,25 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (UPDLOCK, ROWLOCK) WHERE Id = 1;
+        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE Id = 1;
 
         SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST);
 
         INSERT INTO @Taken (Seq, MessageId, Topic)
-        SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, ROWLOCK)
+        SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
         WHERE Seq <= @Highest
-        ORDER BY Seq;
+        ORDER BY Seq
+        OPTION (MAXDOP 1);
+        SET @Count = @@ROWCOUNT;
 
         INSERT INTO [dbo].[Outbox_Log] (Position, Topic, MessageId)
         SELECT @Last + ROW_NUMBER() OVER (ORDER BY t.Seq), t.Topic, t.MessageId FROM @Taken AS t;
 
-        UPDATE [dbo].[Outbox_Log_Counter] SET Position = @Last + (SELECT COUNT(*) FROM @Taken) WHERE Id = 1;
+        UPDATE c SET Position = @Last + @Count FROM [dbo].[Outbox_Log_Counter] AS c WITH (ROWLOCK, FORCESEEK) WHERE Id = 1;
 
-        DELETE FROM [dbo].[Outbox_Log_Pending] WITH (ROWLOCK)
-        WHERE Seq IN (SELECT Seq FROM @Taken)
-        OPTION (LOOP JOIN, MAXDOP 1);
+        DELETE p
+        FROM @Taken AS t INNER JOIN [dbo].[Outbox_Log_Pending] AS p WITH (ROWLOCK, FORCESEEK) ON p.Seq = t.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT t.Topic, CAST(COUNT(*) AS BIGINT) FROM @Taken AS t GROUP BY t.Topic;
 

@@ -9,26 +9,34 @@ ALTER PROCEDURE [dbo].[Outbox_Reap]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Waits TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
     DECLARE @LastWait INT;
+    DECLARE @Expired TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     INSERT INTO @Waits (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Arg, '$.waits') AS w;
     SELECT @LastWait = MAX(Retry) FROM @Waits;
 
-    UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
-    SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = RetryCount + 1,
+    INSERT INTO @Expired (Seq)
+    SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    WHERE Status = 1 AND LockedUntil < @Now
+    ORDER BY LockedUntil
+    OPTION (MAXDOP 1);
+
+    -- What was found may have been renewed or settled meanwhile.
+    UPDATE o
+    SET Status = 0, OwnerToken = NULL, LockedUntil = NULL, RetryCount = o.RetryCount + 1,
         NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
-            SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN RetryCount < @LastWait THEN RetryCount ELSE @LastWait END), 0)) AS INT), @Now),
+            SELECT w.Ms FROM @Waits AS w WHERE w.Retry = CASE WHEN o.RetryCount < @LastWait THEN o.RetryCount ELSE @LastWait END), 0)) AS INT), @Now),
         LastError = N'the lease expired: the worker stopped or did not renew it in time'
-    WHERE Status = 1 AND LockedUntil < @Now AND Seq IN (
-        SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-        WHERE Status = 1 AND LockedUntil < @Now ORDER BY LockedUntil)
-    OPTION (LOOP JOIN, MAXDOP 1);
+    FROM @Expired AS e INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = e.Seq
+    WHERE o.Status = 1 AND o.LockedUntil < @Now
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     SELECT CAST(@@ROWCOUNT AS BIGINT);
 END

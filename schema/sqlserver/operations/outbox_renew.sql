@@ -10,7 +10,8 @@ ALTER PROCEDURE [dbo].[Outbox_Renew]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
@@ -24,17 +25,17 @@ BEGIN
     UPDATE o
     SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
     OUTPUT inserted.Seq INTO @Renewed (Seq)
-    FROM [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
+    FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = w.Seq
     WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
-    OPTION (LOOP JOIN, MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)),
-           CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
+           CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
                                   WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
-                       OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
+                       OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) WHERE o.Seq = w.Seq)
                 THEN 0 ELSE 1 END AS BIT)
     FROM @Wanted AS w
     WHERE NOT EXISTS (SELECT 1 FROM @Renewed AS r WHERE r.Seq = w.Seq)
-    OPTION (LOOP JOIN, MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

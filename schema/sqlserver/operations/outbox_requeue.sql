@@ -9,7 +9,8 @@ ALTER PROCEDURE [dbo].[Outbox_Requeue]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
@@ -20,22 +21,37 @@ BEGIN
     DECLARE @First BIT = CASE WHEN @UntilMs IS NULL THEN 1 ELSE 0 END;
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
     DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
-    DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL);
+    DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @ByIds BIT = CASE WHEN JSON_QUERY(@Arg, '$.ids') IS NULL THEN 0 ELSE 1 END;
 
     INSERT INTO @Ids (MessageId)
-    SELECT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
+    SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
 
-    UPDATE [dbo].[Outbox] WITH (ROWLOCK, READPAST)
+    IF @ByIds = 1
+        INSERT INTO @Found (Seq)
+        SELECT TOP (@Limit) o.Seq
+        FROM @Ids AS i INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.MessageId = i.MessageId
+        WHERE o.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
+          AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
+        ORDER BY o.ProcessedAt, o.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    ELSE
+        INSERT INTO @Found (Seq)
+        SELECT TOP (@Limit) o.Seq
+        FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        WHERE o.Status >= 2 AND o.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
+          AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
+        ORDER BY o.ProcessedAt, o.Seq
+        OPTION (RECOMPILE, MAXDOP 1);
+
+    -- What was found may have been requeued, and have failed again, meanwhile.
+    UPDATE o
     SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, ProcessedBy = NULL
-    WHERE Status = 3 AND Seq IN (
-        SELECT TOP (@Limit) Seq FROM [dbo].[Outbox] WITH (UPDLOCK, READPAST, ROWLOCK)
-        WHERE Status >= 2 AND Status = 3
-          AND (@First = 1 OR ProcessedAt < @Until OR (ProcessedAt = @Until AND NextAttemptAt < ProcessedAt))
-          AND (@Topic IS NULL OR Topic = @Topic)
-          AND (@ByIds = 0 OR MessageId IN (SELECT MessageId FROM @Ids))
-        ORDER BY ProcessedAt, Seq)
-    OPTION (RECOMPILE, MAXDOP 1);
+    FROM @Found AS f INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = f.Seq
+    WHERE o.Status = 3
+      AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     SELECT CAST(@@ROWCOUNT AS BIGINT), @UntilMs;
 END

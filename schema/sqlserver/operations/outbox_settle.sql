@@ -60,7 +60,7 @@ BEGIN
             UPDATE w
             SET Held = 1, MessageId = f.MessageId
             FROM @Wanted AS w INNER JOIN @Free AS f ON f.Seq = w.Seq AND f.OwnerToken = w.OwnerToken
-            OPTION (LOOP JOIN, MAXDOP 1);
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         END
         ELSE
             UPDATE w
@@ -72,10 +72,10 @@ BEGIN
         IF @DeleteAcked = 1
         BEGIN
             DELETE o
-            FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
             WHERE w.Held = 1 AND w.Outcome = 0 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
               AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
-            OPTION (LOOP JOIN, MAXDOP 1);
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @Written = @@ROWCOUNT;
         END
 
@@ -94,9 +94,9 @@ BEGIN
             LastError = COALESCE(w.Error, o.LastError),
             ProcessedAt = CASE WHEN w.Outcome IN (0, 3) THEN @Now END,
             ProcessedBy = CASE WHEN w.Outcome IN (0, 3) THEN @Worker END
-        FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) INNER JOIN @Wanted AS w ON o.Seq = w.Seq
+        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
         WHERE w.Held = 1 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
-        OPTION (LOOP JOIN, MAXDOP 1);
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Written = @Written + @@ROWCOUNT;
 
         -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back between the look and the writing.
@@ -105,18 +105,20 @@ BEGIN
 
         IF @PassOver = 1 -- apart, because READPAST is refused in some levels, and a caller's transaction may have one
             SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
-                   CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST)
+                   CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
                                          WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
-                         AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK) WHERE o.Seq = w.Seq)
+                         AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) WHERE o.Seq = w.Seq)
                         THEN 1 END,
                    NULL, NULL, NULL
             FROM @Wanted AS w
             WHERE w.Held = 0
-            OPTION (LOOP JOIN, MAXDOP 1);
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
             SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
 
-        IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL
+        -- The tables of joins may be left out. The catalogue shows what the caller may see, and the history what is there: 4
+        -- is the migration of joins.
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Migrations] WHERE Version = 4)
         BEGIN
             -- Committed or not: a transaction that has started a join holds up nobody.
             IF EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (NOLOCK))
@@ -130,8 +132,9 @@ BEGIN
 
                 UPDATE m
                 SET Status = c.Status
-                FROM [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK) INNER JOIN @Counted AS c ON m.JoinId = c.JoinId AND m.OutboxMessageId = c.MessageId
-                OPTION (LOOP JOIN, MAXDOP 1);
+                FROM @Counted AS c
+                INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK, FORCESEEK) ON m.JoinId = c.JoinId AND m.OutboxMessageId = c.MessageId
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
                 SELECT @Advance = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(c.JoinId AS NVARCHAR(36)) + N'","done":' + CAST(c.Done AS NVARCHAR(10))
                     + N',"dead":' + CAST(c.Dead AS NVARCHAR(10)) + N'}' AS NVARCHAR(MAX)), N',') + N']'

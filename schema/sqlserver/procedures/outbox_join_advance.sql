@@ -26,20 +26,21 @@ BEGIN
     WHERE j.Status = 0
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    UPDATE [dbo].[OutboxJoin] WITH (ROWLOCK)
-    SET Status = Verdict, LastUpdatedUtc = @Now
+    UPDATE j
+    SET Status = j.Verdict, LastUpdatedUtc = @Now
     OUTPUT inserted.JoinId INTO @Ended (JoinId)
-    WHERE Status = 0 AND Verdict <> 0 AND JoinId IN (SELECT JoinId FROM @Steps)
-    OPTION (LOOP JOIN, MAXDOP 1);
+    FROM @Steps AS s INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = s.JoinId
+    WHERE j.Status = 0 AND j.Verdict <> 0
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     IF NOT EXISTS (SELECT 1 FROM @Ended) RETURN;
 
     INSERT INTO @Waiting (Seq)
     SELECT DISTINCT o.Seq
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoinWait] AS w ON w.JoinId = e.JoinId
-    INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = w.OutboxMessageId
-    OPTION (LOOP JOIN, MAXDOP 1);
+    INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK) ON w.JoinId = e.JoinId
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE o
     SET NextAttemptAt = @Now
@@ -49,9 +50,9 @@ BEGIN
 
     SELECT DISTINCT CAST(0 AS BIGINT), CAST(j.JoinId AS CHAR(36)), o.Topic, CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = e.JoinId
-    LEFT JOIN [dbo].[OutboxJoinWait] AS w ON w.JoinId = j.JoinId
-    LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = w.OutboxMessageId
-    OPTION (LOOP JOIN, MAXDOP 1);
+    INNER JOIN [dbo].[OutboxJoin] AS j WITH (FORCESEEK) ON j.JoinId = e.JoinId
+    LEFT JOIN [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK) ON w.JoinId = j.JoinId
+    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -9,10 +9,11 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Advance]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
-    UPDATE [dbo].[Outbox_Log_Group] WITH (ROWLOCK)
+    UPDATE g
     SET Position = @Position
+    FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK)
     WHERE GroupName = @GroupName AND Topic = @Topic AND Position < @Position;
 END
 GO

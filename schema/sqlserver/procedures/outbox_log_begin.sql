@@ -8,10 +8,10 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Begin]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
     INSERT INTO [dbo].[Outbox_Log_Group] (GroupName, Topic)
     SELECT @GroupName, @Topic
-    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK) WHERE GroupName = @GroupName AND Topic = @Topic);
+    WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK, ROWLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic);
 END
 GO

@@ -10,17 +10,17 @@ ALTER PROCEDURE [dbo].[Outbox_Log_Next]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT ON;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
 
     DECLARE @After BIGINT;
-    UPDATE [dbo].[Outbox_Log_Group] WITH (UPDLOCK, READPAST, ROWLOCK) SET Position = Position WHERE GroupName = @GroupName AND Topic = @Topic;
+    UPDATE g SET Position = Position FROM [dbo].[Outbox_Log_Group] AS g WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
     IF @@ROWCOUNT = 1
         SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WHERE GroupName = @GroupName AND Topic = @Topic;
 
     SELECT TOP (@Limit) l.Position, o.Uuid, o.Payload, o.Headers
-    FROM [dbo].[Outbox_Log] AS l INNER JOIN [dbo].[Outbox] AS o ON o.MessageId = l.MessageId
+    FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
     WHERE l.Topic = @Topic AND l.Position > @After
     ORDER BY l.Position
-    OPTION (LOOP JOIN, MAXDOP 1);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO
