@@ -93,12 +93,12 @@ BEGIN
 
             UPDATE o
             SET Status = 1, OwnerToken = @Owner, LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
-            OUTPUT inserted.Seq INTO @Claimed (Seq)
             FROM @Picked AS p INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = p.Seq
             WHERE o.Status = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @@ROWCOUNT ELSE 0 END;
+            INSERT INTO @Claimed (Seq) SELECT Seq FROM @Picked;
             SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
             SET @Turn = @Turn + 1;
             SET @Topic = NULL;
@@ -110,6 +110,7 @@ BEGIN
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
                o.RetryCount
         FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
+        WHERE o.Status = 1 AND o.OwnerToken = @Owner
         UNION ALL
         SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack
         WHERE @GivenBack > 0
