@@ -27,11 +27,7 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 // claimed notes what a claim has brought that began at from. A message that was tried before became due at a time that its
 // row does not tell. A claim from the beginning starts anew: the database's clock may have been set back.
 func (c *claimFrom) claimed(from map[string]time.Time, messages []Claimed) {
-	if from == nil {
-		for i := range messages {
-			delete(c.ends, messages[i].Topic)
-		}
-	}
+	ends := map[string]time.Time{}
 	for i := range messages {
 		m := &messages[i]
 		if m.RetryCount > 0 {
@@ -41,11 +37,16 @@ func (c *claimFrom) claimed(from map[string]time.Time, messages []Claimed) {
 		if due.IsZero() {
 			due = m.CreatedAt
 		}
-		if end := due.Add(-claimOverlap); end.After(c.ends[m.Topic]) {
-			if c.ends == nil {
-				c.ends = map[string]time.Time{}
-			}
-			c.ends[m.Topic] = end
+		if end := due.Add(-claimOverlap); end.After(ends[m.Topic]) {
+			ends[m.Topic] = end
+		}
+	}
+	if c.ends == nil {
+		c.ends = map[string]time.Time{}
+	}
+	for topic, end := range ends {
+		if from == nil || end.After(c.ends[topic]) {
+			c.ends[topic] = end
 		}
 	}
 }

@@ -25,6 +25,9 @@ func TestAClaimBeginsWhereTheLastOneEnded(t *testing.T) {
 	require.Nil(t, from.next(now.Add(fullClaimInterval)), "now and then at the beginning")
 	require.Equal(t, want, from.next(now.Add(fullClaimInterval)))
 
+	from.claimed(nil, []Claimed{message("a", now.Add(-time.Hour), time.Time{}, 1)})
+	require.Equal(t, want, from.next(now), "what was tried before leaves it as it is")
+
 	earlier := message("a", now.Add(-2*time.Hour), time.Time{}, 0)
 	from.claimed(want, []Claimed{earlier})
 	require.Equal(t, want, from.next(now))

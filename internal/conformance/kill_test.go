@@ -82,6 +82,8 @@ type killRun struct {
 	handled map[int]int // how often, by message; told before the ack
 	held    []int       // by kill, the messages that were in progress in the name of the dead worker
 
+	settled bool // something was, since it was last asked what is left
+
 	attempts, duplicates int
 }
 
@@ -105,23 +107,23 @@ func (r *killRun) run() {
 	}
 	thresholds := r.thresholds()
 	for {
-		news := r.next()
-		switch news.event {
-		case killHandled:
+		if news := r.next(); news.event == killHandled {
 			r.handled[news.message]++
-		case killSettled, killContinued:
-			if len(r.handled) < r.messages || r.left() > 0 {
-				break
-			}
-			if len(r.held) == r.kills {
-				r.stop()
-				return
-			}
-			r.more() // on a busy machine workers may be done before it is known what they have begun
 		}
 		if len(r.held) < r.kills && len(r.handled) >= thresholds[len(r.held)] {
 			r.kill()
 		}
+		if !r.settled || len(r.handled) < r.messages {
+			continue
+		}
+		if r.settled = false; r.left() > 0 {
+			continue
+		}
+		if len(r.held) == r.kills {
+			r.stop()
+			return
+		}
+		r.more() // on a busy machine workers may be done before it is known what they have begun
 	}
 }
 
@@ -198,8 +200,13 @@ func (r *killRun) next() killNews {
 		case killTaken:
 			w.taken++
 			w.owners[news.owner] = struct{}{}
-		case killHandled, killContinued:
+		case killHandled:
 			w.handled++
+		case killContinued:
+			w.handled++
+			r.settled = true
+		case killSettled:
+			r.settled = true
 		case killEnded:
 			if slices.Contains(r.workers, w) {
 				r.FailNow("a worker ended by itself", "%v", w.State())
