@@ -157,7 +157,10 @@ func locksByKey(p *ast.AlterProcedureStatement) (found []finding) {
 func findsWithoutLocks(p *ast.AlterProcedureStatement) (found []finding) {
 	for _, query := range nodes[*ast.QuerySpecification](p) {
 		refs := sources(query.FromClause)
-		if len(refs) == 0 || !isOurs(refs[0]) || !has(refs[0].(*ast.NamedTableReference), "UPDLOCK") {
+		if len(refs) == 0 || !isOurs(refs[0]) {
+			continue
+		}
+		if table, ok := refs[0].(*ast.NamedTableReference); !ok || !has(table, "UPDLOCK") {
 			continue
 		}
 		found = append(found, finding{query, filtersByTables(query.WhereClause)})

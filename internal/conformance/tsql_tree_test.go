@@ -242,8 +242,8 @@ func takesKeys(statement ast.Node) bool {
 func readBy(statement ast.Node) (tables []*ast.NamedTableReference, given int) {
 	for _, from := range nodes[*ast.FromClause](statement) {
 		for _, ref := range sources(from) {
-			if isOurs(ref) {
-				tables = append(tables, ref.(*ast.NamedTableReference))
+			if table, ok := ref.(*ast.NamedTableReference); ok && isOurs(table) {
+				tables = append(tables, table)
 			} else if isGiven(ref) {
 				given++
 			}
