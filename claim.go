@@ -32,8 +32,8 @@ type ClaimParams struct {
 
 	allFit bool // the first message has to fit, too
 
-	// from is where to begin in a topic, as the messages are ordered: what became due before is passed over. It saves a
-	// database with many versions of a row from reading again those that were claimed since an old snapshot was taken.
+	// from is where the claim begins in each topic: messages that became due earlier are skipped. While an old snapshot is
+	// open, this spares the database the dead index entries of everything claimed since.
 	from map[string]time.Time
 }
 

@@ -32,6 +32,9 @@ func TestAClaimBeginsWhereTheLastOneEnded(t *testing.T) {
 	from.claimed(want, []Claimed{earlier})
 	require.Equal(t, want, from.next(now))
 	from.claimed(nil, []Claimed{earlier})
+	require.Equal(t, want, from.next(now), "one that was released")
+	require.Nil(t, from.next(now.Add(relearnInterval)))
+	from.claimed(nil, []Claimed{earlier})
 	want["a"] = earlier.CreatedAt.Add(-claimOverlap)
-	require.Equal(t, want, from.next(now), "a clock that was set back")
+	require.Equal(t, want, from.next(now.Add(relearnInterval)), "a clock that was set back")
 }

@@ -154,8 +154,8 @@ type purgeArg struct {
 	Until int64 `json:"until,omitempty"`
 }
 
-// A purgeRow is what a purge answers with: the rows that are gone; of joins, how many of the rows were joins; of the log,
-// where the next batch begins and ends.
+// A purgeRow is the result of one batch of a purge: the number of rows deleted, how many of them were joins, and, for the
+// log, where the next batch begins and ends.
 type purgeRow struct {
 	rows, joins  int
 	until, after int64

@@ -23,7 +23,7 @@ var (
 	bracketed    = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|\[[A-Za-z_]+\]`)
 )
 
-// A piece of a text is an identifier, a literal, or what stands between: comments too.
+// A piece of a text is an identifier, a string literal, or anything else, comments included.
 type piece struct {
 	kind pieceKind
 	text string
@@ -37,7 +37,7 @@ const (
 	literal
 )
 
-// splitTexts keeps what split has found: the files' texts, and so a bounded number of them.
+// splitTexts caches split. Only the texts of the files are split, so the cache is bounded.
 var splitTexts sync.Map
 
 type splitKey struct {
@@ -189,7 +189,7 @@ func (n names) identifiers() *regexp.Regexp {
 	return doubleQuoted
 }
 
-// longestSuffixes are kept by the dialect's name: every outbox asks, and to find one reads all files.
+// longestSuffixes caches longestSuffix by the dialect's name: computing it reads every file, and each new outbox needs it.
 var longestSuffixes sync.Map
 
 // longestSuffix is how much the longest name in the files adds to the table's.

@@ -184,7 +184,7 @@ func (s *settler) answered(answers []answer) {
 	}
 }
 
-// tell calls the hook, if a handler had the message.
+// tell calls OnHandled, unless no handler ever had the message.
 func (s *settler) tell(a answer) {
 	d := a.delivery
 	if d.handed.IsZero() {

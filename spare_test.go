@@ -12,8 +12,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
-// A spare connection that breaks is replaced at once where nothing was sent on it. Where something may have been committed
-// it is not: a second run would be refused what the first one did.
+// A spare connection that breaks before anything was sent is replaced and the call repeated. If the call may have been
+// committed it is not repeated: the second run would be told that the leases are gone.
 func TestSpare_ABrokenConnectionIsReplacedOnlyIfNothingWasSent(t *testing.T) {
 	cases := map[string]struct {
 		err  error

@@ -325,7 +325,8 @@ func (s *Subscriber) run() {
 
 var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
 
-// InFlight returns how many messages of each topic of the queue are claimed and not yet answered, for a gauge.
+// InFlight returns, by topic, the number of queue messages that are claimed and not yet acked or nacked. Use it for a gauge;
+// it is safe for concurrent use.
 func (s *Subscriber) InFlight() map[string]int { return s.window.inFlight() }
 
 // Close stops claiming, releases at once what was not handed out, lets handlers finish and settle within DrainTimeout,

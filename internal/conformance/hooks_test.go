@@ -42,7 +42,7 @@ func TestHooks_HandledDeliveries(t *testing.T) {
 	})
 }
 
-// A message that no handler has seen is not told of.
+// The hook is not called for a message that no handler has seen.
 func TestHooks_WhatIsNotHandledIsNotTold(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		handled := make(chan outbox.HandledEvent, 10)

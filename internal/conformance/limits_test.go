@@ -128,7 +128,7 @@ func TestOBX111_ABatchOfUpTo1000IsAccepted(t *testing.T) {
 	})
 }
 
-// What it takes is counted, for a busy machine has no speed: a call for each message would show. The benchmarks measure.
+// The test counts calls instead of measuring time, which would fail on a busy machine; one call per message would show up.
 func TestOBX112_ThousandsOfMessagesASecond(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const messages, batch = 3000, 500

@@ -26,8 +26,11 @@ func TestTrap_ClaimsBesideAnOldSnapshot(t *testing.T) {
 		f = f.alone()
 		const messages, inFlight = 2000, 10
 		ids := f.enqueueN("orders", messages)
-		f.exec("UPDATE {outbox} SET {created_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval, {next_attempt_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval", messages)
-		f.exec("VACUUM FULL {outbox}") // of the entries that the UPDATE left
+		// Due one a second, so that an overlap of a second is one message; copied, so that no dead entry is left of the update.
+		f.exec("CREATE TABLE copied AS SELECT * FROM {outbox}")
+		f.exec("UPDATE copied SET {created_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval, {next_attempt_at} = now() - ((%[1]d - {seq}) || ' seconds')::interval", messages)
+		f.exec("TRUNCATE {outbox} CASCADE")
+		f.exec("INSERT INTO {outbox} OVERRIDING SYSTEM VALUE SELECT * FROM copied")
 
 		snapshot, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		f.NoError(err)

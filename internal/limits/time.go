@@ -24,8 +24,8 @@ const (
 // RenewEvery is the age at which a lease is renewed: three more renewals may fail before it is over.
 func RenewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Millisecond) }
 
-// Trusted is how long a worker relies on a lease that it cannot renew: not to its end, since on a busy machine, or after the
-// process was stopped, what ends a handler comes late.
+// Trusted is how long a worker relies on a lease that it cannot renew. It stops short of the lease's end because the timer
+// that ends a handler may fire late, on a busy machine or after the process was suspended.
 func Trusted(lease time.Duration) time.Duration { return lease - lease/10 }
 
 // Renewing is for renewing leases, of messages and of consumer groups, and for moving a group on: given up when the next

@@ -2,6 +2,7 @@
 package testoutbox
 
 import (
+	_ "embed"
 	"fmt"
 	"strings"
 	"sync"
@@ -90,6 +91,16 @@ func (o *Outbox) Enqueue(topic string, from, n int) {
 	}
 }
 
+// The queries of the helpers below, which SQL completes.
+var (
+	//go:embed rows.sql
+	rowsSQL string
+	//go:embed count.sql
+	countSQL string
+	//go:embed attempts.sql
+	attemptsSQL string
+)
+
 // A Row is what the table says of a message.
 type Row struct {
 	UUID       string
@@ -101,7 +112,7 @@ type Row struct {
 // Rows are all, in the order in which they were published.
 func (o *Outbox) Rows() (rows []Row) {
 	o.T.Helper()
-	result, err := o.DB.QueryContext(o.T.Context(), o.SQL("SELECT {uuid}, {status}, {retry_count}, COALESCE({last_error}, '') FROM {outbox} ORDER BY {seq}"))
+	result, err := o.DB.QueryContext(o.T.Context(), o.SQL(rowsSQL))
 	o.NoError(err)
 	defer func() { o.NoError(result.Close()) }()
 	for result.Next() {
@@ -115,10 +126,10 @@ func (o *Outbox) Rows() (rows []Row) {
 
 // Count is how many have a status.
 func (o *Outbox) Count(status outbox.Status) int {
-	return o.Number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", status)
+	return o.Number(countSQL, status)
 }
 
-// Number is the one that a query answers with.
+// Number returns the single number that a query selects.
 func (o *Outbox) Number(query string, args ...any) (n int) {
 	o.T.Helper()
 	o.NoError(o.DB.QueryRowContext(o.T.Context(), o.SQL(query, args...)).Scan(&n))
@@ -127,7 +138,7 @@ func (o *Outbox) Number(query string, args ...any) (n int) {
 
 // Attempts is the most attempts that a message has spent.
 func (o *Outbox) Attempts() int {
-	return o.Number("SELECT COALESCE(MAX({retry_count}), 0) FROM {outbox}")
+	return o.Number(attemptsSQL)
 }
 
 // Becomes waits until so many messages have a status.

@@ -2,7 +2,7 @@
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
 -- What a group has given up stays for as long as it is among the group's dead letters.
 -- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
--- answers with that position, until, and with the last that it deleted, after: both are arguments of the next call.
+-- call returns that position as until and the last one it deleted as after; pass both to the next call.
 -- The planner has no choice: what is looked at is looked up by subqueries, and the 0 keeps it from the index of ended messages.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);

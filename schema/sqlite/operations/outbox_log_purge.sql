@@ -1,8 +1,8 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
 -- What a group has given up stays for as long as it is among the group's dead letters.
--- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. That
--- position, until, and the last that was deleted, after, are answered: arguments of the next call.
+-- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
+-- call returns that position as until and the last one it deleted as after; pass both to the next call.
 SELECT 0, coalesce(?1 ->> '$.until', (
     SELECT y.position FROM "main"."outbox_log" AS y
     WHERE y.position > coalesce(?1 ->> '$.after', 0)

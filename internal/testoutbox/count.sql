@@ -1,0 +1,2 @@
+-- How many messages have a status.
+SELECT COUNT(*) FROM {outbox} WHERE {status} = %d
