@@ -102,7 +102,7 @@ func groupSettlements(settlements []Settlement) []settleGroup {
 			continue
 		}
 		seen[s.Receipt] = struct{}{}
-		k := key{s.Receipt.Owner, s.Outcome, s.Delay, storableError(s.Err)}
+		k := key{s.Receipt.Owner, s.Outcome, wholeMS(s.Delay), storableError(s.Err)}
 		at, ok := index[k]
 		if !ok {
 			at = len(groups)
@@ -114,12 +114,20 @@ func groupSettlements(settlements []Settlement) []settleGroup {
 	return groups
 }
 
+// wholeMS is a delay as the database is told it, so that those that differ by less are one group.
+func wholeMS(delay time.Duration) time.Duration {
+	if delay <= 0 {
+		return delay
+	}
+	return max(delay.Truncate(time.Millisecond), time.Millisecond)
+}
+
 // delayMS leaves the database's own default out.
 func delayMS(s Settlement) *int64 {
 	if s.Outcome != Retry && s.Outcome != Release || s.Delay == 0 {
 		return nil
 	}
-	ms := max(s.Delay, 0).Milliseconds()
+	ms := max(wholeMS(s.Delay), 0).Milliseconds()
 	return &ms
 }
 

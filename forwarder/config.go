@@ -60,8 +60,8 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// held is how many messages a worker holds that cannot be published: half of what it may have, so that others come by.
-func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/2) }
+// held is how many messages a worker holds that cannot be published: a quarter of what it may have, so that others come by.
+func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/4) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

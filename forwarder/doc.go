@@ -13,7 +13,7 @@
 // When only a part of the broker is away, a partition or a queue, the others go on:
 //
 //	the publisher says Unavailable ──▶ held, and those of its stream behind it
-//	                                     │ half of MaxInFlight is held, and others get through
+//	                                     │ a quarter of MaxInFlight is held, and others get through
 //	                                     ▼
 //	                                   back in the outbox for a while; those of its stream that come later do not overtake it
 //

@@ -56,7 +56,7 @@ func newParked(config Config, box *outbox.Outbox, logger watermill.LoggerAdapter
 
 // park gives a message back for a while. No attempt is spent.
 func (p *parked) park(it *item, since time.Time) {
-	delay := min(max(time.Since(since), p.min), p.max)
+	delay := inSteps(min(max(time.Since(since), p.min), p.max))
 	d, ok := outbox.DeliveryFrom(it.received.Context())
 	if !ok {
 		it.received.Nack()
@@ -69,6 +69,7 @@ func (p *parked) park(it *item, since time.Time) {
 		if at > 0 { // not before the one that it comes after
 			delay = max(delay, time.Until(list[at-1].due))
 		}
+		delay = inSteps(delay)
 		if !known {
 			p.lanes[it.lane] = slices.Insert(list, at, parkedItem{it.seq, d.MessageID(), it.size, time.Now().Add(delay)})
 		}
@@ -77,6 +78,12 @@ func (p *parked) park(it *item, since time.Time) {
 	d.SetErr(errParked)
 	d.SetDelay(delay)
 	it.received.Nack()
+}
+
+// inSteps rounds up: messages that go back with the same delay are settled together.
+func inSteps(delay time.Duration) time.Duration {
+	const step = 100 * time.Millisecond
+	return (delay + step - 1).Truncate(step)
 }
 
 var errParked = outbox.Unavailable(errors.New("its part of the broker is away, and enough messages are held"))

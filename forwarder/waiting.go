@@ -67,6 +67,19 @@ func (w *waiting) since(destination string) time.Time {
 	return time.Now()
 }
 
+// begins says when the first was tried of those that are to wait for a destination: what got through beside it counts as later.
+func (w *waiting) begins(destination string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.beginsAt(destination, at)
+}
+
+func (w *waiting) beginsAt(destination string, at time.Time) {
+	if _, known := w.begun[destination]; !known {
+		w.begun[destination] = at
+	}
+}
+
 // add takes a message, unless there is no room. There always is for one that others in here come after.
 func (w *waiting) add(it *item, what blocking) bool {
 	w.mu.Lock()
@@ -78,9 +91,7 @@ func (w *waiting) add(it *item, what blocking) bool {
 	w.items = slices.Insert(w.items, at, it)
 	w.bytes += it.size
 	w.block(it, what)
-	if _, known := w.begun[it.lane.destination]; !known {
-		w.begun[it.lane.destination] = time.Now()
-	}
+	w.beginsAt(it.lane.destination, time.Now())
 	trouble, cause := w.trouble(it.lane.destination), it.err
 	w.mu.Unlock()
 	if cause != nil {

@@ -106,32 +106,56 @@ func (w *worker) advance(batch []*item) (left []*item) {
 		runs[it.lane.destination] = append(runs[it.lane.destination], it)
 	}
 	for _, destination := range destinations {
-		var run []*item
-		goes := map[lane]bool{} // what retry does meanwhile parts no stream
-		for _, it := range runs[destination] {
-			w.parked.arrived(it)
-			switch {
-			case !w.parked.before(it) && (goes[it.lane] || !w.waiting.blocks(it)):
-				run, goes[it.lane] = append(run, it), true
-			case !w.hold(it, itsLane):
-				left = append(left, it)
-			}
-		}
-		if len(run) == 0 {
-			continue
-		}
+		goes, stays := w.part(runs[destination])
 		if w.isClosing() {
-			left = append(left, run...)
+			left = append(left, runs[destination]...)
 			continue
 		}
-		failed, through, cause := w.try(run)
-		if cause != nil && !through && !w.isClosing() {
-			w.breaker.failed(cause)
-		}
-		for _, it := range failed {
-			if !w.hold(it, blockedBy(it, through)) {
+		// What goes is published before what stays looks for room: that it gets through says that this is no outage of all.
+		left = append(left, w.publishOrHold(goes)...)
+		for _, it := range stays {
+			if !w.hold(it, itsLane) {
 				left = append(left, it)
 			}
+		}
+	}
+	return left
+}
+
+// part tells the messages whose streams are free from those that come after some that wait. What retry does meanwhile parts
+// no stream.
+func (w *worker) part(batch []*item) (goes, stays []*item) {
+	free := map[lane]bool{}
+	for _, it := range batch {
+		w.parked.arrived(it)
+		is, known := free[it.lane]
+		if !known {
+			is = !w.waiting.blocks(it)
+		}
+		is = is && !w.parked.before(it)
+		free[it.lane] = is
+		if is {
+			goes = append(goes, it)
+		} else {
+			stays = append(stays, it)
+		}
+	}
+	return goes, stays
+}
+
+func (w *worker) publishOrHold(run []*item) (left []*item) {
+	if len(run) == 0 {
+		return nil
+	}
+	begun := time.Now()
+	failed, through, cause := w.try(run)
+	if cause != nil && !through && !w.isClosing() {
+		w.breaker.failed(cause)
+	}
+	for _, it := range failed {
+		w.waiting.begins(it.lane.destination, begun)
+		if !w.hold(it, blockedBy(it, through)) {
+			left = append(left, it)
 		}
 	}
 	return left

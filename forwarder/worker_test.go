@@ -2,21 +2,74 @@ package forwarder
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// One of its stream went back for want of room: a later one goes back, too, though there is room by then.
-func TestNothingIsHeldThatWouldOvertakeWhatIsParked(t *testing.T) {
+// newTestWorker may hold so many.
+func newTestWorker(held int, publisher message.Publisher) *worker {
 	config := Config{Topics: []string{"orders"}}
 	config.setDefaults()
 	logger := watermill.NopLogger{}
-	f := &Forwarder{config: config, breaker: newBreaker(config, logger), logger: logger, closing: make(chan struct{})}
-	w := &worker{Forwarder: f, waiting: newWaiting(10, "orders", logger), parked: newParked(config, nil, logger)}
+	f := &Forwarder{
+		config: config, publisher: publisher, breaker: newBreaker(config, logger), logger: logger, closing: make(chan struct{}), calls: newCalls(),
+	}
+	return &worker{Forwarder: f, waiting: newWaiting(held, "orders", logger), parked: newParked(config, nil, logger)}
+}
+
+// partAway publishes what is of no stream.
+type partAway struct{}
+
+func (partAway) Publish(_ string, messages ...*message.Message) error {
+	batch := &BatchError{Errs: make([]error, len(messages))}
+	for i, msg := range messages {
+		if msg.Metadata.Get(HeaderStreamKey) != "" {
+			batch.Errs[i] = outbox.Unavailable(errClosing)
+		}
+	}
+	return batch
+}
+
+func (partAway) Close() error { return nil }
+
+// One batch of a stream whose part of the broker is away fills all the room there is. What else is in it, and in the next, is
+// published without waiting for room.
+func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	w := newTestWorker(2, partAway{})
+	batch := func(from outbox.WorkItemID) (items []*item) {
+		for seq := from; seq < from+8; seq++ {
+			msg := message.NewMessage(watermill.NewUUID(), nil)
+			it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}, seq: seq}
+			if seq%2 == 0 {
+				it.lane.key = "away"
+				msg.Metadata.Set(HeaderStreamKey, "away")
+			}
+			items = append(items, it)
+		}
+		return items
+	}
+	for _, items := range [][]*item{batch(2), batch(10)} {
+		began := time.Now()
+		require.Empty(t, w.advance(items))
+		require.Less(t, time.Since(began), lookAround/2, "it waited for room")
+		for _, it := range items {
+			if it.lane.key == "" {
+				<-it.received.Acked()
+			}
+		}
+	}
+}
+
+// One of its stream went back for want of room: a later one goes back, too, though there is room by then.
+func TestNothingIsHeldThatWouldOvertakeWhatIsParked(t *testing.T) {
+	w := newTestWorker(10, nil)
 	stream := lane{destination: "orders", key: "a"}
 	w.parked.lanes[stream] = []parkedItem{{seq: 1}}
 

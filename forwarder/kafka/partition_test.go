@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,39 +19,47 @@ import (
 )
 
 // One of two partitions is away for longer than messages can be held. The other goes on as fast as before, no attempt is
-// spent, and all streams keep their order.
+// spent, and all streams keep their order. Speeds are medians of runs in turn, for a machine is not equally fast all the time.
 func TestLong_OnePartitionAway(t *testing.T) {
 	full := os.Getenv("OUTBOX_TEST_RELAY") == "full"
-	n, codes := 4_000, []*kerr.Error{kerr.NotLeaderForPartition} // twice what may be in flight
+	n, runs, codes := 4_000, 1, []*kerr.Error{kerr.NotLeaderForPartition} // twice what may be in flight
 	if full {
-		n, codes = 100_000, append(codes, kerr.LeaderNotAvailable, kerr.UnknownTopicOrPartition)
+		n, runs, codes = 60_000, 3, append(codes, kerr.LeaderNotAvailable, kerr.UnknownTopicOrPartition)
 	}
 	for _, code := range codes {
 		t.Run(code.Message, func(t *testing.T) {
 			forEachSource(t, func(t *testing.T, o *source) {
 				s := newFake(t, kfake.NumBrokers(2))
-				well := o.otherPartition(s, s.apart(), n)
-				topic := s.apart()
-				var back atomic.Bool
+				var gone atomic.Bool
 				s.answerProduce(func(partition int32) *kerr.Error {
-					if partition == 0 && !back.Load() {
+					if partition == 0 && gone.Load() {
 						return code
 					}
 					return nil
 				})
-				away := o.otherPartition(s, topic, n)
-				t.Logf("messages a second of a partition: %.0f while both are well, %.0f while the other is away: %.2f",
-					well.speed, away.speed, away.speed/well.speed)
-				if full {
-					o.GreaterOrEqual(away.speed/well.speed, 0.8)
-				}
-				back.Store(true)
-				for ids := away.ids; len(ids) > 0; ids = ids[min(len(ids), 1000):] {
-					for _, r := range o.becomes(outbox.Done, ids[:min(len(ids), 1000)]...) {
-						o.Zero(r.RetryCount)
+				var well, away []float64
+				for range runs {
+					well = append(well, o.otherPartition(s, s.apart(), n).speed)
+					gone.Store(true)
+					topic := s.apart()
+					r := o.otherPartition(s, topic, n)
+					away = append(away, r.speed)
+					gone.Store(false)
+					for ids := range slices.Chunk(r.ids, 1000) {
+						for _, record := range o.becomes(outbox.Done, ids...) {
+							o.Zero(record.RetryCount)
+						}
 					}
+					inOrder(t, firsts(s.read(topic, n)))
 				}
-				inOrder(t, firsts(s.read(topic, n)))
+				slices.Sort(well)
+				slices.Sort(away)
+				ratio := away[runs/2] / well[runs/2]
+				t.Logf("messages a second of a partition, medians: %.0f while both are well, %.0f while the other is away: %.2f",
+					well[runs/2], away[runs/2], ratio)
+				if full {
+					o.GreaterOrEqual(ratio, 0.8)
+				}
 			})
 		})
 	}
