@@ -127,7 +127,7 @@ func (m *model) giveBack(t *rapid.T, n int) {
 
 func (m *model) settle(t *rapid.T) {
 	var settlements []outbox.Settlement
-	var want []outbox.WorkItemID
+	var want, backoff []outbox.WorkItemID
 	seen := map[outbox.Receipt]bool{}
 	for range rapid.IntRange(1, 6).Draw(t, "settlements") {
 		s := outbox.Settlement{Receipt: m.receipt(t), Outcome: outbox.Outcome(rapid.IntRange(0, 3).Draw(t, "outcome"))}
@@ -146,8 +146,14 @@ func (m *model) settle(t *rapid.T) {
 			continue
 		}
 		r.apply(s)
+		if s.Outcome == outbox.Retry && s.Delay == 0 {
+			backoff = append(backoff, s.Receipt.Seq)
+		}
 	}
 	got := m.f.settle(settlements...)
+	for _, seq := range backoff { // it ends while a slow machine is on its way to look
+		m.f.exec("UPDATE {outbox} SET {next_attempt_at} = {future} WHERE {seq} = %d", seq)
+	}
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
