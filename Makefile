@@ -10,6 +10,9 @@ RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race $(UNWATCHED:%='-gcfla
 # How often Watermill's suite repeats each of its tests in make stress.
 STRESS_TEST_COUNT ?= 3
 
+# How many bytes each message of make bench carries: 256, 1536 and 16384 are those to compare.
+BENCH_PAYLOAD ?= 256
+
 # How long make statistics lets bursts and pauses follow each other.
 OUTBOX_TEST_STATISTICS_MINUTES ?= 60
 
@@ -111,13 +114,13 @@ inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at
 		-count=1 -timeout 60m -run Inbox ./forwarder/amqp
 
 .PHONY: bench bench-each
-bench: ## Measure every database, one JSON line a figure
+bench: ## Measure every database, one JSON line a figure, with messages of BENCH_PAYLOAD bytes
 	@$(DATABASES) $(MAKE) --no-print-directory bench-each
 
 bench-each:
-	go run ./examples/bench -backend sqlite -json
-	$(if $(OUTBOX_TEST_POSTGRES_DSN),go run ./examples/bench -backend postgres -dsn "$$OUTBOX_TEST_POSTGRES_DSN" -json)
-	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -json)
+	go run ./examples/bench -backend sqlite -payload $(BENCH_PAYLOAD) -json
+	$(if $(OUTBOX_TEST_POSTGRES_DSN),go run ./examples/bench -backend postgres -dsn "$$OUTBOX_TEST_POSTGRES_DSN" -payload $(BENCH_PAYLOAD) -json)
+	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
 
 .PHONY: requirements
 requirements: build/test.json ## Show which test proves which requirement; runs the tests if a source is newer than their results

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -17,6 +19,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
 // A backend is a kind of database that can be measured.
@@ -68,6 +71,23 @@ func (b backend) open(ctx context.Context, dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}
+	return b.connected(ctx, db)
+}
+
+// openCounted opens another pool, which counts the calls to the database: statements, and the beginnings and ends of transactions.
+func (b backend) openCounted(ctx context.Context, d driver.Driver, dsn string, calls *atomic.Int64) (*sql.DB, error) {
+	connector, err := faults.Connector(d, dsn, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+		calls.Add(1)
+		return nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("-dsn: %w", err)
+	}
+	return b.connected(ctx, sql.OpenDB(connector))
+}
+
+// connected looks whether there is a database.
+func (b backend) connected(ctx context.Context, db *sql.DB) (*sql.DB, error) {
 	db.SetMaxOpenConns(poolSize)
 	db.SetMaxIdleConns(poolSize)
 	ctx, cancel := context.WithTimeout(ctx, patience)

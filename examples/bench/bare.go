@@ -20,9 +20,9 @@ type row struct {
 	payload         []byte
 }
 
-func (b *bench) newRow(topic string, payload []byte) (row, error) {
+func (b *bench) newRow(topic string) (row, error) {
 	id, err := b.dialect.Traits().NewMessageID()
-	return row{id.String(), watermill.NewUUID(), topic, payload}, err
+	return row{id.String(), watermill.NewUUID(), topic, b.payload}, err
 }
 
 // An insert is a way to write rows in one statement.

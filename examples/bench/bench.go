@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -20,13 +21,16 @@ const (
 	// one a publisher.
 	poolSize = 64
 
-	payloadSize = 256
+	// mostPayload is how many bytes of payload a figure has in the table, at most, before -scale: of large messages it takes
+	// fewer.
+	mostPayload = 1 << 30
 )
 
 // A bench is a table and how it is measured.
 type bench struct {
 	*table
 	amqp    string // the URL of a RabbitMQ
+	payload []byte // of each message
 	runs    int
 	scale   float64
 	profile string
@@ -35,8 +39,20 @@ type bench struct {
 	noCheckpoint bool // this user may not
 }
 
+// newPayload returns bytes that no database can store as fewer.
+func newPayload(size int) []byte {
+	random := rand.New(rand.NewPCG(1, 2))
+	payload := make([]byte, size)
+	for i := range payload {
+		payload[i] = byte(random.Uint32())
+	}
+	return payload
+}
+
 // count scales a number of messages.
-func (b *bench) count(n int) int { return max(1, int(float64(n)*b.scale)) }
+func (b *bench) count(n int) int {
+	return max(1, int(float64(min(n, mostPayload/len(b.payload)))*b.scale))
+}
 
 // duration scales a duration.
 func (b *bench) duration(d time.Duration) time.Duration {
@@ -113,7 +129,7 @@ const seedBatch = 100_000
 // seed adds n messages, the first with the number from.
 func (b *bench) seed(ctx context.Context, from, n, topics int, later bool) error {
 	for end := from + n; from < end; from += seedBatch {
-		if err := b.execute(ctx, "seed", from, min(seedBatch, end-from), topics, later); err != nil {
+		if err := b.execute(ctx, "seed", from, min(seedBatch, end-from), topics, later, b.payload); err != nil {
 			return err
 		}
 	}

@@ -26,18 +26,14 @@ type draining struct {
 	joins    bool          // the messages are steps of joins
 	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
 	handler  time.Duration // how long it takes
+
+	acked func(messages int) // is told of each batch that the product has acked
 }
 
 func (d draining) measure(ctx context.Context, b *bench) ([]result, error) {
-	worker, err := b.bareWorker(ctx, d.ackName())
-	if err != nil {
+	if err := d.show(ctx, b, "drain"); err != nil {
 		return nil, err
 	}
-	if err := worker.Close(); err != nil {
-		return nil, err
-	}
-	b.showStatements("drain", worker.claim, worker.ack)
-
 	d.messages = b.count(d.messages)
 	prepare := func(ctx context.Context) error { return b.fill(ctx, d.messages, 1, false) }
 	bares, products, err := b.compare(ctx, prepare, d.side(b, d.bare), d.side(b, d.product))
@@ -49,8 +45,21 @@ func (d draining) measure(ctx context.Context, b *bench) ([]result, error) {
 	return []result{r}, nil
 }
 
+// show prints the bare statements.
+func (d draining) show(ctx context.Context, b *bench, figure string) error {
+	worker, err := b.bareWorker(ctx, d.ackName())
+	if err != nil {
+		return err
+	}
+	b.showStatements(figure, worker.claim, worker.ack)
+	return worker.Close()
+}
+
+// A drainer empties the table and returns how long that took.
+type drainer func(context.Context, *bench) (time.Duration, error)
+
 // side times a drain and looks whether nothing is left.
-func (d draining) side(b *bench, drain func(context.Context, *bench) (time.Duration, error)) side {
+func (d draining) side(b *bench, drain drainer) side {
 	return func(ctx context.Context) ([]float64, error) {
 		took, err := drain(ctx, b)
 		if err != nil {
@@ -138,6 +147,9 @@ func (d draining) product(ctx context.Context, b *bench) (took time.Duration, er
 		DeleteOnAck: d.deletes,
 		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
 			acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
+			if d.acked != nil {
+				d.acked(int(acked))
+			}
 			if acked > 0 && left.Add(-acked) == 0 {
 				close(drained)
 			}

@@ -36,8 +36,24 @@ var figures = []figure{
 	// How long a claim takes with few and with many messages waiting.
 	{"backlog", measureBacklog},
 
+	// What messages cost the database: bytes of PostgreSQL's write-ahead log for each, and calls for 1,000 of them.
+	{wal, measureWAL},
+	{"roundtrips", measureRoundtrips},
+
 	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
 	{forward, measureForward},
+}
+
+// missing says what a figure needs that is not there; it is empty if there is nothing.
+func (f figure) missing(o options) string {
+	switch {
+	case f.name == forward && o.amqp == "":
+		return "-amqp, the URL of a RabbitMQ"
+	case f.name == wal && o.backend != "postgres":
+		return "-backend postgres, for it measures PostgreSQL's write-ahead log"
+	default:
+		return ""
+	}
 }
 
 func figureNames() []string {

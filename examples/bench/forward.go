@@ -25,7 +25,7 @@ const (
 )
 
 func measureForward(ctx context.Context, b *bench) (results []result, err error) {
-	bare, err := openBareAMQP(b.amqp, b.prefix)
+	bare, err := openBareAMQP(b)
 	if err != nil {
 		return nil, fmt.Errorf("-amqp: %w", err)
 	}
@@ -102,10 +102,11 @@ type bareAMQP struct {
 	conn    *amqp091.Connection
 	channel *amqp091.Channel
 	queue   string
+	payload []byte
 }
 
-func openBareAMQP(url, queue string) (*bareAMQP, error) {
-	conn, err := amqp091.Dial(url)
+func openBareAMQP(b *bench) (*bareAMQP, error) {
+	conn, err := amqp091.Dial(b.amqp)
 	if err != nil {
 		return nil, err
 	}
@@ -114,16 +115,15 @@ func openBareAMQP(url, queue string) (*bareAMQP, error) {
 		err = channel.Confirm(false)
 	}
 	if err == nil {
-		_, err = channel.QueueDeclare(queue, true, false, false, false, nil)
+		_, err = channel.QueueDeclare(b.prefix, true, false, false, false, nil)
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &bareAMQP{conn, channel, queue}, nil
+	return &bareAMQP{conn, channel, b.prefix, b.payload}, nil
 }
 
 func (q *bareAMQP) publish(messages int) (time.Duration, error) {
-	payload := newPayload()
 	started := time.Now()
 	for from := 0; from < messages; from += forwardBatch {
 		batch := make([]*amqp091.DeferredConfirmation, min(forwardBatch, messages-from))
@@ -131,7 +131,7 @@ func (q *bareAMQP) publish(messages int) (time.Duration, error) {
 			uuid := watermill.NewUUID()
 			var err error
 			batch[i], err = q.channel.PublishWithDeferredConfirm("", q.queue, true, false, amqp091.Publishing{
-				DeliveryMode: amqp091.Persistent, MessageId: uuid, Headers: amqp091.Table{"_watermill_message_uuid": uuid}, Body: payload,
+				DeliveryMode: amqp091.Persistent, MessageId: uuid, Headers: amqp091.Table{"_watermill_message_uuid": uuid}, Body: q.payload,
 			})
 			if err != nil {
 				return 0, err

@@ -87,7 +87,8 @@ func latencyOf(b *bench, bare bool) side {
 			return nil, err
 		}
 		committed, err := startPublisher(ctx, publisherJob{
-			Backend: b.name, DSN: b.dsn, Prefix: b.prefix, Bare: bare, Notify: b.notifies(), Messages: n, Pause: latencyPause})
+			Backend: b.name, DSN: b.dsn, Prefix: b.prefix, Bare: bare, Notify: b.notifies(), Messages: n, Payload: len(b.payload),
+			Pause: latencyPause})
 		for i := 0; i < n && err == nil; i++ {
 			select {
 			case <-arrived.count:

@@ -5,6 +5,7 @@
 //	go run ./examples/bench -backend postgres -dsn postgres://user:password@host/db
 //	go run ./examples/bench -backend sqlserver -dsn "sqlserver://user:password@host?database=db" -figure publish1,drain
 //	go run ./examples/bench -figure forward -amqp amqp://user:password@host
+//	go run ./examples/bench -payload 1536
 //
 // Each figure has the value of the product, that of the bare statements, and their ratio: 1 is as fast as the statements
 // alone, and more is faster, whatever the unit. With -json a figure is one line of JSON, with -v the statements and each
@@ -21,7 +22,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -36,11 +36,14 @@ func main() {
 	os.Exit(code)
 }
 
+// largestPayload is what a Subscriber has out at a time, by default.
+const largestPayload = 64 << 20
+
 type options struct {
 	backend, dsn, figures, profile string
 	amqp                           string
 	json, verbose                  bool
-	runs                           int
+	runs, payload                  int
 	scale                          float64
 }
 
@@ -55,6 +58,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags.StringVar(&o.figures, "figure", "", "measure only these, a list of `names`: "+strings.Join(figureNames(), ", "))
 	flags.BoolVar(&o.json, "json", false, "print a line of JSON a figure instead of a table")
 	flags.BoolVar(&o.verbose, "v", false, "show the bare statements and each single run")
+	flags.IntVar(&o.payload, "payload", 256, "how many `bytes` each message carries, in the product and in the bare statements; 1536 and 16384 are worth a look")
 	flags.IntVar(&o.runs, "runs", 3, "how often the bare statements and the product are run, in turn; the median counts")
 	flags.Float64Var(&o.scale, "scale", 1, "multiplies durations and numbers of messages, for a slow server or a quick look")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the product's last run to this `FILE`")
@@ -91,6 +95,8 @@ func (o options) validate(rest []string) error {
 		return fmt.Errorf("-backend %s needs -dsn, the address of the database", o.backend)
 	case o.runs < 1:
 		return fmt.Errorf("-runs: %d is less than 1", o.runs)
+	case o.payload < 1 || o.payload > largestPayload:
+		return fmt.Errorf("-payload: %d is not between 1 and %d bytes", o.payload, largestPayload)
 	case !(o.scale > 0 && o.scale <= 100):
 		return fmt.Errorf("-scale: %v is not above 0 and up to 100", o.scale)
 	}
@@ -101,17 +107,22 @@ func (o options) validate(rest []string) error {
 	return nil
 }
 
-// chosen are the figures to measure. The one that needs a broker is left out where none was asked for by name.
+// chosen are the figures to measure. Those that need what is not there are left out where none was asked for by name.
 func (o options) chosen() ([]figure, error) {
 	figures, err := chosenFigures(o.figures)
-	needs := slices.IndexFunc(figures, func(f figure) bool { return f.name == forward })
-	if err != nil || needs < 0 || o.amqp != "" {
-		return figures, err
+	if err != nil {
+		return nil, err
 	}
-	if o.figures != "" {
-		return nil, fmt.Errorf("%s needs -amqp, the URL of a RabbitMQ", forward)
+	var possible []figure
+	for _, f := range figures {
+		switch missing := f.missing(o); {
+		case missing == "":
+			possible = append(possible, f)
+		case o.figures != "":
+			return nil, fmt.Errorf("%s needs %s", f.name, missing)
+		}
 	}
-	return slices.Concat(figures[:needs], figures[needs+1:]), nil
+	return possible, nil
 }
 
 // measure measures the chosen figures, one after the other, and prints each as soon as it is known.
@@ -120,7 +131,7 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
-	b := &bench{amqp: o.amqp, runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
+	b := &bench{amqp: o.amqp, payload: newPayload(o.payload), runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
 	if o.verbose {
 		b.log = errOut
 	}
@@ -138,7 +149,7 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
 		for _, r := range results {
-			r.Backend, r.Figure = o.backend, f.name
+			r.Backend, r.Figure, r.Payload = o.backend, f.name, o.payload
 			if err := show(r); err != nil {
 				return err
 			}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -116,23 +115,21 @@ func (b *bench) productPublish() (publish, error) {
 	if err != nil {
 		return nil, err
 	}
-	payload := newPayload()
 	return func(ctx context.Context, batch int) error {
 		messages := make([]*message.Message, batch)
 		for i := range messages {
-			messages[i] = message.NewMessageWithContext(ctx, watermill.NewUUID(), payload)
+			messages[i] = message.NewMessageWithContext(ctx, watermill.NewUUID(), b.payload)
 		}
 		return publisher.Publish(topicName(0), messages...)
 	}, nil
 }
 
 func (b *bench) barePublish(way insert) publish {
-	payload := newPayload()
 	return func(ctx context.Context, batch int) error {
 		rows := make([]row, batch)
 		for i := range rows {
 			var err error
-			if rows[i], err = b.newRow(topicName(0), payload); err != nil {
+			if rows[i], err = b.newRow(topicName(0)); err != nil {
 				return err
 			}
 		}
@@ -140,5 +137,3 @@ func (b *bench) barePublish(way insert) publish {
 		return err
 	}
 }
-
-func newPayload() []byte { return bytes.Repeat([]byte("b"), payloadSize) }

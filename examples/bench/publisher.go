@@ -30,7 +30,7 @@ const publisherFlag = "-publisher"
 type publisherJob struct {
 	Backend, DSN, Prefix string
 	Bare, Notify         bool
-	Messages             int
+	Messages, Payload    int
 	Pause                time.Duration
 }
 
@@ -84,7 +84,7 @@ func publishJob(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, table.Close()) }()
-	publish, stop, err := job.publisher(&bench{table: table})
+	publish, stop, err := job.publisher(&bench{table: table, payload: newPayload(job.Payload)})
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,6 @@ func publishJob(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 
 // publisher returns what publishes one message, on the product's side together with what wakes the other process.
 func (job publisherJob) publisher(b *bench) (publish func(ctx context.Context, uuid string) error, stop func() error, err error) {
-	payload := newPayload()
 	nothing := func() error { return nil }
 	if job.Bare {
 		inserts, err := b.inserts(1)
@@ -116,7 +115,7 @@ func (job publisherJob) publisher(b *bench) (publish func(ctx context.Context, u
 			return nil, nil, err
 		}
 		return func(ctx context.Context, uuid string) error {
-			r, err := b.newRow(topicName(0), payload)
+			r, err := b.newRow(topicName(0))
 			if err != nil {
 				return err
 			}
@@ -138,6 +137,6 @@ func (job publisherJob) publisher(b *bench) (publish func(ctx context.Context, u
 		stop = notifier.Close
 	}
 	return func(ctx context.Context, uuid string) error {
-		return publisher.Publish(topicName(0), message.NewMessageWithContext(ctx, uuid, payload))
+		return publisher.Publish(topicName(0), message.NewMessageWithContext(ctx, uuid, b.payload))
 	}, stop, nil
 }

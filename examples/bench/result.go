@@ -12,12 +12,14 @@ import (
 type result struct {
 	Figure  string  `json:"figure"`
 	Backend string  `json:"backend"`
+	Payload int     `json:"payload"` // bytes a message
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"`
 	Bare    float64 `json:"bare"`
 	Ratio   float64 `json:"ratio"` // speed of the product by speed of the bare statements
 
 	// How it was measured.
+	Of          string `json:"of,omitempty"` // what costs so many bytes: publish or drain
 	Publishers  int    `json:"publishers,omitempty"`
 	MaxInFlight int    `json:"max_in_flight,omitempty"`
 	Wakeups     string `json:"wakeups,omitempty"`
@@ -48,6 +50,20 @@ func perSecond(product, bare float64) result {
 // inMilliseconds is the result of something of which less is better.
 func inMilliseconds(product, bare float64) result {
 	return result{Value: round(product), Unit: "ms", Bare: round(bare), Ratio: round(bare / product)}
+}
+
+// perMessage is the same for bytes a message.
+func perMessage(product, bare float64) result {
+	r := inMilliseconds(product, bare)
+	r.Unit = "B/message"
+	return r
+}
+
+// perThousand is the same for calls in 1,000 messages.
+func perThousand(product, bare float64) result {
+	r := inMilliseconds(product, bare)
+	r.Unit = "calls/1000"
+	return r
 }
 
 // inMicroseconds is the same for what is very small.
@@ -100,6 +116,7 @@ func (r result) details() string {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
+	add(r.Of != "", "%s", r.Of)
 	add(r.Publishers > 0, "%d publishers", r.Publishers)
 	add(r.MaxInFlight > 0, "MaxInFlight %d", r.MaxInFlight)
 	add(r.Waiting > 0, "%d waiting", r.Waiting)
@@ -115,5 +132,6 @@ func (r result) details() string {
 	add(r.AckP95 > 0, "ack p95 %.4g", r.AckP95)
 	add(r.Growth > 0, "growth %.4g", r.Growth)
 	add(r.Wakeups != "", "%s", r.Wakeups)
+	add(true, "payload %d", r.Payload)
 	return strings.Join(all, ", ")
 }

@@ -54,11 +54,11 @@ type Statement struct {
 // Open returns another pool on the database and schema of db, with hooks. It is closed when the test ends.
 func Open(t testing.TB, db *testdb.DB, hooks Hooks) *sql.DB {
 	t.Helper()
-	base, err := baseConnector(db)
+	c, err := Connector(db.Driver(), db.DSN, hooks)
 	if err != nil {
 		t.Fatalf("open %s: %v", db.Name, err)
 	}
-	pool := sql.OpenDB(&connector{base, hooks})
+	pool := sql.OpenDB(c)
 	pool.SetMaxIdleConns(8)
 	t.Cleanup(func() {
 		if err := pool.Close(); err != nil {
@@ -68,12 +68,16 @@ func Open(t testing.TB, db *testdb.DB, hooks Hooks) *sql.DB {
 	return pool
 }
 
-func baseConnector(db *testdb.DB) (driver.Connector, error) {
-	d := db.Driver()
+// Connector connects through a driver, with hooks.
+func Connector(d driver.Driver, dsn string, hooks Hooks) (driver.Connector, error) {
+	var base driver.Connector = dsnConnector{d, dsn}
 	if c, ok := d.(driver.DriverContext); ok {
-		return c.OpenConnector(db.DSN)
+		var err error
+		if base, err = c.OpenConnector(dsn); err != nil {
+			return nil, err
+		}
 	}
-	return dsnConnector{d, db.DSN}, nil
+	return &connector{base, hooks}, nil
 }
 
 // A Log keeps what was sent, in order.

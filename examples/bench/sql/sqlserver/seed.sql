@@ -1,9 +1,9 @@
 -- Fills the table: the messages @p1 to @p1 + @p2 - 1, spread over @p3 topics. Every hundredth is due in an hour if @p4 is 1.
--- Ids grow as those of publishers do, in the order in which they are compared here.
+-- @p5 is their payload. Ids grow as those of publishers do, in the order in which they are compared here.
 INSERT INTO {{.Outbox}} (MessageId, Uuid, Topic, Payload, NextAttemptAt)
 SELECT CAST('00000000-0000-8000-8000-' + RIGHT('000000000000' + CAST(m.n AS VARCHAR(12)), 12) AS UNIQUEIDENTIFIER),
        CAST(m.n AS NVARCHAR(20)), N'bench-' + CAST(m.n % @p3 AS NVARCHAR(20)),
-       CAST(REPLICATE('b', 256) AS VARBINARY(256)),
+       @p5,
        DATEADD(HOUR, CASE WHEN @p4 = 1 AND (m.n / @p3) % 100 = 99 THEN 1 ELSE 0 END, SYSUTCDATETIME())
 FROM (SELECT TOP (@p2) CAST(@p1 AS BIGINT)
              + a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d + 1000000 * h.d AS n
