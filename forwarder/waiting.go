@@ -57,31 +57,19 @@ func (w *waiting) blocks(it *item) bool {
 	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0
 }
 
-// since is when the first of those that wait for a destination began to.
-func (w *waiting) since(destination string) time.Time {
+// since is when the first of those that wait for a destination was tried; if none waits, a message that was tried at a time
+// would be the first.
+func (w *waiting) since(destination string, tried time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if begun, known := w.begun[destination]; known {
 		return begun
 	}
-	return time.Now()
+	return tried
 }
 
-// begins says when the first was tried of those that are to wait for a destination: what got through beside it counts as later.
-func (w *waiting) begins(destination string, at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.beginsAt(destination, at)
-}
-
-func (w *waiting) beginsAt(destination string, at time.Time) {
-	if _, known := w.begun[destination]; !known {
-		w.begun[destination] = at
-	}
-}
-
-// add takes a message, unless there is no room. There always is for one that others in here come after.
-func (w *waiting) add(it *item, what blocking) bool {
+// add takes a message that was tried at a time, unless there is no room. There always is for one that others in here come after.
+func (w *waiting) add(it *item, what blocking, tried time.Time) bool {
 	w.mu.Lock()
 	at := w.place(it)
 	if (len(w.items) >= w.max || w.bytes >= maxWaitingBytes) && at == len(w.items) {
@@ -91,7 +79,9 @@ func (w *waiting) add(it *item, what blocking) bool {
 	w.items = slices.Insert(w.items, at, it)
 	w.bytes += it.size
 	w.block(it, what)
-	w.beginsAt(it.lane.destination, time.Now())
+	if _, known := w.begun[it.lane.destination]; !known {
+		w.begun[it.lane.destination] = tried
+	}
 	trouble, cause := w.trouble(it.lane.destination), it.err
 	w.mu.Unlock()
 	if cause != nil {

@@ -114,7 +114,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 		// What goes is published before what stays looks for room: that it gets through says that this is no outage of all.
 		left = append(left, w.publishOrHold(goes)...)
 		for _, it := range stays {
-			if !w.hold(it, itsLane) {
+			if !w.hold(it, itsLane, time.Now()) {
 				left = append(left, it)
 			}
 		}
@@ -147,14 +147,13 @@ func (w *worker) publishOrHold(run []*item) (left []*item) {
 	if len(run) == 0 {
 		return nil
 	}
-	begun := time.Now()
+	tried := time.Now() // what gets through beside the first failure came after it
 	failed, through, cause := w.try(run)
 	if cause != nil && !through && !w.isClosing() {
 		w.breaker.failed(cause)
 	}
 	for _, it := range failed {
-		w.waiting.begins(it.lane.destination, begun)
-		if !w.hold(it, blockedBy(it, through)) {
+		if !w.hold(it, blockedBy(it, through), tried) {
 			left = append(left, it)
 		}
 	}
@@ -164,10 +163,10 @@ func (w *worker) publishOrHold(run []*item) (left []*item) {
 // hold keeps a message that cannot be published now. Once many wait while others get through, it goes back to the outbox
 // for a while, and so does what comes after it in its stream. While nothing gets through, it waits for room and nothing
 // more is claimed, but for a look now and then whether others would get through. It answers false at Close.
-func (w *worker) hold(it *item, what blocking) bool {
+func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 	var look <-chan time.Time
-	for overtakes := w.parked.before(it); overtakes || !w.waiting.add(it, what); {
-		since := w.waiting.since(it.lane.destination)
+	for overtakes := w.parked.before(it); overtakes || !w.waiting.add(it, what, tried); {
+		since := w.waiting.since(it.lane.destination, tried)
 		if overtakes || w.looking || w.breaker.partial(since) {
 			w.parked.park(it, since)
 			signal(w.waiting.added) // retry also looks after what is parked

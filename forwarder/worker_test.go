@@ -74,7 +74,7 @@ func TestNothingIsHeldThatWouldOvertakeWhatIsParked(t *testing.T) {
 	w.parked.lanes[stream] = []parkedItem{{seq: 1}}
 
 	later := &item{lane: stream, seq: 2, received: message.NewMessage("2", nil), err: outbox.Unavailable(errClosing)}
-	require.True(t, w.hold(later, itsLane))
+	require.True(t, w.hold(later, itsLane, time.Now()))
 	require.True(t, w.waiting.isEmpty())
 	require.NotEmpty(t, w.waiting.added, "retry looks after what is parked")
 	select {
@@ -84,6 +84,13 @@ func TestNothingIsHeldThatWouldOvertakeWhatIsParked(t *testing.T) {
 	}
 
 	other := &item{lane: lane{destination: "orders", key: "b"}, seq: 3, received: message.NewMessage("3", nil)}
-	require.True(t, w.hold(other, itsLane))
+	require.True(t, w.hold(other, itsLane, time.Now()))
 	require.Equal(t, []*item{other}, w.waiting.all())
+}
+
+// What goes back in one batch goes back for the same time, so that it is settled in one group.
+func TestDelaysComeInSteps(t *testing.T) {
+	require.Equal(t, 3*time.Second, inSteps(3*time.Second))
+	require.Equal(t, 3100*time.Millisecond, inSteps(3*time.Second+time.Nanosecond))
+	require.Equal(t, 3100*time.Millisecond, inSteps(3100*time.Millisecond-time.Microsecond))
 }

@@ -50,7 +50,7 @@ func (f figure) missing(o options) string {
 	case f.name == forward && o.amqp == "":
 		return "-amqp, the URL of a RabbitMQ"
 	case f.name == wal && o.backend != "postgres":
-		return "-backend postgres, for it measures PostgreSQL's write-ahead log"
+		return "-backend postgres: it measures PostgreSQL's write-ahead log"
 	default:
 		return ""
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // One of two partitions is away for longer than messages can be held. The other goes on as fast as before, no attempt is
-// spent, and all streams keep their order. Speeds are medians of runs in turn, for a machine is not equally fast all the time.
+// spent, and all streams keep their order. The two speeds are medians of
+// alternating runs, because the machine itself is faster at times than at others.
 func TestLong_OnePartitionAway(t *testing.T) {
 	full := os.Getenv("OUTBOX_TEST_RELAY") == "full"
 	n, runs, codes := 4_000, 1, []*kerr.Error{kerr.NotLeaderForPartition} // twice what may be in flight

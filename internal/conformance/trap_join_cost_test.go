@@ -60,6 +60,8 @@ func TestTrap_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 				c.plans(name, func() error { return call(c.db, many) })
 			case testdb.Postgres:
 				c.reads(name, func(x outbox.Executor) error { return call(x, many) })
+			case testdb.SQLServer:
+				c.logicalReads(func(_ *outbox.Outbox, db *sql.DB) { f.NoError(call(db, many), name) })
 			}
 		}
 	})
