@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -38,32 +39,40 @@ func (partAway) Publish(_ string, messages ...*message.Message) error {
 
 func (partAway) Close() error { return nil }
 
-// One batch of a stream whose part of the broker is away fills all the room there is. What else is in it, and in the next, is
-// published without waiting for room.
+// Messages of a stream whose part of the broker is away fill all the room there is. What else comes in the same batch, or in a
+// later one behind more of them, is published without waiting for room.
 func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	w := newTestWorker(2, partAway{})
-	batch := func(from outbox.WorkItemID) (items []*item) {
-		for seq := from; seq < from+8; seq++ {
-			msg := message.NewMessage(watermill.NewUUID(), nil)
-			it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}, seq: seq}
-			if seq%2 == 0 {
-				it.lane.key = "away"
-				msg.Metadata.Set(HeaderStreamKey, "away")
+	for name, batches := range map[string][]string{
+		"with others":  {"away here away here away here", "away here away here"},
+		"first alone":  {"away away", "away here away here"},
+		"of one batch": {"away away away here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			w := newTestWorker(2, partAway{})
+			var seq outbox.WorkItemID
+			for _, batch := range batches {
+				var items []*item
+				for key := range strings.FieldsSeq(batch) {
+					seq++
+					msg := message.NewMessage(watermill.NewUUID(), nil)
+					it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}, seq: seq}
+					if key == "away" {
+						it.lane.key = key
+						msg.Metadata.Set(HeaderStreamKey, key)
+					}
+					items = append(items, it)
+				}
+				began := time.Now()
+				require.Empty(t, w.advance(items))
+				require.Less(t, time.Since(began), lookAround/2, "it waited for room")
+				for _, it := range items {
+					if it.lane.key == "" {
+						<-it.received.Acked()
+					}
+				}
 			}
-			items = append(items, it)
-		}
-		return items
-	}
-	for _, items := range [][]*item{batch(2), batch(10)} {
-		began := time.Now()
-		require.Empty(t, w.advance(items))
-		require.Less(t, time.Since(began), lookAround/2, "it waited for room")
-		for _, it := range items {
-			if it.lane.key == "" {
-				<-it.received.Acked()
-			}
-		}
+		})
 	}
 }
 
