@@ -102,11 +102,11 @@ func TestTrap_LateCommitsAreNotLost(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		f.enqueueLogged(o, "log", "the last") // a receive that waits then has something to receive
 		mu.Lock()
 		committed = append(committed, "the last")
 		mu.Unlock()
 		close(finished)
+		f.enqueueLogged(o, "log", "the last") // a receive that waits then has something to receive
 		groups.Wait()
 		close(stop)
 		t.Logf("%d committed; a reader by number saw %d of them", len(committed), <-control)
