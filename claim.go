@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -26,8 +27,8 @@ type ClaimParams struct {
 	// very first message may be larger. Defaults to 0: no limit.
 	Bytes int64
 
-	// GiveBack is how many messages with an expired lease are given back first, at most 1,000. Defaults to 100;
-	// a negative number means none.
+	// GiveBack is about how many messages with an expired lease are given back first, at most 1,000; those of one claim come
+	// together. Defaults to 100; a negative number means none.
 	GiveBack int
 
 	allFit bool // the first message has to fit, too
@@ -39,13 +40,14 @@ type ClaimParams struct {
 
 // A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
 type TopicQuota struct {
-	Topic string `json:"topic"`
-	Quota int    `json:"quota"`
+	Topic string
+	Quota int
 }
 
 // A topicArg is a topic of a claim on the wire.
 type topicArg struct {
-	TopicQuota
+	Key    int64  `json:"key"`
+	Quota  int    `json:"quota"`
 	FromMS *int64 `json:"from_ms,omitempty"`
 }
 
@@ -105,7 +107,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 	}
 	topics := make([]topicArg, len(params.Topics))
 	for i, t := range params.Topics {
-		topics[i] = topicArg{TopicQuota: TopicQuota{t.Topic, min(t.Quota, params.Limit)}}
+		topics[i] = topicArg{Key: topicKey(t.Topic), Quota: min(t.Quota, params.Limit)}
 		if t.Quota == 0 {
 			topics[i].Quota = params.Limit
 		}
@@ -115,6 +117,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		}
 	}
 	arg := struct {
+		Worker   string     `json:"worker"`
 		Owner    OwnerToken `json:"owner"`
 		LeaseMS  int64      `json:"lease_ms"`
 		Limit    int        `json:"limit"`
@@ -123,7 +126,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		GiveBack int        `json:"give_back"`
 		Waits    []int64    `json:"waits,omitempty"`
 		Topics   []topicArg `json:"topics"`
-	}{params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
+	}{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}
@@ -138,6 +141,9 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		o.reaped(claimed[0].RetryCount)
 		claimed = claimed[1:]
 	}
+	if err == nil {
+		claimed, err = o.withoutStrangers(ctx, claimed, params.Topics)
+	}
 	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
 	if err != nil {
 		return nil, err
@@ -146,4 +152,33 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
 	}
 	return claimed, nil
+}
+
+// strangerDelay is how long a message waits that was claimed for a topic that only has the same key.
+const strangerDelay = time.Minute
+
+// withoutStrangers gives back what is of another topic than those asked for: two have the same key. Theirs come again.
+func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) ([]Claimed, error) {
+	var back []Settlement
+	asked := claimed[:0:0]
+	for i := range claimed {
+		c := &claimed[i]
+		if slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
+			if back != nil {
+				asked = append(asked, *c)
+			}
+			continue
+		}
+		if back == nil {
+			asked = slices.Clone(claimed[:i])
+		}
+		back = append(back, Settlement{Receipt: c.Receipt, Outcome: Release, Delay: strangerDelay})
+	}
+	if back == nil {
+		return claimed, nil
+	}
+	o.logger.Error("A topic has the same key as another; its messages wait for a minute each time they are claimed for that: rename one of the two",
+		nil, watermill.LogFields{"count": len(back)})
+	_, err := o.settle(ctx, o.db, back)
+	return asked, err
 }

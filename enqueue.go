@@ -52,6 +52,7 @@ type enqueuedMessage struct {
 	ID            string            `json:"id"`
 	UUID          string            `json:"uuid"`
 	Topic         string            `json:"topic"`
+	TopicKey      int64             `json:"topic_key"`
 	At            int               `json:"at"`
 	Size          int               `json:"size"`
 	Headers       map[string]string `json:"headers,omitempty"`
@@ -60,7 +61,7 @@ type enqueuedMessage struct {
 	StreamKey     string            `json:"stream_key,omitempty"`
 	DueMS         *int64            `json:"due_ms,omitempty"`
 	DelayMS       int64             `json:"delay_ms,omitempty"`
-	Status        Status            `json:"status,omitempty"`
+	LogOnly       bool              `json:"log_only,omitempty"`
 }
 
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
@@ -83,7 +84,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 			}
 		}
 		rows[i] = enqueuedMessage{
-			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, Headers: m.Headers,
+			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, TopicKey: topicKey(m.Topic), Headers: m.Headers,
 			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, DelayMS: m.Delay.Milliseconds(),
 		}
 		if rows[i].HeadersText, err = headersWithNUL(m.Headers); err != nil {
@@ -98,9 +99,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 				return nil, nil, err
 			}
 		}
-		if o.config.Log == LogOnly {
-			rows[i].Status = Logged
-		}
+		rows[i].LogOnly = o.config.Log == LogOnly
 		if !m.DueAt.IsZero() {
 			due := m.DueAt.UnixMilli()
 			rows[i].DueMS = &due

@@ -14,12 +14,20 @@ import (
 // (OBX-043 to OBX-046). Each is due again after a random time up to Config.ExpiryBackoff. Subscribers do it by themselves
 // (OBX-047).
 func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
-	n, err := o.inBatches(ctx, opReap, struct {
+	arg := struct {
 		Limit int     `json:"limit"`
 		Waits []int64 `json:"waits"`
-	}{maxBatch, expiryWaits(o.config.ExpiryBackoff)})
-	o.reaped(n)
-	return n, err
+	}{maxBatch, expiryWaits(o.config.ExpiryBackoff)}
+	total := 0
+	for {
+		var messages, leases int
+		_, err := call(ctx, o.engine, o.db, opReap, arg, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages, &leases) })
+		total += messages
+		if err != nil || messages == 0 && leases == 0 {
+			o.reaped(total)
+			return total, err
+		}
+	}
 }
 
 func (o *Outbox) reaped(n int) {
@@ -48,9 +56,9 @@ func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, err
 		return nil, err
 	}
 	records, err := call(ctx, o.engine, o.db, opFailed, struct {
-		Topic string `json:"topic,omitempty"`
-		Limit int    `json:"limit"`
-	}{params.Topic, params.Limit}, nil, scanRecord)
+		topicFilter
+		Limit int `json:"limit"`
+	}{filterTopic(params.Topic), params.Limit}, nil, scanRecord)
 	slices.SortFunc(records, func(a, b Record) int {
 		return cmp.Or(b.ProcessedAt.Compare(a.ProcessedAt), cmp.Compare(b.Seq, a.Seq))
 	})
@@ -80,9 +88,23 @@ func (p *RequeueParams) validate() error {
 	return validateKey("RequeueParams.Topic", p.Topic)
 }
 
+// topicFilter is a topic on the wire, or all.
+type topicFilter struct {
+	Topic    string `json:"topic,omitempty"`
+	TopicKey *int64 `json:"topic_key,omitempty"`
+}
+
+func filterTopic(topic string) topicFilter {
+	if topic == "" {
+		return topicFilter{}
+	}
+	key := topicKey(topic)
+	return topicFilter{topic, &key}
+}
+
 type requeueArg struct {
+	topicFilter
 	IDs   []MessageID `json:"ids,omitempty"`
-	Topic string      `json:"topic,omitempty"`
 	Until int64       `json:"until,omitempty"`
 	Limit int         `json:"limit"`
 }
@@ -93,7 +115,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 	if err := params.validate(); err != nil {
 		return 0, err
 	}
-	arg := requeueArg{Topic: params.Topic, Limit: maxBatch}
+	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch}
 	if params.IDs == nil {
 		return o.requeue(ctx, &arg)
 	}
@@ -149,7 +171,7 @@ type purgeArg struct {
 	OlderThanMS int64  `json:"older_than_ms"`
 	Limit       int    `json:"limit"`
 
-	// Of the log: the positions to look at, which the first batch finds and each moves on.
+	// Where the next batch goes on. Of the log also the position where the round ends, which the first batch finds.
 	After int64 `json:"after,omitempty"`
 	Until int64 `json:"until,omitempty"`
 }
@@ -167,6 +189,8 @@ func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 		return rows.Scan(&r.rows, &r.joins)
 	case opLogPurge:
 		return rows.Scan(&r.rows, &r.until, &r.after)
+	case opPurge:
+		return rows.Scan(&r.rows, &r.after)
 	default:
 		return rows.Scan(&r.rows)
 	}
@@ -182,7 +206,8 @@ func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit ti
 		} else {
 			total += n
 		}
-		if err != nil || n == 0 {
+		walks := op == opPurge && arg.Status == Done // to the end, past what is not purged
+		if err != nil || walks && arg.After == 0 || !walks && n == 0 {
 			return total, err
 		}
 	}
@@ -197,7 +222,7 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	gone, err := call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
 	for _, r := range gone {
 		rows, joins = rows+r.rows, joins+r.joins
-		arg.After, arg.Until = max(arg.After, r.after), max(arg.Until, r.until)
+		arg.After, arg.Until = r.after, max(arg.Until, r.until)
 	}
 	return rows, joins, err
 }

@@ -1,39 +1,85 @@
--- The outbox: one row a message, from publishing to its end.
--- seq is the physical key and grows with every insert; message_id names the message for joins, inboxes and brokers.
--- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- "outbox_times" keeps out infinity, which no client can read: one such row would stop every claim.
--- status: 0 ready, 1 in progress (leased), 2 done, 3 failed.
+-- The outbox: what a message says lies apart from how it stands. No table refers to another by a foreign key: the check would
+-- lock what a caller's transaction holds for as long as it likes.
+--
+-- Contents: written once by publishers, and deleted by purging when nothing needs them any more. seq names the message in all
+-- tables here and grows with every insert; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
+-- topic: of fixed width where states and indexes have it, and the same on every database.
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
-    seq             bigint      GENERATED ALWAYS AS IDENTITY,
-    message_id      uuid        NOT NULL,
-    uuid            text        NOT NULL,
-    topic           text        COLLATE "C" NOT NULL,
-    payload         bytea       NOT NULL,
-    headers         text        NULL,
-    correlation_id  text        NULL,
-    stream_key      text        COLLATE "C" NULL,
-    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    due_at          timestamptz NULL,
-    next_attempt_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    status          smallint    NOT NULL DEFAULT 0,
-    locked_until    timestamptz NULL,
-    owner_token     uuid        NULL,
-    retry_count     integer     NOT NULL DEFAULT 0,
-    last_error      text        NULL,
-    processed_at    timestamptz NULL,
-    processed_by    text        NULL,
+    seq            bigint      GENERATED ALWAYS AS IDENTITY,
+    message_id     uuid        NOT NULL,
+    uuid           text        NOT NULL,
+    topic          text        COLLATE "C" NOT NULL,
+    topic_key      bigint      NOT NULL,
+    payload        bytea       NOT NULL,
+    headers        text        NULL,
+    correlation_id text        NULL,
+    stream_key     text        COLLATE "C" NULL,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at         timestamptz NULL,
     CONSTRAINT "outbox_pk" PRIMARY KEY (seq),
     CONSTRAINT "outbox_message_id" UNIQUE (message_id),
-    CONSTRAINT "outbox_lease" CHECK ((status = 1) = (owner_token IS NOT NULL) AND (status = 1) = (locked_until IS NOT NULL)),
-    CONSTRAINT "outbox_times" CHECK (isfinite(created_at) AND isfinite(due_at) AND isfinite(next_attempt_at)
-        AND isfinite(locked_until) AND isfinite(processed_at))
+    CONSTRAINT "outbox_content_times" CHECK (isfinite(created_at) AND isfinite(due_at))
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+
+-- States, all of fixed width: settling rewrites some eighty bytes, whatever the message says. size is that of payload
+-- and headers in bytes.
+-- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
+-- "outbox_times" keeps out infinity, which no client can read: one such row would stop every claim.
+-- status: 0 ready, 1 in progress (leased), 2 done, 3 failed. flags: 1 joins depend on the message, 2 the log does.
+-- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
+CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
+    seq             bigint      NOT NULL,
+    topic_key       bigint      NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    processed_at    timestamptz NULL,
+    owner_token     uuid        NULL,
+    size            integer     NOT NULL DEFAULT 0,
+    retry_count     integer     NOT NULL DEFAULT 0,
+    worker_id       integer     NULL,
+    status          smallint    NOT NULL DEFAULT 0,
+    flags           smallint    NOT NULL DEFAULT 0,
+    CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq),
+    CONSTRAINT "outbox_held" CHECK ((status = 1) = (owner_token IS NOT NULL)),
+    CONSTRAINT "outbox_times" CHECK (isfinite(next_attempt_at) AND isfinite(processed_at))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
-CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox" (topic, next_attempt_at, seq) WHERE status = 0;
+CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE status = 0;
 
--- Expired leases, oldest first.
-CREATE INDEX IF NOT EXISTS "outbox_leased" ON "public"."outbox" (locked_until) WHERE status = 1;
+-- Dead letters by age. What is done is in no index: it is purged in order of seq.
+CREATE INDEX IF NOT EXISTS "outbox_dead" ON "public"."outbox_state" (processed_at, seq) WHERE status = 3;
 
--- Ended rows by age, for purging and for listing what failed.
-CREATE INDEX IF NOT EXISTS "outbox_ended" ON "public"."outbox" (status, processed_at) WHERE status >= 2;
+-- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
+-- seqs is what was claimed, for whoever gives it back when the lease has expired.
+CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
+    owner_token  uuid        NOT NULL,
+    worker_id    integer     NOT NULL,
+    locked_until timestamptz NOT NULL,
+    seqs         bigint[]    NOT NULL,
+    CONSTRAINT "outbox_lease_pk" PRIMARY KEY (owner_token),
+    CONSTRAINT "outbox_lease_times" CHECK (isfinite(locked_until))
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX IF NOT EXISTS "outbox_leased" ON "public"."outbox_lease" (locked_until, owner_token);
+
+-- What the attempts that did not succeed said. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease expired.
+CREATE TABLE IF NOT EXISTS "public"."outbox_attempt" (
+    seq         bigint      NOT NULL,
+    attempt_id  bigint      GENERATED ALWAYS AS IDENTITY,
+    happened_at timestamptz NOT NULL,
+    worker_id   integer     NOT NULL,
+    attempt     integer     NOT NULL,
+    outcome     smallint    NOT NULL,
+    error       text        NULL,
+    CONSTRAINT "outbox_attempt_pk" PRIMARY KEY (seq, attempt_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+-- Who works, by a number of four bytes. A name may have several rows.
+CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
+    worker_id  integer     GENERATED ALWAYS AS IDENTITY,
+    name       text        COLLATE "C" NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT "outbox_worker_pk" PRIMARY KEY (worker_id)
+);
+
+CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);

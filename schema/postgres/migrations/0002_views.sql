@@ -1,4 +1,5 @@
--- The outbox for people: states by name and payloads as text. Bytes that are no text are shown escaped.
+-- The outbox for people: contents and states in one, states by name, and payloads as text. Bytes that are no text are shown
+-- escaped.
 CREATE OR REPLACE FUNCTION "public"."outbox_text"(payload bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $outbox$
 BEGIN
     RETURN convert_from(payload, 'UTF8');
@@ -9,7 +10,12 @@ $outbox$;
 
 CREATE OR REPLACE VIEW "public"."outbox_view" AS
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
-       CASE o.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' WHEN 4 THEN 'log only' END AS state,
-       o.status = 2 AS is_processed, o.retry_count, o.last_error, o.headers, "public"."outbox_text"(o.payload) AS payload_text,
-       o.created_at, o.due_at, o.next_attempt_at, o.locked_until, o.owner_token, o.processed_at, o.processed_by
-FROM "public"."outbox" AS o;
+       CASE s.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' ELSE 'no longer queued' END AS state,
+       s.status, coalesce(s.status = 2, false) AS is_processed, s.retry_count,
+       (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1) AS last_error,
+       o.headers, "public"."outbox_text"(o.payload) AS payload_text,
+       o.created_at, o.due_at, s.next_attempt_at, l.locked_until, s.owner_token, s.processed_at, w.name AS processed_by
+FROM "public"."outbox" AS o
+LEFT JOIN "public"."outbox_state" AS s ON s.seq = o.seq
+LEFT JOIN "public"."outbox_lease" AS l ON l.owner_token = s.owner_token
+LEFT JOIN "public"."outbox_worker" AS w ON w.worker_id = s.worker_id;

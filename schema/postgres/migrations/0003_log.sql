@@ -1,6 +1,6 @@
 -- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
 -- commits late. So each message waits in outbox_log_pending, and a sequencer gives positions to those that are committed.
--- status 4 in the outbox is a message for the log alone, which no claim takes.
+-- A message for the log alone has no state, and so no claim takes it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_pending" (
     seq        bigint NOT NULL,
     message_id uuid   NOT NULL,

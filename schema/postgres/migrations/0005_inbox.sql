@@ -24,8 +24,10 @@ CREATE INDEX IF NOT EXISTS "outbox_entry_last_seen" ON "public"."outbox_entry" (
 -- The message is looked up for each entry: as a join of two tables, the whole queue could be read for one.
 CREATE OR REPLACE VIEW "public"."outbox_entry_view" AS
 SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
-       coalesce(o.status, 2)::int AS status,
-       CASE coalesce(o.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
-       coalesce(o.retry_count, 0) AS attempts, o.last_error, e.result, "public"."outbox_text"(e.result) AS result_text
+       coalesce(s.status, 2)::int AS status,
+       CASE coalesce(s.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
+       coalesce(s.retry_count, 0) AS attempts,
+       (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1) AS last_error, e.result, "public"."outbox_text"(e.result) AS result_text
 FROM "public"."outbox_entry" AS e
-LEFT JOIN LATERAL (SELECT * FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id LIMIT 1) AS o ON true;
+LEFT JOIN LATERAL (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id LIMIT 1) AS o ON true
+LEFT JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true;

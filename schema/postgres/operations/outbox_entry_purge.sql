@@ -2,7 +2,7 @@
 -- messages in the queue; answers how many. Those that are still needed (outbox_kept) are spared.
 -- Small batches that skip locked rows. A message is looked at again under its lock: it may have been revived meanwhile.
 -- Messages are looked up by subqueries of their own, so that the planner has no choice; the 0 keeps it from the index of
--- ended ones.
+-- dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
 CREATE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)
@@ -14,28 +14,32 @@ DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
     ended  int         := (arg->>'status')::int;
     old    bigint[];
+    queued bigint[];
 BEGIN
     old := ARRAY(
         SELECT e.seq
         FROM "public"."outbox_entry" AS e
         LEFT JOIN LATERAL (
-            SELECT o.message_id, o.status, o.processed_at FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id LIMIT 1) AS o ON true
+            SELECT o.seq, o.message_id FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id LIMIT 1) AS o ON true
+        LEFT JOIN LATERAL (
+            SELECT s.status, s.processed_at FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true
         WHERE e.last_seen_at <= before
-          AND coalesce(o.status, 2) = ended AND coalesce(o.processed_at, before) <= before
+          AND coalesce(s.status, 2) = ended AND coalesce(s.processed_at, before) <= before
           AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
         ORDER BY e.last_seen_at
         LIMIT (arg->>'limit')::int
         FOR UPDATE OF e SKIP LOCKED);
+    queued := ARRAY(SELECT (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id)
+                    FROM "public"."outbox_entry" AS e WHERE e.seq = ANY (old) ORDER BY 1);
 
-    WITH found AS MATERIALIZED (
-        SELECT (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id) AS seq
-        FROM "public"."outbox_entry" AS e WHERE e.seq = ANY (old)
-        ORDER BY 1),
-    held AS MATERIALIZED (
-        SELECT o.seq FROM found AS f
+    WITH held AS MATERIALIZED (
+        SELECT s.seq FROM unnest(queued) AS f(seq)
         CROSS JOIN LATERAL (
-            SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq = f.seq AND o.status + 0 = ended FOR UPDATE SKIP LOCKED) AS o)
-    DELETE FROM "public"."outbox" AS o USING held WHERE o.seq = ANY (ARRAY[held.seq]);
+            SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = f.seq AND s.status + 0 = ended FOR UPDATE SKIP LOCKED) AS s)
+    DELETE FROM "public"."outbox_state" AS s USING held WHERE s.seq = ANY (ARRAY[held.seq]);
+    queued := ARRAY(SELECT q FROM unnest(queued) AS q WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = q) IS NULL);
+    DELETE FROM "public"."outbox_attempt" AS a WHERE a.seq = ANY (queued);
+    DELETE FROM "public"."outbox" AS o WHERE o.seq = ANY (queued);
 
     RETURN QUERY
     WITH gone AS (

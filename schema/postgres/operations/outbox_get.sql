@@ -1,4 +1,5 @@
--- The whole state of messages by message id, for people and tools; unknown ids are left out.
+-- The whole state of messages by message id, for people and tools; unknown ids are left out,
+-- and so is what was deleted when it was acknowledged. What has no state but is in the log is for the log alone (status 4).
 -- Called as: SELECT * FROM "public"."outbox_get"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_get"(json);
 CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
@@ -8,9 +9,15 @@ CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
 LANGUAGE sql STABLE SET enable_seqscan = off AS $outbox$
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
-           o.retry_count, o.status::int, (extract(epoch FROM o.next_attempt_at) * 1000)::bigint,
-           (extract(epoch FROM o.locked_until) * 1000)::bigint, o.owner_token::text, o.last_error,
-           (extract(epoch FROM o.processed_at) * 1000)::bigint, o.processed_by
+           coalesce(s.retry_count, 0), coalesce(s.status, 4)::int, (extract(epoch FROM coalesce(s.next_attempt_at, o.created_at)) * 1000)::bigint,
+           (extract(epoch FROM l.locked_until) * 1000)::bigint, s.owner_token::text,
+           (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
+           (extract(epoch FROM s.processed_at) * 1000)::bigint, w.name::text
     FROM "public"."outbox" AS o
-    WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e));
+    LEFT JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true
+    LEFT JOIN LATERAL (SELECT l.* FROM "public"."outbox_lease" AS l WHERE l.owner_token = s.owner_token LIMIT 1) AS l ON true
+    LEFT JOIN LATERAL (SELECT w.* FROM "public"."outbox_worker" AS w WHERE w.worker_id = s.worker_id LIMIT 1) AS w ON true
+    WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e))
+      AND (s.seq IS NOT NULL OR EXISTS (SELECT FROM "public"."outbox_log" AS g WHERE g.message_id = o.message_id)
+           OR EXISTS (SELECT FROM "public"."outbox_log_pending" AS g WHERE g.message_id = o.message_id));
 $outbox$;

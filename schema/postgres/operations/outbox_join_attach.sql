@@ -2,8 +2,9 @@
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
 -- -6 it is for the log alone and never ends), and
 -- then nothing was written, or with the join if it has ended.
--- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The messages are
--- written to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
+-- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The states are written
+-- to, so that none ends unseen, at any isolation level: flag 1 tells whoever settles to count. Those of this very transaction
+-- (fresh) cannot have ended. A message without a state was deleted when it was acknowledged, or is for the log alone.
 -- Each step is looked up by a subquery of its own: whatever the planner believes, it costs the same in a join of any size.
 -- Called as: SELECT * FROM "public"."outbox_join_attach"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_attach"(json);
@@ -17,7 +18,7 @@ AS $outbox$
 DECLARE
     target   uuid    := (arg->>'id')::uuid;
     reported boolean := (arg->>'by_report')::boolean;
-    known    boolean := reported OR (arg->>'fresh')::boolean;
+    fresh    boolean := (arg->>'fresh')::boolean;
     steps    uuid[]  := (SELECT array_agg(DISTINCT e::uuid) FROM json_array_elements_text(arg->'messages') AS e);
     seqs     bigint[];
     attached int;
@@ -41,16 +42,20 @@ BEGIN
         RETURN;
     END IF;
     refusal := CASE WHEN NOT pending THEN -2 WHEN cardinality(steps) > room THEN -3 END;
-    IF refusal IS NULL AND NOT known THEN
+    IF refusal IS NULL AND NOT reported THEN
         seqs := ARRAY(SELECT (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = i) FROM unnest(steps) AS i ORDER BY 1);
-        PERFORM FROM unnest(seqs) AS s CROSS JOIN LATERAL (SELECT FROM "public"."outbox" AS o WHERE o.seq = s FOR UPDATE) AS o;
-        UPDATE "public"."outbox" AS o SET status = o.status WHERE o.seq = ANY (seqs);
+        IF NOT fresh THEN
+            PERFORM FROM unnest(seqs) AS s CROSS JOIN LATERAL (SELECT FROM "public"."outbox_state" AS t WHERE t.seq = s FOR UPDATE) AS t;
+        END IF;
+        UPDATE "public"."outbox_state" AS s SET flags = s.flags | 1 WHERE s.seq = ANY (seqs);
         SELECT i INTO missing FROM unnest(steps) AS i
         WHERE (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = i) IS NULL LIMIT 1;
         refusal := CASE WHEN missing IS NOT NULL THEN -4 END;
-        IF refusal IS NULL THEN
+        IF refusal IS NULL AND NOT fresh THEN
             SELECT i INTO missing FROM unnest(steps) AS i
-            WHERE (SELECT o.status FROM "public"."outbox" AS o WHERE o.message_id = i) = 4 LIMIT 1;
+            WHERE (SELECT t.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_state" AS t ON t.seq = o.seq WHERE o.message_id = i) IS NULL
+              AND ((SELECT g.message_id FROM "public"."outbox_log" AS g WHERE g.message_id = i LIMIT 1) IS NOT NULL
+                   OR (SELECT g.message_id FROM "public"."outbox_log_pending" AS g WHERE g.message_id = i LIMIT 1) IS NOT NULL) LIMIT 1;
             refusal := CASE WHEN missing IS NOT NULL THEN -6 END;
         END IF;
     END IF;
@@ -62,8 +67,9 @@ BEGIN
     WITH joined AS (
         INSERT INTO "public"."outbox_join_member" (join_id, message_id, ends_by, status)
         SELECT target, i, reported::int,
-               CASE WHEN known THEN 0
-                    ELSE coalesce((SELECT CASE o.status WHEN 2 THEN 1 WHEN 3 THEN 2 END FROM "public"."outbox" AS o WHERE o.message_id = i), 0) END
+               CASE WHEN reported OR fresh THEN 0
+                    ELSE coalesce((SELECT CASE coalesce(t.status, 2) WHEN 2 THEN 1 WHEN 3 THEN 2 END FROM "public"."outbox" AS o
+                                   LEFT JOIN "public"."outbox_state" AS t ON t.seq = o.seq WHERE o.message_id = i), 0) END
         FROM unnest(steps) AS i
         RETURNING status)
     SELECT count(*) FILTER (WHERE j.status = 1), count(*) FILTER (WHERE j.status = 2) INTO done, dead FROM joined AS j;

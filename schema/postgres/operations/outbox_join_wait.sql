@@ -27,8 +27,8 @@ BEGIN
     SELECT w.deadline_at INTO deadline FROM "public"."outbox_join_wait" AS w WHERE w.join_id = target AND w.message_id = waiter;
     again := least(deadline, moment + (arg->>'recheck_ms')::bigint * interval '1 millisecond');
     IF NOT (arg->>'claimed')::boolean THEN
-        UPDATE "public"."outbox" AS o SET next_attempt_at = again
-        WHERE o.message_id = waiter AND o.status + 0 = 0
+        UPDATE "public"."outbox_state" AS s SET next_attempt_at = again
+        WHERE s.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = waiter) AND s.status + 0 = 0
           AND EXISTS (SELECT FROM "public"."outbox_join" AS j WHERE j.join_id = target AND j.status = 0);
     END IF;
     RETURN QUERY

@@ -13,7 +13,7 @@ BEGIN
     IF (arg->>'requeued')::boolean THEN
         RETURN QUERY
         SELECT d.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
-               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
+               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, 0,
                d.group_name::text, d.attempts, d.reason, floor(extract(epoch FROM d.failed_at) * 1000)::bigint, d.requeued
         FROM (SELECT k.* FROM "public"."outbox_log_dead" AS k
               WHERE k.requeued AND k.group_name = (arg->>'group') COLLATE "C" AND k.topic = (arg->>'topic') COLLATE "C"
@@ -26,7 +26,7 @@ BEGIN
 
     RETURN QUERY
     SELECT d.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
-           (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
+           (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, 0,
            d.group_name::text, d.attempts, d.reason, floor(extract(epoch FROM d.failed_at) * 1000)::bigint, d.requeued
     FROM (SELECT k.* FROM "public"."outbox_log_dead" AS k
           WHERE (arg->>'group' IS NULL OR k.group_name = (arg->>'group') COLLATE "C")

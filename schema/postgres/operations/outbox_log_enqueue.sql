@@ -1,5 +1,5 @@
 -- Inserts messages as outbox_enqueue does, and into the log: they get a position once they are committed.
--- status 0 is also for the queue, 4 for the log alone.
+-- With log_only they are for the log alone and have no state.
 -- Called as: SELECT "public"."outbox_log_enqueue"($1, $2)
 DROP FUNCTION IF EXISTS "public"."outbox_log_enqueue"(json, bytea);
 CREATE FUNCTION "public"."outbox_log_enqueue"(arg json, payloads bytea) RETURNS void
@@ -8,19 +8,17 @@ DECLARE
     moment timestamptz := clock_timestamp();
 BEGIN
     WITH added AS (
-        INSERT INTO "public"."outbox"
-            (message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, next_attempt_at,
-             status, processed_at, processed_by)
-        SELECT m.id, m.uuid, m.topic, substring(payloads FROM m.at + 1 FOR m.size), coalesce(m.headers_text, m.headers::text),
-               m.correlation_id, m.stream_key, moment, due.at, greatest(due.at, moment),
-               coalesce(m.status, 0), CASE WHEN m.status = 4 THEN moment END, CASE WHEN m.status = 4 THEN 'log' END
+        INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)
+        SELECT m.id, m.uuid, m.topic, m.topic_key, substring(payloads FROM m.at + 1 FOR m.size), coalesce(m.headers_text, m.headers::text),
+               m.correlation_id, m.stream_key, moment,
+               coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond', moment + m.delay_ms * interval '1 millisecond')
         FROM json_to_recordset(arg) AS m(
-                 id uuid, uuid text, topic text, at int, size int, headers json, headers_text text, correlation_id text, stream_key text,
-                 due_ms bigint, delay_ms bigint, status int)
-        CROSS JOIN LATERAL (
-            SELECT coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond',
-                            moment + m.delay_ms * interval '1 millisecond') AS at) AS due
-        RETURNING seq, message_id, topic)
+                 id uuid, uuid text, topic text, topic_key bigint, at int, size int, headers json, headers_text text, correlation_id text, stream_key text,
+                 due_ms bigint, delay_ms bigint)
+        RETURNING seq, message_id, topic, topic_key, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS size),
+    queued AS (
+        INSERT INTO "public"."outbox_state" (seq, topic_key, next_attempt_at, size, flags)
+        SELECT a.seq, a.topic_key, greatest(a.due_at, moment), a.size, 2 FROM added AS a WHERE arg->0->>'log_only' IS NULL)
     INSERT INTO "public"."outbox_log_pending" (seq, message_id, topic)
     SELECT a.seq, a.message_id, a.topic FROM added AS a;
 END

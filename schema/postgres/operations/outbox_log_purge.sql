@@ -1,9 +1,9 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
+-- one of the whole log (its topic is ''), has passed, and the messages that have no state: those for the log alone; answers how many.
 -- What a group has given up stays for as long as it is among the group's dead letters.
 -- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
 -- call returns that position as until and the last one it deleted as after; pass both to the next call.
--- The planner has no choice: what is looked at is looked up by subqueries, and the 0 keeps it from the index of ended messages.
+-- The planner has no choice: what is looked at is looked up by subqueries.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, until bigint, after bigint)
@@ -34,7 +34,8 @@ BEGIN
     gone AS (
         DELETE FROM "public"."outbox_log" AS l USING old WHERE l.position = ANY (ARRAY[old.position]) RETURNING l.position, l.message_id),
     dropped AS (
-        DELETE FROM "public"."outbox" AS o USING gone WHERE o.message_id = ANY (ARRAY[gone.message_id]) AND o.status + 0 = 4)
+        DELETE FROM "public"."outbox" AS o USING gone
+        WHERE o.message_id = ANY (ARRAY[gone.message_id]) AND (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = o.seq) IS NULL)
     SELECT count(*), young, coalesce(max(g.position), done_to) FROM gone AS g;
 END
 $outbox$;

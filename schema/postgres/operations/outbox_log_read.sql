@@ -36,7 +36,7 @@ BEGIN
                   ORDER BY l.position
                   LIMIT (arg->>'limit')::int) AS n)
         SELECT p.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
-               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
+               (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, 0,
                floor(extract(epoch FROM p.logged_at) * 1000)::bigint, floor(extract(epoch FROM moment - p.logged_at) * 1000)::bigint
         FROM page AS p CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o
         WHERE p.total <= budget OR p.total = p.size;
@@ -53,7 +53,7 @@ BEGIN
               ORDER BY l.topic, l.position
               LIMIT (arg->>'limit')::int) AS n)
     SELECT p.position, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
-           (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, o.retry_count,
+           (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint, 0,
            floor(extract(epoch FROM p.logged_at) * 1000)::bigint, floor(extract(epoch FROM moment - p.logged_at) * 1000)::bigint
     FROM page AS p CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o
     WHERE p.total <= budget OR p.total = p.size;

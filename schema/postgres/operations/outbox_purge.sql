@@ -1,27 +1,62 @@
--- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
--- Those that are still needed (outbox_kept) are spared. Small batches that skip locked rows: nothing waits for it.
+-- Deletes up to limit messages that are no longer needed, contents, states and attempts, and answers how many, and where to go
+-- on: the after of the next call, or 0 at the end. Small batches that skip locked rows: nothing waits for it.
+-- With seqs: those of the list whose states were deleted when they were acknowledged.
+-- With status 3: what failed longer ago than the given age.
+-- Else what is done since then, or has no state, in the order of publishing, up to the first that was published later than
+-- that. What is needed by joins or the log (outbox_kept) is spared; only flags say that it could be.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
-CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint)
+CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
+#variable_conflict use_column
 DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    done_to bigint     := coalesce((arg->>'after')::bigint, 0);
+    most    int        := (arg->>'limit')::int;
+    young   bigint;
+    looked  bigint[];
+    old     bigint[];
+    free    bigint[];
 BEGIN
+    IF arg->'seqs' IS NOT NULL THEN
+        old := ARRAY(SELECT e::bigint FROM json_array_elements_text(arg->'seqs') AS e);
+    ELSIF (arg->>'status')::int = 3 THEN
+        old := ARRAY(
+            SELECT s.seq FROM "public"."outbox_state" AS s
+            WHERE s.status = 3 AND s.processed_at <= before
+              AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                                   WHERE o.seq = s.seq LIMIT 1) IS NULL)
+            ORDER BY s.processed_at
+            LIMIT most
+            FOR UPDATE OF s SKIP LOCKED);
+        DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
+    ELSE
+        looked := ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT most);
+        SELECT min(o.seq) INTO young FROM "public"."outbox" AS o WHERE o.seq = ANY (looked) AND o.created_at > before;
+        old := ARRAY(SELECT l FROM unnest(looked) AS l WHERE l < coalesce(young, 9223372036854775807));
+        done_to := CASE WHEN young IS NULL AND cardinality(looked) = most THEN looked[most] ELSE 0 END;
+        free := ARRAY(
+            SELECT f.seq FROM unnest(old) AS l CROSS JOIN LATERAL (
+                SELECT s.seq FROM "public"."outbox_state" AS s
+                WHERE s.seq = l AND s.status + 0 = 2 AND s.processed_at <= before
+                  AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                                       WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                FOR UPDATE OF s SKIP LOCKED) AS f);
+        DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (free);
+    END IF;
+
+    old := ARRAY(SELECT l FROM unnest(old) AS l
+                 WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = l) IS NULL
+                   AND (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                        WHERE o.seq = l LIMIT 1) IS NULL);
+    DELETE FROM "public"."outbox_attempt" AS a WHERE a.seq = ANY (old);
     RETURN QUERY
-    WITH old AS MATERIALIZED (
-        SELECT o.seq FROM "public"."outbox" AS o
-        WHERE o.status >= 2 AND o.status = (arg->>'status')::int AND o.processed_at <= before
-          AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
-        ORDER BY o.processed_at
-        LIMIT (arg->>'limit')::int
-        FOR UPDATE OF o SKIP LOCKED),
-    gone AS (
-        DELETE FROM "public"."outbox" AS o USING old WHERE o.seq = ANY (ARRAY[old.seq]) RETURNING 1)
-    SELECT count(*) FROM gone;
+    WITH gone AS (DELETE FROM "public"."outbox" AS o WHERE o.seq = ANY (old) RETURNING 1)
+    SELECT count(*), CASE WHEN arg->'seqs' IS NULL AND (arg->>'status')::int = 2 THEN done_to ELSE 0 END FROM gone;
 END
 $outbox$;

@@ -1,9 +1,6 @@
--- Extends the leases of held messages from now, by the database's clock, and answers with the receipts whose leases it did
--- not extend: refused, or held but locked. A row that a handler's own transaction has settled is locked until that
--- commits: it is passed over, so that one long transaction does not keep the others' leases from being renewed.
--- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
--- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
--- of the key, and it does where it believes that there are few rows.
+-- Extends leases from now, by the database's clock: one row a claim. Answers with the receipts whose leases it did not
+-- extend: refused, or held under a lease that another is looking at, and which is passed over.
+-- A message that a handler's own transaction has settled is held for as long as that has not committed.
 -- Called as: SELECT * FROM "public"."outbox_renew"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
 CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text, held boolean)
@@ -17,21 +14,18 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH wanted AS MATERIALIZED (
-        SELECT s.seq::bigint AS seq, g.owner
-        FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)
-        CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
-        ORDER BY 1),
+        SELECT g.owner, g.seqs FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)),
     free AS MATERIALIZED (
-        SELECT o.seq, w.owner
-        FROM wanted AS w INNER JOIN "public"."outbox" AS o ON o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
-        FOR UPDATE OF o SKIP LOCKED),
+        SELECT l.owner_token FROM wanted AS w CROSS JOIN LATERAL (
+            SELECT l.owner_token FROM "public"."outbox_lease" AS l WHERE l.owner_token = w.owner FOR UPDATE SKIP LOCKED) AS l),
     renewed AS (
-        UPDATE "public"."outbox" AS o SET locked_until = until FROM free AS f WHERE o.seq = ANY (ARRAY[f.seq])),
-    others AS (
-        SELECT w.seq, w.owner FROM wanted AS w
-        WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM free) -- else there are none
-        EXCEPT SELECT f.seq, f.owner FROM free AS f)
-    SELECT s.seq, s.owner::text, (SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq = s.seq AND o.owner_token = s.owner) IS NOT NULL
-    FROM others AS s;
+        UPDATE "public"."outbox_lease" AS l SET locked_until = until FROM free AS f WHERE l.owner_token = ANY (ARRAY[f.owner_token])),
+    receipts AS MATERIALIZED (
+        SELECT s.seq::bigint AS seq, w.owner, (SELECT f.owner_token FROM free AS f WHERE f.owner_token = w.owner) IS NOT NULL AS extended
+        FROM wanted AS w CROSS JOIN LATERAL json_array_elements_text(w.seqs) AS s(seq))
+    SELECT r.seq, r.owner::text, h.seq IS NOT NULL
+    FROM receipts AS r
+    LEFT JOIN LATERAL (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = r.seq AND s.owner_token = r.owner LIMIT 1) AS h ON true
+    WHERE NOT r.extended OR h.seq IS NULL;
 END
 $outbox$;

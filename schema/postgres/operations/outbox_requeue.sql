@@ -12,17 +12,17 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH failed AS MATERIALIZED (
-        SELECT o.seq FROM "public"."outbox" AS o
-        WHERE o.status = 3 AND o.processed_at <= until
-          AND (arg->>'topic' IS NULL OR o.topic = arg->>'topic')
-          AND (wanted IS NULL OR o.message_id = ANY (wanted))
-        ORDER BY o.processed_at, o.seq
+        SELECT s.seq FROM "public"."outbox_state" AS s
+        WHERE s.status = 3 AND s.processed_at <= until
+          AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
+          AND (wanted IS NULL OR s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = ANY (wanted))))
+        ORDER BY s.processed_at, s.seq
         LIMIT (arg->>'limit')::int
         FOR UPDATE SKIP LOCKED),
     revived AS (
-        UPDATE "public"."outbox" AS o
-        SET status = 0, retry_count = 0, next_attempt_at = moment, processed_at = NULL, processed_by = NULL
-        FROM failed WHERE o.seq = failed.seq
+        UPDATE "public"."outbox_state" AS s
+        SET status = 0, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
+        FROM failed AS f WHERE s.seq = ANY (ARRAY[f.seq])
         RETURNING 1)
     SELECT count(*), (extract(epoch FROM until) * 1000000)::bigint FROM revived;
 END

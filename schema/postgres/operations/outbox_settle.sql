@@ -2,7 +2,10 @@
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
 -- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
--- Only a row in progress has an owner; status is not tested, which would invite the planner to the index of leases.
+-- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
+-- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
+-- Leases that are over, by the caller's word, end here; others when they expire.
+-- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done
 -- only once a lock was waited for.
@@ -19,15 +22,15 @@ AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment      timestamptz := clock_timestamp();
-    worker      text        := arg->>'worker';
+    worker      int         := "public"."outbox_worker_number"(arg->>'worker');
     drop_acked  boolean     := (arg->>'delete_acked')::boolean;
     pass_over   boolean     := coalesce((arg->>'pass_over')::boolean, false);
     skipping    boolean     := false;
     patience    text        := current_setting('lock_timeout');
     backoff     bigint      := (arg->>'backoff_ms')::bigint;
     backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
-    done        uuid[];
-    dead        uuid[];
+    done        bigint[];
+    dead        bigint[];
     lost        bigint[];
     lost_by     text[];
     busy        int[];
@@ -44,49 +47,51 @@ BEGIN
                 ORDER BY 1),
             free AS MATERIALIZED (
                 SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error
-                FROM wanted AS w INNER JOIN "public"."outbox" AS o ON o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
+                FROM wanted AS w INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                 WHERE skipping
-                FOR UPDATE OF o SKIP LOCKED),
+                FOR UPDATE OF s SKIP LOCKED),
             chosen AS MATERIALIZED (
                 SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
                 UNION ALL
                 SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
             dropped AS (
-                DELETE FROM "public"."outbox" AS o
+                DELETE FROM "public"."outbox_state" AS s
                 USING chosen AS w
-                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner AND drop_acked AND w.outcome = 0
-                  AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
-                RETURNING o.seq, w.owner, w.outcome, o.message_id),
+                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND drop_acked AND w.outcome = 0 AND s.flags = 0
+                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags),
             kept AS (
-                UPDATE "public"."outbox" AS o
+                UPDATE "public"."outbox_state" AS s
                 SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
                     owner_token = NULL,
-                    locked_until = NULL,
-                    retry_count = o.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
+                    retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
                     next_attempt_at = CASE
-                        WHEN w.outcome NOT IN (1, 2) THEN o.next_attempt_at
+                        WHEN w.outcome NOT IN (1, 2) THEN s.next_attempt_at
                         ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
-                            CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(o.retry_count, 30))) ELSE 0 END) END,
-                    last_error = coalesce(w.error, o.last_error),
+                            CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
                     processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
-                    processed_by = CASE WHEN w.outcome IN (0, 3) THEN worker END
+                    worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END
                 FROM chosen AS w
-                WHERE o.seq = ANY (ARRAY[w.seq]) AND o.owner_token = w.owner
-                  AND (NOT drop_acked OR w.outcome <> 0 OR w.seq NOT IN (SELECT d.seq FROM dropped AS d))
-                RETURNING o.seq, w.owner, w.outcome, o.message_id),
+                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND NOT (drop_acked AND w.outcome = 0 AND s.flags = 0)
+                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags),
             settled AS (
-                SELECT k.seq, k.owner, k.outcome, k.message_id FROM kept AS k
+                SELECT k.* FROM kept AS k
                 UNION ALL
-                SELECT d.seq, d.owner, d.outcome, d.message_id FROM dropped AS d),
+                SELECT d.* FROM dropped AS d),
+            noted AS (
+                INSERT INTO "public"."outbox_attempt" (seq, happened_at, worker_id, attempt, outcome, error)
+                SELECT s.seq, moment, worker, s.retry_count + CASE s.outcome WHEN 1 THEN 0 ELSE 1 END, s.outcome, s.error
+                FROM settled AS s
+                WHERE s.outcome IN (1, 3) OR s.error IS NOT NULL AND s.error IS DISTINCT FROM
+                      (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = s.seq ORDER BY a.attempt_id DESC LIMIT 1)),
             refused AS (
                 SELECT w.seq, w.owner FROM wanted AS w
                 WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
                 EXCEPT SELECT s.seq, s.owner FROM settled AS s)
-            SELECT (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 0),
-                   (SELECT array_agg(s.message_id) FROM settled AS s WHERE s.outcome = 3), r.seqs, r.owners, r.busy
+            SELECT (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 0 AND s.flags & 1 = 1),
+                   (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 3 AND s.flags & 1 = 1), r.seqs, r.owners, r.busy
             INTO done, dead, lost, lost_by, busy
             FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners,
-                         array_agg((SELECT 1 FROM "public"."outbox" AS o WHERE skipping AND o.seq = r.seq AND o.owner_token = r.owner)) AS busy
+                         array_agg((SELECT 1 FROM "public"."outbox_state" AS s WHERE skipping AND s.seq = r.seq AND s.owner_token = r.owner)) AS busy
                   FROM refused AS r) AS r;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
@@ -103,11 +108,16 @@ BEGIN
     IF lost IS NOT NULL THEN
         RETURN QUERY SELECT unnest(lost), unnest(lost_by), NULL::text, unnest(busy), NULL::int, NULL::int, NULL::int;
     END IF;
-    IF done IS NULL AND dead IS NULL OR to_regclass('"public"."outbox_join"') IS NULL THEN
-        RETURN;
+    IF arg->'over' IS NOT NULL THEN
+        DELETE FROM "public"."outbox_lease" AS l
+        USING (SELECT e.owner_token FROM json_array_elements_text(arg->'over') AS o(owner) CROSS JOIN LATERAL (
+                   SELECT e.owner_token FROM "public"."outbox_lease" AS e WHERE e.owner_token = o.owner::uuid FOR UPDATE SKIP LOCKED) AS e) AS f
+        WHERE l.owner_token = ANY (ARRAY[f.owner_token]);
     END IF;
-    IF EXISTS (SELECT FROM "public"."outbox_join") THEN
-        RETURN QUERY SELECT * FROM "public"."outbox_join_count"(done, dead);
+    IF done IS NOT NULL OR dead IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM "public"."outbox_join_count"(
+            ARRAY(SELECT o.message_id FROM "public"."outbox" AS o WHERE o.seq = ANY (done)),
+            ARRAY(SELECT o.message_id FROM "public"."outbox" AS o WHERE o.seq = ANY (dead)));
     END IF;
 END
 $outbox$;

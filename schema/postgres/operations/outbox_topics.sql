@@ -12,18 +12,20 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH RECURSIVE topics AS (
-        (SELECT o.topic FROM "public"."outbox" AS o WHERE o.status = 0 ORDER BY o.topic LIMIT 1)
+        (SELECT s.topic_key, s.seq FROM "public"."outbox_state" AS s WHERE s.status = 0 ORDER BY s.topic_key LIMIT 1)
         UNION ALL
-        SELECT (SELECT o.topic FROM "public"."outbox" AS o WHERE o.status = 0 AND o.topic > t.topic ORDER BY o.topic LIMIT 1)
-        FROM topics AS t WHERE t.topic IS NOT NULL)
-    SELECT t.topic::text, due.waiting, (extract(epoch FROM due.oldest) * 1000)::bigint,
+        SELECT n.topic_key, n.seq
+        FROM topics AS t
+        CROSS JOIN LATERAL (
+            SELECT s.topic_key, s.seq FROM "public"."outbox_state" AS s WHERE s.status = 0 AND s.topic_key > t.topic_key ORDER BY s.topic_key LIMIT 1) AS n)
+    SELECT (SELECT o.topic::text FROM "public"."outbox" AS o WHERE o.seq = t.seq), due.waiting, (extract(epoch FROM due.oldest) * 1000)::bigint,
            (extract(epoch FROM moment - due.oldest) * 1000)::bigint
     FROM topics AS t
     CROSS JOIN LATERAL (
         SELECT count(*) AS waiting, min(d.next_attempt_at) AS oldest
-        FROM (SELECT o.next_attempt_at FROM "public"."outbox" AS o
-              WHERE o.status = 0 AND o.topic = t.topic AND o.next_attempt_at <= moment
-              ORDER BY o.next_attempt_at, o.seq
+        FROM (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s
+              WHERE s.status = 0 AND s.topic_key = t.topic_key AND s.next_attempt_at <= moment
+              ORDER BY s.next_attempt_at, s.seq
               LIMIT (arg->>'limit')::int) AS d) AS due
     WHERE due.waiting > 0;
 END

@@ -35,12 +35,13 @@ BEGIN
     END IF;
 
     waiting := ARRAY(
-        SELECT (SELECT CASE WHEN o.status = 0 THEN o.seq END FROM "public"."outbox" AS o WHERE o.message_id = w.message_id)
+        SELECT (SELECT s.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_state" AS s ON s.seq = o.seq
+                WHERE o.message_id = w.message_id AND s.status + 0 = 0)
         FROM "public"."outbox_join_wait" AS w WHERE w.join_id = ANY (ended)
         ORDER BY 1);
     PERFORM FROM unnest(waiting) AS s
-    CROSS JOIN LATERAL (SELECT FROM "public"."outbox" AS o WHERE o.seq = s AND o.status + 0 = 0 FOR UPDATE) AS o;
-    UPDATE "public"."outbox" AS o SET next_attempt_at = moment WHERE o.seq = ANY (waiting) AND o.status + 0 = 0;
+    CROSS JOIN LATERAL (SELECT FROM "public"."outbox_state" AS t WHERE t.seq = s AND t.status + 0 = 0 FOR UPDATE) AS t;
+    UPDATE "public"."outbox_state" AS s SET next_attempt_at = moment WHERE s.seq = ANY (waiting) AND s.status + 0 = 0;
 
     RETURN QUERY
     SELECT DISTINCT 0::bigint, j.join_id::text, t.topic, j.status::int, j.expected_steps, j.completed_steps, j.failed_steps

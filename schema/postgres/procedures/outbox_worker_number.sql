@@ -1,0 +1,14 @@
+-- The number of a worker, given its name. Where it has none yet it gets one here: two that ask at once may each give it one.
+DROP FUNCTION IF EXISTS "public"."outbox_worker_number"(text);
+CREATE FUNCTION "public"."outbox_worker_number"(worker text) RETURNS int
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $outbox$
+DECLARE
+    number int;
+BEGIN
+    SELECT w.worker_id INTO number FROM "public"."outbox_worker" AS w WHERE w.name = worker ORDER BY w.worker_id DESC LIMIT 1;
+    IF number IS NULL THEN
+        INSERT INTO "public"."outbox_worker" (name) VALUES (worker) RETURNING worker_id INTO number;
+    END IF;
+    RETURN number;
+END
+$outbox$;
