@@ -7,8 +7,10 @@ import (
 
 // holdings are the messages whose lease a Subscriber has, from the claim until the settlement is in the database.
 type holdings struct {
-	mu     sync.Mutex
-	leases map[*Delivery]*heldLease
+	mu      sync.Mutex
+	leases  map[*Delivery]*heldLease
+	claims  map[OwnerToken]int // how many of each claim are not settled yet
+	settled []OwnerToken       // of claims that are settled to the last message
 }
 
 // A heldLease is what the process knows of a lease; the database decides. Its times are read off the process's monotonic
@@ -19,7 +21,7 @@ type heldLease struct {
 	ended bool      // nobody renewed it in time, and the handler knows
 }
 
-func newHoldings() *holdings { return &holdings{leases: map[*Delivery]*heldLease{}} }
+func newHoldings() *holdings { return &holdings{leases: map[*Delivery]*heldLease{}, claims: map[OwnerToken]int{}} }
 
 // add takes in what a claim has brought that was sent at a time.
 func (h *holdings) add(deliveries []*Delivery, sent time.Time) {
@@ -27,15 +29,45 @@ func (h *holdings) add(deliveries []*Delivery, sent time.Time) {
 	defer h.mu.Unlock()
 	for _, d := range deliveries {
 		h.leases[d] = &heldLease{given: sent, asked: sent}
+		h.claims[d.claimed.Receipt.Owner]++
 	}
 }
 
+// remove lets go of messages that are not settled: their lease has to run out.
 func (h *holdings) remove(deliveries ...*Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range deliveries {
 		delete(h.leases, d)
+		delete(h.claims, d.claimed.Receipt.Owner)
 	}
+}
+
+// finish lets go of messages that are settled, in the database too.
+func (h *holdings) finish(deliveries ...*Delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range deliveries {
+		delete(h.leases, d)
+		owner := d.claimed.Receipt.Owner
+		switch h.claims[owner] {
+		case 0: // one of them was removed
+		case 1:
+			delete(h.claims, owner)
+			h.settled = append(h.settled, owner)
+		default:
+			h.claims[owner]--
+		}
+	}
+}
+
+// claimsOver are the claims that were settled to the last message since it was asked before: their leases may end.
+func (h *holdings) claimsOver() []OwnerToken {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	settled := h.settled
+	h.settled = nil
+	return settled
 }
 
 // older returns the messages whose lease was given longer ago than age.

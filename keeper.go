@@ -16,6 +16,7 @@ type keeper struct {
 	leases  *leases
 	backlog *backlog
 	janitor *Janitor
+	remover *remover
 	config  SubscriberConfig
 }
 
@@ -31,6 +32,7 @@ func (k *keeper) run(ctx context.Context) {
 		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.look})
 	})
 	duties.Go(func() { k.janitor.run(ctx, k.away) })
+	duties.Go(func() { k.remover.run(ctx) })
 	duties.Wait()
 }
 

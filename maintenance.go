@@ -167,9 +167,10 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 }
 
 type purgeArg struct {
-	Status      Status `json:"status,omitempty"`
-	OlderThanMS int64  `json:"older_than_ms"`
-	Limit       int    `json:"limit"`
+	Seqs        []WorkItemID `json:"seqs,omitempty"`
+	Status      Status       `json:"status,omitempty"`
+	OlderThanMS int64        `json:"older_than_ms"`
+	Limit       int          `json:"limit"`
 
 	// Where the next batch goes on. Of the log also the position where the round ends, which the first batch finds.
 	After int64 `json:"after,omitempty"`
@@ -225,17 +226,6 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 		arg.After, arg.Until = r.after, max(arg.Until, r.until)
 	}
 	return rows, joins, err
-}
-
-// inBatches runs an operation that answers with a number of rows until it finds no more.
-func (o *Outbox) inBatches(ctx context.Context, op operation, arg any) (total int, err error) {
-	for {
-		counts, err := call(ctx, o.engine, o.db, op, arg, nil, scanCount)
-		if err != nil || len(counts) == 0 || counts[0] == 0 {
-			return total, err
-		}
-		total += counts[0]
-	}
 }
 
 // Topics lists the topics that have due messages waiting.

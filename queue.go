@@ -194,7 +194,7 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	for len(settlements) > 0 && err == nil {
 		n := min(len(settlements), maxBatch)
 		var batch settled
-		batch, err = o.settleBatch(ctx, x, settlements[:n], false)
+		batch, err = o.settleBatch(ctx, x, settlements[:n], settleOptions{})
 		refused = append(refused, batch.refused...)
 		if settlements = settlements[n:]; err != nil && n < len(all)-len(settlements) {
 			err = partly(x, err)
@@ -203,21 +203,41 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	return refused, err
 }
 
-// settled is what became of receipts that were not settled: they were no longer held, or others have locked their rows.
-type settled struct{ refused, busy []Receipt }
+// settled is what became of receipts that were not settled: they were no longer held, or others have locked their rows. gone
+// are the messages whose states may have been deleted.
+type settled struct {
+	refused, busy []Receipt
+	gone          []WorkItemID
+}
 
-// settleBatch settles up to 1,000. With passOver it does not wait for who has locked a row.
-func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, passOver bool) (result settled, err error) {
+type settleOptions struct {
+	passOver bool         // do not wait for who has locked a row
+	over     []OwnerToken // claims whose leases end: nothing is held under them any more
+}
+
+// settleBatch settles up to 1,000.
+func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
 	rows, err := call(ctx, o.engine, x, opSettle, settleArg{
 		Worker:       o.config.WorkerName,
 		BackoffMS:    defaultBackoffBase.Milliseconds(),
 		BackoffMaxMS: defaultBackoffMax.Milliseconds(),
 		DeleteAcked:  o.config.DeleteOnAck,
-		PassOver:     passOver,
+		PassOver:     options.passOver,
+		Over:         options.over,
 		Groups:       groupSettlements(settlements),
 	}, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
-	if err != nil || len(rows) == 0 {
+	if err != nil {
 		return settled{}, err
+	}
+	if o.config.DeleteOnAck {
+		for _, s := range settlements {
+			if s.Outcome == Ack {
+				result.gone = append(result.gone, s.Receipt.Seq)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return result, nil
 	}
 	for _, r := range rows {
 		if r.seq == 0 {

@@ -37,6 +37,7 @@ type settler struct {
 	window   *window
 	holdings *holdings
 	spare    *spare
+	remover  *remover
 	config   SubscriberConfig
 	logger   watermill.LoggerAdapter
 

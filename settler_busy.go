@@ -69,13 +69,29 @@ func (s *settler) giveUp(ctx context.Context, waiting []answer) (left []answer) 
 	if len(over) > 0 {
 		s.logger.Info("Messages were not settled before Close, because transactions have locked them; they are delivered again",
 			watermill.LogFields{"count": len(over)})
-		s.finished(over)
+		s.leave(over)
 	}
 	return left
 }
 
 // finished lets go of messages that are settled, or somebody else's.
 func (s *settler) finished(answers []answer) {
+	var settled []*Delivery
+	var others []answer
+	for _, a := range answers {
+		if a.void || a.delivery.lost.Load() {
+			others = append(others, a)
+		} else {
+			settled = append(settled, a.delivery)
+		}
+	}
+	s.holdings.finish(settled...)
+	s.window.settled(settled)
+	s.leave(others)
+}
+
+// leave lets go of messages whose lease runs out by itself.
+func (s *settler) leave(answers []answer) {
 	deliveries := make([]*Delivery, len(answers))
 	for i, a := range answers {
 		deliveries[i] = a.delivery

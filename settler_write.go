@@ -108,17 +108,19 @@ func (s *settler) try(ctx context.Context, batch []answer, unsure bool) (busy []
 		settlements[i] = a.settlement
 	}
 	started := time.Now()
+	over := s.holdings.claimsOver()
 	limit := limits.Settling(s.config.LeaseDuration)
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var result settled
 	err = s.spare.run(limited, limit/4, func(x Executor) (err error) {
-		result, err = s.outbox.settleBatch(limited, x, settlements, true)
+		result, err = s.outbox.settleBatch(limited, x, settlements, settleOptions{passOver: true, over: over})
 		return err
 	})
 	event := SettleEvent{Store: s.config.Store, Outcomes: outcomes(settlements), Err: err}
 	if err == nil {
 		busy = s.sortOut(batch, result, unsure, &event)
+		s.remover.add(result.gone)
 	}
 	event.Took = time.Since(started)
 	s.config.Hooks.settled(event)

@@ -88,12 +88,13 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		topics:   map[string]*topic{},
 	}
 	s.spare = newSpare(db)
+	remover := newRemover(o, config.LeaseDuration)
 	s.settler = &settler{
-		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, config: config, logger: o.logger,
+		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
 		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{
-		outbox: o, janitor: janitor, config: config,
+		outbox: o, janitor: janitor, remover: remover, config: config,
 		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
 		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}

@@ -227,8 +227,8 @@ func (r *inboxRun) check() (seen int) {
 	r.Equal(r.messages, r.Number("SELECT COUNT(*) FROM %s", r.effects()), "effects")
 	r.Equal(r.messages, r.Number("SELECT COUNT(DISTINCT id) FROM %s", r.effects()), "messages that had one")
 	r.Equal(r.messages, r.Number("SELECT total FROM %s", r.balance()), "the effects, added up")
-	r.Equal(r.messages, r.Number("SELECT COUNT(*) FROM {outbox}"), "messages sent on")
-	r.Equal(r.messages, r.Number("SELECT COUNT(DISTINCT {uuid}) FROM {outbox}"), "messages whose own was sent on")
+	r.Equal(r.messages, r.Number("SELECT COUNT(*) FROM {all}"), "messages sent on")
+	r.Equal(r.messages, r.Number("SELECT COUNT(DISTINCT {uuid}) FROM {all}"), "messages whose own was sent on")
 
 	in, err := inbox.New(r.DB.DB, r.inbox(), nil)
 	r.NoError(err)

@@ -80,7 +80,7 @@ func (r *relay) kill(p process, dead map[string]bool) (held int) {
 			break
 		}
 	}
-	rows, err := r.DB.QueryContext(r.T.Context(), r.SQL("SELECT {owner_token}, COUNT(*) FROM {outbox} WHERE {status} = 1 GROUP BY {owner_token}"))
+	rows, err := r.DB.QueryContext(r.T.Context(), r.SQL("SELECT {owner_token}, COUNT(*) FROM {all} WHERE {status} = 1 GROUP BY {owner_token}"))
 	r.NoError(err)
 	defer func() { r.NoError(rows.Close()) }()
 	for rows.Next() {

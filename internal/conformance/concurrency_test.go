@@ -268,7 +268,7 @@ func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
 			tx, err := f.db.BeginTx(f.ctx(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {outbox} SET {status} = 0, {owner_token} = NULL, {locked_until} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.execOn(tx, "UPDATE {state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
 			var refused []outbox.WorkItemID
 			settling := l.run(func() (err error) {
 				refused, err = l.outbox.Settle(f.ctx(), l.db, settled(outcome, held...))
@@ -279,7 +279,7 @@ func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
 			l.ended(settling)
 			f.Equal([]outbox.WorkItemID{held[1].Receipt.Seq}, refused)
 			f.Equal(int(outbox.Ready), f.row(held[1].ID).status)
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 		}
 	})
 }

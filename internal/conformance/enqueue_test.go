@@ -32,7 +32,7 @@ func TestOBX001_EnqueueStoresDurably(t *testing.T) {
 		f.Equal(map[string]string{"k": "v"}, records[0].Headers)
 		f.Equal("cause", records[0].CorrelationID)
 		f.Equal("order-1", records[0].StreamKey)
-		f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = 'orders' AND {uuid} = 'a free text'"))
+		f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {all} WHERE {topic} = 'orders' AND {uuid} = 'a free text'"))
 	})
 }
 
@@ -75,7 +75,7 @@ func TestOBX003_EnqueueJoinsTheCallersTransaction(t *testing.T) {
 				f.NotContains([]string{faults.Begin, faults.Commit, faults.Rollback}, s.Text)
 			}
 			var inside int
-			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&inside))
+			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(&inside))
 			f.Equal(2, inside, "the transaction is still open and has the rows")
 			if end == "rollback" {
 				f.NoError(tx.Rollback())
@@ -131,7 +131,7 @@ func TestOBX004_AnEmptyTopicIsRefused(t *testing.T) {
 func TestOBX005_ANilPayloadIsStoredAsZeroBytes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "orders", Payload: []byte{}})
-		f.Equal(int64(2), f.number("SELECT COUNT(*) FROM {outbox} WHERE {payload} IS NOT NULL"))
+		f.Equal(int64(2), f.number("SELECT COUNT(*) FROM {all} WHERE {payload} IS NOT NULL"))
 		claimed := f.claim("orders")
 		f.Len(claimed, 2)
 		for _, c := range claimed {
@@ -155,7 +155,7 @@ func TestOBX006_AMessageIsNotClaimedBeforeItsDueTime(t *testing.T) {
 		f.sameTime(due, f.row(ids[2]).due)
 
 		// When the time has come they are claimed.
-		f.exec("UPDATE {outbox} SET {next_attempt_at} = {past}")
+		f.exec("UPDATE {state} SET {next_attempt_at} = {past}")
 		claimed := f.claim("orders")
 		f.ElementsMatch(ids, messageIDs(claimed))
 		f.sameTime(due, claimed[0].DueAt)
@@ -195,7 +195,7 @@ func TestOBX008_EachMessageGetsItsOwnWorkItemID(t *testing.T) {
 
 		// A number is never used again, not even that of the last row.
 		last := rows[len(rows)-1].seq
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		f.enqueueN("orders", 1)
 		f.Greater(f.rows("1 = 1")[0].seq, last)
 	})
@@ -228,7 +228,7 @@ func TestOBX009_AStatementInALongTransactionHasTheTimeOfTheStatement(t *testing.
 			_, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "orders"})
 			f.NoError(err)
 			var late int
-			f.NoError(tx.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox} WHERE %s > %d", f.millis("created_at"), begun+4)).Scan(&late))
+			f.NoError(tx.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all} WHERE %s > %d", f.millis("created_at"), begun+4)).Scan(&late))
 			f.Equal(1, late)
 			return nil
 		}))

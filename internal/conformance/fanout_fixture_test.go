@@ -100,7 +100,7 @@ func (f *fixture) stamped(n int) {
 // uuidsOf are the UUIDs of the messages of a topic, in the order in which they were inserted.
 func (f *fixture) uuidsOf(topic string) []string {
 	f.t.Helper()
-	uuids, err := f.strings(f.db, f.sql("SELECT {uuid} FROM {outbox} WHERE {topic} = '%s' ORDER BY {seq}", topic))
+	uuids, err := f.strings(f.db, f.sql("SELECT {uuid} FROM {all} WHERE {topic} = '%s' ORDER BY {seq}", topic))
 	f.NoError(err)
 	return uuids
 }

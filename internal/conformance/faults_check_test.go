@@ -53,8 +53,8 @@ func (r *faultRun) left() map[string]int {
 	r.NoError(err)
 	left["pending joins"] = r.endJoins()
 	left["messages of the log for cursors"] = r.readToTheEnd()
-	left["messages that are ready or in progress"] = int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} IN (0, 1)"))
-	left["poisonous messages that failed"] = int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 3 AND {topic} = 'poison'"))
+	left["messages that are ready or in progress"] = int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)"))
+	left["poisonous messages that failed"] = int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} = 3 AND {topic} = 'poison'"))
 	left["messages of the inbox"] = r.inboxLeft()
 	left["messages of the log for groups"] = r.unread()
 	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
@@ -139,7 +139,7 @@ func (r *faultRun) check() {
 	}
 	r.checkJoins()
 	r.checkLog()
-	if n := r.number("SELECT COUNT(*) FROM {outbox} WHERE {last_error} LIKE 'stale%%'"); n > 0 {
+	if n := r.number("SELECT COUNT(*) FROM {all} WHERE {last_error} LIKE 'stale%%'"); n > 0 {
 		r.book.staleWrite("%d rows", n)
 	}
 }

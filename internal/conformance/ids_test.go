@@ -16,7 +16,7 @@ func TestTrap_MessageIDsGrowInTheDatabasesOwnOrder(t *testing.T) {
 		f.needs(ordersUUIDs)
 		newID := f.config.Dialect.Traits().NewMessageID
 		rapid.Check(t, func(rt *rapid.T) {
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			var made []outbox.MessageID
 			var messages []outbox.Message
 			for range rapid.IntRange(2, 40).Draw(rt, "ids") {
@@ -41,7 +41,7 @@ func TestTrap_MessageIDsGrowInTheDatabasesOwnOrder(t *testing.T) {
 // idsInOrder are the ids as the database sorts them.
 func (f *fixture) idsInOrder() (ids []outbox.MessageID) {
 	f.t.Helper()
-	rows, err := f.db.QueryContext(f.ctx(), f.sql("SELECT %s FROM {outbox} ORDER BY {message_id}", f.text("message_id")))
+	rows, err := f.db.QueryContext(f.ctx(), f.sql("SELECT %s FROM {all} ORDER BY {message_id}", f.text("message_id")))
 	f.NoError(err)
 	defer func() { f.NoError(rows.Close()) }()
 	for rows.Next() {

@@ -114,7 +114,7 @@ func TestTrap_InboxADuplicateThatTheSnapshotDoesNotSee(t *testing.T) {
 			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: level})
 			f.NoError(err)
 			var n int
-			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n)) // takes the snapshot
+			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes the snapshot
 			f.NoError(f.inTx(func(tx *sql.Tx) error { _, err := f.begin(tx, id); return err }))
 			e, err := f.begin(tx, id)
 			if err == nil {

@@ -42,7 +42,7 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 		claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("ship"), Limit: 6})
 		f.settle(settled(outbox.Ack, claimed[0], claimed[4], claimed[5])...)
 		f.settle(settled(outbox.Fail, claimed[1])...)
-		f.exec("DELETE FROM {outbox} WHERE {message_id} = '%s'", claimed[3].ID)
+		f.remove("{message_id} = '%s'", claimed[3].ID)
 		f.NoError(f.inTx(func(tx *sql.Tx) error {
 			_, err := f.begin(tx, "at once")
 			_, again := f.begin(tx, "seen again")
@@ -51,7 +51,8 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 		direct := f.enqueueN("by itself", 1)[0] // of the queue alone
 		f.settle(settled(outbox.Ack, f.claim("by itself")...)...)
 		f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
-		f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} >= 2 AND {message_id} <> '%s'", claimed[4].ID)
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {status} >= 2 AND {message_id} <> '%s')", claimed[4].ID)
 		f.exec("UPDATE {entry} SET {last_seen_at} = {now} WHERE {message_id} = 'seen again' OR {message_id} = 'back'")
 
 		purge := func(params outbox.PurgeParams) int {
@@ -160,7 +161,7 @@ func TestTrap_InboxPurgeAndReviveAtOnce(t *testing.T) {
 		}
 		f.Equal(n, int(revived.Load()+purged.Load()), "each was one or the other")
 		f.Equal(int(revived.Load()), f.countEntries())
-		f.Equal(f.countEntries(), int(f.number("SELECT COUNT(*) FROM {outbox} o WHERE {status} = 0 AND EXISTS (SELECT 1 FROM {entry} e WHERE e.{queue_id} = o.{message_id})")))
+		f.Equal(f.countEntries(), int(f.number("SELECT COUNT(*) FROM {all} o WHERE {status} = 0 AND EXISTS (SELECT 1 FROM {entry} e WHERE e.{queue_id} = o.{message_id})")))
 		f.Equal(f.countEntries(), f.count())
 	})
 }

@@ -97,7 +97,7 @@ func TestInbox_WithoutItTheOutboxWorksAsBefore(t *testing.T) {
 		_, err = in.Enqueue(f.ctx(), nil, receivedOf("1", ""))
 		f.NoError(err)
 		f.Len(f.claim("ship"), 1)
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		f.works()
 	})
 }
@@ -148,7 +148,8 @@ func (f *inboxFixture) everything() {
 	f.Equal("ready", f.state("2"))
 	f.settle(settled(outbox.Ack, f.claim("ship")...)...)
 	f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
-	f.exec("UPDATE {outbox} SET {processed_at} = {past}")
+	f.exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.exec("UPDATE {state} SET {processed_at} = {past}")
 	n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(2, n)

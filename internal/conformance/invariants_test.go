@@ -27,7 +27,7 @@ func (f *fixture) checkInvariants() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	var n int
-	if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n); err != nil {
+	if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n); err != nil {
 		if !f.installed(ctx, f.config.Dialect.Traits().Table) {
 			return
 		}
@@ -36,7 +36,7 @@ func (f *fixture) checkInvariants() {
 	}
 	f.checkJoinInvariants(ctx)
 	for name, broken := range invariants {
-		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox} WHERE %s", broken)).Scan(&n); err != nil {
+		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all} WHERE %s", broken)).Scan(&n); err != nil {
 			f.t.Errorf("checking that %s: %v", name, err)
 		} else if n != 0 {
 			f.t.Errorf("it does not hold that %s: %d messages", name, n)
@@ -59,7 +59,7 @@ var joinInvariants = map[string][2]string{
 	"no wait is without its join":                                            {"{wait}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
 	"no size is without its join":                                            {"{size}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
 	"no step is pending whose message has ended": {"{member}",
-		"{status} = 0 AND {ends_by} = 0 AND EXISTS (SELECT 1 FROM {outbox} o WHERE o.{message_id} = r.{step} AND +o.{status} >= 2)"},
+		"{status} = 0 AND {ends_by} = 0 AND EXISTS (SELECT 1 FROM {all} o WHERE o.{message_id} = r.{step} AND +o.{status} >= 2)"},
 }
 
 // membersOf is the number of steps of the join r that a condition holds for.

@@ -145,7 +145,7 @@ func TestJOIN014_033_TheOutboxTableKnowsNothingOfJoins(t *testing.T) {
 		f.Empty(found)
 		c := f.joins()
 		id, steps := f.startWith(c, "s", 1)
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		f.Equal(join.StepPending, f.step(id, steps[0]))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]))
 		f.stands(c, id, outbox.JoinCompleted, 1, 0)

@@ -104,5 +104,5 @@ func (f *fixture) joinsWork() {
 	n, err := c.Purge(f.ctx(), 0)
 	f.NoError(err)
 	f.Equal(1, n)
-	f.exec("DELETE FROM {outbox}")
+	f.clear()
 }

@@ -98,7 +98,7 @@ func TestJOIN072_TheEndOfAJoinIsLoggedAtInfo(t *testing.T) {
 				},
 			},
 		} {
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			id := f.start(c, end.join)
 			steps := f.addSteps(c, id, "s", 2)
 			f.wait(c, waits(id, "next", "")) // of several topics a join ends once all the same

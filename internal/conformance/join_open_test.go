@@ -109,7 +109,7 @@ func TestJoinQuorum(t *testing.T) {
 			{1, 3, 1, outbox.JoinCompleted, 1, 3, "next"},
 			{1, 4, 0, outbox.JoinFailed, 0, 4, "failed"},
 		} {
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			id := f.start(c, join.StartParams{ExpectedSteps: 4, Quorum: run.quorum})
 			f.Equal(run.quorum, f.join(c, id).Quorum)
 			f.addSteps(c, id, "s", 4)

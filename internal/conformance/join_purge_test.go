@@ -113,7 +113,7 @@ func TestTrap_AParentThatIsPurgedFirst(t *testing.T) {
 		f.backdate(child)
 		f.Zero(f.purgeJoins(c, time.Minute), "the wait has yet to be handled")
 		f.runWaits(c)
-		f.Eventually(func() bool { return f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} <> 2") == 0 }, patience, time.Millisecond)
+		f.Eventually(func() bool { return f.number("SELECT COUNT(*) FROM {all} WHERE {status} <> 2") == 0 }, patience, time.Millisecond)
 		f.Equal(1, f.purgeJoins(c, time.Minute))
 		f.Zero(f.joinCount())
 	})
@@ -133,7 +133,8 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromPurge(t *testing.T) {
 			}
 			f.settle(append(settled(outbox.Fail, claimed[1]), append(settled(outbox.Ack, claimed[:1]...), settled(outbox.Ack, claimed[2:]...)...)...)...)
 		}
-		f.exec("UPDATE {outbox} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {processed_at} = {past}")
 		f.enqueueN("free", 3)
 		free := f.claim("free")
 		f.settle(append(settled(outbox.Ack, free[:2]...), settled(outbox.Fail, free[2])...)...)
@@ -175,7 +176,8 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromDeleteOnAck(t *testing.T) {
 		f.Equal(join.StepCompleted, f.step(cancelled, late[0]), "a step that ends after its join has ended, too")
 
 		// The kept rows are for Purge, once the join has ended.
-		f.exec("UPDATE {outbox} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {processed_at} = {past}")
 		f.purge(outbox.PurgeParams{})
 		f.Zero(f.count())
 	})

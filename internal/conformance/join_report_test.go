@@ -99,7 +99,7 @@ func TestJOIN034_AReportAndASettlementHaveTheSameResult(t *testing.T) {
 				f.Equal(one, other)
 				f.Equal(f.step(settling, s.ID), f.step(reporting, reported[i]))
 			}
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 		}
 	})
 }

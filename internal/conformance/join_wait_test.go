@@ -278,7 +278,7 @@ func TestJOIN056_TheWaitEndsTogetherWithItsContinuation(t *testing.T) {
 		msg = f.receive(messages)
 		f.Equal(1, f.delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
 		stolen := outbox.NewOwnerToken()
-		f.exec("UPDATE {outbox} SET {owner_token} = '%s' WHERE {message_id} = '%s'", stolen, wait)
+		f.exec("UPDATE {state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
 		f.ErrorIs(c.HandleWait(msg), outbox.ErrLeaseLost)
 		f.Empty(f.rows("{topic} = 'next'"))
 		msg.Nack()
@@ -299,7 +299,7 @@ func TestJOIN057_AWaitDecidesByTheJoinAlone(t *testing.T) {
 		wait := f.wait(c, waits(id, "next", "failed"))
 		f.endSteps("s", 2)
 		// What the messages of the steps were, and what the steps are, plays no part.
-		f.exec("DELETE FROM {outbox} WHERE {topic} = 's'")
+		f.remove("{topic} = 's'")
 		f.exec("DELETE FROM {member} WHERE {join_id} = '%s'", id)
 		f.runWaits(c)
 		next := f.continues(wait, "next")

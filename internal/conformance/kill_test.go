@@ -130,7 +130,7 @@ func (r *killRun) run() {
 // left is how many messages are not done. What follows joins is for nobody.
 func (r *killRun) left() int {
 	r.t.Helper()
-	return int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} IN (0, 1) AND {topic} NOT LIKE 'next %%'"))
+	return int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1) AND {topic} NOT LIKE 'next %%'"))
 }
 
 // thresholds say after how many messages the next worker is killed. The last tenth is left to finish in peace.
@@ -171,7 +171,7 @@ func (r *killRun) kill() {
 	for owner := range victim.owners {
 		owners = append(owners, "'"+owner.String()+"'")
 	}
-	held := r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 1 AND {owner_token} IN (%s)", strings.Join(owners, ", "))
+	held := r.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {owner_token} IN (%s)", strings.Join(owners, ", "))
 	if held > 0 {
 		r.held = append(r.held, int(held))
 	}
@@ -240,9 +240,9 @@ func (r *killRun) stop() {
 // check asks the table, not the workers.
 func (r *killRun) check() {
 	r.t.Helper()
-	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Done)), "messages that are done")
+	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done)), "messages that are done")
 	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "messages that handlers have seen")
 	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
-	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {outbox}")) + 1
+	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {all}")) + 1
 	r.LessOrEqual(r.attempts, len(r.held)+1, fmt.Sprintf("attempts after %d kills", len(r.held)))
 }

@@ -107,7 +107,7 @@ func TestOBX110_AnyLeaseFromAMillisecondToADayIsAccepted(t *testing.T) {
 			f.requireField(err, "ClaimParams.Lease")
 		}
 		// One of a millisecond ends by itself.
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		f.enqueueN("orders", 1)
 		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: time.Millisecond}), 1)
 		f.Eventually(func() bool {

@@ -40,7 +40,7 @@ func (f *fixture) stamp() {
 func (f *fixture) comeBackOlder(position int64, topic string, from, to int) {
 	f.t.Helper()
 	f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-		f.execOn(tx, "DELETE FROM {outbox} WHERE {message_id} IN (SELECT l.{message_id} FROM %s l WHERE l.{position} > %d)", f.logTable(""), position)
+		f.removeOn(tx, "{message_id} IN (SELECT l.{message_id} FROM %s l WHERE l.{position} > %d)", f.logTable(""), position)
 		f.execOn(tx, "DELETE FROM %s WHERE {position} > %d", f.logTable(""), position)
 		f.execOn(tx, "UPDATE %s SET {position} = %d", f.logTable("counter"), position)
 		f.execOn(tx, "UPDATE %s SET {position} = %d", f.logTable("group"), position)

@@ -141,7 +141,7 @@ func (f *fixture) readByNumber(stop <-chan struct{}) (seen int) {
 	for {
 		var n int
 		var highest int64
-		query := f.sql("SELECT COUNT(*), COALESCE(MAX({seq}), %d) FROM {outbox} WHERE {seq} > %d", last, last)
+		query := f.sql("SELECT COUNT(*), COALESCE(MAX({seq}), %d) FROM {all} WHERE {seq} > %d", last, last)
 		if err := f.db.QueryRowContext(context.Background(), query).Scan(&n, &highest); err != nil {
 			f.t.Errorf("reading by number: %v", err)
 			return seen
@@ -175,7 +175,7 @@ func TestTrap_ALateCommitForced(t *testing.T) {
 		f.Equal([]string{"second"}, received)
 
 		var passed int64
-		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT MAX({seq}) FROM {outbox}")).Scan(&passed))
+		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT MAX({seq}) FROM {all}")).Scan(&passed))
 		f.NoError(late.Commit())
 		n, err = s.Stamp(f.ctx())
 		f.NoError(err)
@@ -183,7 +183,7 @@ func TestTrap_ALateCommitForced(t *testing.T) {
 		f.Equal([]string{"first"}, f.consume("group", "log", func(n int) bool { return n == 1 }))
 
 		var missed int
-		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox} WHERE {seq} <= %d AND {uuid} = 'first'", passed)).Scan(&missed))
+		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all} WHERE {seq} <= %d AND {uuid} = 'first'", passed)).Scan(&missed))
 		f.Equal(1, missed, "whoever had read up to the second message by its number would not see the first")
 	})
 }

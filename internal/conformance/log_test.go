@@ -122,7 +122,7 @@ func TestOBX100_ReapingIsLoggedAtInfo(t *testing.T) {
 				return err
 			},
 		} {
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			f.enqueueN("orders", 3)
 			f.Len(f.claim("orders"), 3)
 			f.expireLeases()

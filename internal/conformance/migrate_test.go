@@ -36,7 +36,7 @@ func TestOBX102_MigrateCreatesIndexes(t *testing.T) {
 		f.needs(indexNames)
 		want := []string{"outbox_ready", "outbox_leased", "outbox_ended"}
 		if f.db.Name == testdb.SQLServer {
-			want = []string{"IX_Outbox_Ready", "IX_Outbox_Leased", "IX_Outbox_Ended"}
+			want = []string{"IX_Outbox_State_Ready", "IX_Outbox_Leased", "IX_Outbox_Ended"}
 		}
 		f.Subset(f.names("index"), want)
 	})
@@ -123,7 +123,7 @@ func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
 
 		index, drop := "outbox_ready", "DROP INDEX "+f.config.Dialect.Quote(f.schema())+".outbox_ready"
 		if f.db.Name == testdb.SQLServer {
-			index, drop = "IX_Outbox_Ready", "DROP INDEX IX_Outbox_Ready ON {outbox}"
+			index, drop = "IX_Outbox_State_Ready", "DROP INDEX IX_Outbox_State_Ready ON {state}"
 		}
 		f.exec("%s", f.sql("%s", drop))
 		err = check()

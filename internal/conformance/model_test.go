@@ -18,7 +18,7 @@ import (
 func TestTrap_TheQueueDoesWhatItsModelDoes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		rapid.Check(t, func(rt *rapid.T) {
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			m := &model{f: f, rows: map[outbox.MessageID]*modelRow{}}
 			rt.Repeat(map[string]func(*rapid.T){
 				"enqueue": m.enqueue, "claim": m.claim, "settle": m.settle, "renew": m.renew, "reap": m.reap,
@@ -252,7 +252,7 @@ func (m *model) requeue(t *rapid.T) {
 func (m *model) purge(t *rapid.T) {
 	status := rapid.SampledFrom([]outbox.Status{outbox.Done, outbox.Failed}).Draw(t, "status")
 	want := m.count(func(r *modelRow) bool { return r.status == status })
-	m.f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} = %d", status)
+	m.f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = %d", status)
 	n, err := m.f.outbox.Purge(m.f.ctx(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
 	m.f.NoError(err)
 	if n != want {
@@ -301,7 +301,7 @@ func (m *model) check(t *rapid.T) {
 // readOrder reads in which order the rows that are due are to be taken; it is made of times that the model does not know.
 func (m *model) readOrder() {
 	place := map[outbox.WorkItemID]int{}
-	rows, err := m.f.db.QueryContext(m.f.ctx(), m.f.sql("SELECT {seq} FROM {outbox} ORDER BY {next_attempt_at}, {seq}"))
+	rows, err := m.f.db.QueryContext(m.f.ctx(), m.f.sql("SELECT {seq} FROM {all} ORDER BY {next_attempt_at}, {seq}"))
 	m.f.NoError(err)
 	defer func() { m.f.NoError(rows.Close()) }()
 	for rows.Next() {

@@ -73,7 +73,8 @@ func (f *fixture) works() {
 	n, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
 	f.NoError(err)
 	f.Equal(1, n)
-	f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {status} = 2")
+	f.exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = 2")
 	n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(1, n)
@@ -104,7 +105,7 @@ func TestTrap_NamesWithoutCase(t *testing.T) {
 		f.NoError(outbox.Check(f.ctx(), f.db.DB, other.migrateConfig()))
 		f.enqueueN("orders", 1)
 		f.Len(other.claim("orders"), 1)
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		other.joinsWork()
 	})
 }

@@ -70,7 +70,8 @@ func TestWhatHasExpiredComesBackApart(t *testing.T) {
 		for name, giveBack := range giveBack {
 			f.enqueueN(name, 80)
 			f.Len(f.claim(name), 80)
-			f.exec("UPDATE {outbox} SET {locked_until} = {past}, {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {topic} = '%s'", name)
+			f.exec("UPDATE {state} SET {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = '%s')", name)
+			f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = '%s')", name)
 			before := f.now()
 			f.NoError(giveBack(f, o))
 			after := f.now()
@@ -110,10 +111,10 @@ func TestOBX046_ReapLeavesAloneWhatHasEnded(t *testing.T) {
 func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		held, lost, expired := f.claimOne("held"), f.claimOne("lost"), f.claimOne("expired")
-		f.exec("UPDATE {outbox} SET {locked_until} = {past} WHERE {topic} = 'lost'")
+		f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'lost')")
 		again := f.claim("lost")
 		f.Len(again, 1)
-		f.exec("UPDATE {outbox} SET {locked_until} = {past} WHERE {topic} = 'expired'")
+		f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
 		unknown := outbox.Receipt{Seq: 1 << 40, Owner: outbox.NewOwnerToken()}
 
 		before := f.now()
@@ -143,7 +144,7 @@ func TestRenewPassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(skipLocked, updatesSkipLocked)
 		locked, other, lost := f.claimOne("a"), f.claimOne("b"), f.claimOne("c")
-		f.exec("UPDATE {outbox} SET {owner_token} = '%s' WHERE {topic} = 'c'", outbox.NewOwnerToken())
+		f.exec("UPDATE {state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = 'c')", outbox.NewOwnerToken())
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before the end
@@ -172,7 +173,7 @@ func TestRequeueRevivesFailedMessagesWithAFreshBudget(t *testing.T) {
 		a1, a2, b := fail("a"), fail("a"), fail("b")
 		done := f.claimOne("a")
 		f.settle(settled(outbox.Ack, done)...)
-		f.exec("UPDATE {outbox} SET {retry_count} = 9")
+		f.exec("UPDATE {state} SET {retry_count} = 9")
 
 		requeue := func(params outbox.RequeueParams) int {
 			n, err := f.outbox.Requeue(f.ctx(), params)
@@ -202,7 +203,7 @@ func TestRequeueTakesMoreThanABatch(t *testing.T) {
 		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{IDs: ids[:1050]})
 		f.NoError(err)
 		f.Equal(1050, n)
-		f.Equal(int64(50), f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 3"))
+		f.Equal(int64(50), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 3"))
 	})
 }
 
@@ -211,7 +212,8 @@ func TestPurgeDeletesByAgeAndNeverALiveMessage(t *testing.T) {
 		old, young, failed, held := f.claimOne("a"), f.claimOne("a"), f.claimOne("a"), f.claimOne("a")
 		ready := f.enqueueN("a", 1)[0]
 		f.settle(append(settled(outbox.Ack, old, young), settled(outbox.Fail, failed)...)...)
-		f.exec("UPDATE {outbox} SET {processed_at} = {past} WHERE {message_id} IN ('%s', '%s')", old.ID, failed.ID)
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
 		purge := func(params outbox.PurgeParams) int {
 			n, err := f.outbox.Purge(f.ctx(), params)
 			f.NoError(err)
@@ -238,10 +240,11 @@ func TestPurgePassesOverLockedRows(t *testing.T) {
 		f.needs(skipLocked)
 		a, b := f.claimOne("a"), f.claimOne("a")
 		f.settle(settled(outbox.Ack, a, b)...)
-		f.exec("UPDATE {outbox} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {processed_at} = {past}")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'locked' WHERE {message_id} = '%s'", a.ID)
+		f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
 		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(1, n)

@@ -64,7 +64,7 @@ func (f *fixture) ignoresTheRest(outcome outbox.Outcome, status outbox.Status) {
 	mine, theirs, ended := f.claimOne("mine"), f.claimOne("theirs"), f.claimOne("ended")
 	f.settle(settled(outbox.Ack, ended)...)
 	ready := f.enqueueN("ready", 1)[0]
-	unknown := outbox.WorkItemID(f.number("SELECT MAX({seq}) FROM {outbox}") + 1000)
+	unknown := outbox.WorkItemID(f.number("SELECT MAX({seq}) FROM {all}") + 1000)
 	others := map[outbox.MessageID]row{theirs.ID: f.row(theirs.ID), ended.ID: f.row(ended.ID), ready: f.row(ready)}
 
 	owner := mine.Receipt.Owner
@@ -121,7 +121,7 @@ func TestOBX042_AFailedMessageIsNeverClaimedAgain(t *testing.T) {
 // comesBackNever tries all that gives messages back.
 func (f *fixture) comesBackNever(c outbox.Claimed) {
 	f.t.Helper()
-	f.exec("UPDATE {outbox} SET {next_attempt_at} = {past}")
+	f.exec("UPDATE {state} SET {next_attempt_at} = {past}")
 	f.Empty(f.claim(c.Topic))
 	n, err := f.outbox.ReapExpired(f.ctx())
 	f.NoError(err)
@@ -181,7 +181,7 @@ func TestOBX031_055_056_TheBackoffDoublesFromOneSecondToOneMinute(t *testing.T) 
 			f.makeDue()
 		}
 		for _, retries := range []int{29, 30, 31, 62, 63, 64, 1000, 1 << 30} { // far beyond what a shift can hold
-			f.exec("UPDATE {outbox} SET {retry_count} = %d", retries)
+			f.exec("UPDATE {state} SET {retry_count} = %d", retries)
 			c := f.claim("orders")
 			f.Len(c, 1)
 			before := f.now()

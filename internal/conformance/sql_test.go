@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,14 +19,19 @@ import (
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// sql writes a statement for the database: {outbox} is the table, {now}, {past} and {future} are its clock and an hour
+// sql writes a statement for the database: {outbox}, {state} and {lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
 // away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins, inboxTables those
 // of inboxes; and any other name in braces is a column.
 func (f *fixture) sql(text string, args ...any) string {
 	return placeholder.ReplaceAllStringFunc(fmt.Sprintf(text, args...), func(token string) string {
 		name := token[1 : len(token)-1]
-		if name == "outbox" {
-			return f.object(f.config.Dialect.Traits().Table)
+		switch name {
+		case "outbox":
+			return f.part("")
+		case "state", "lease", "attempt", "worker":
+			return f.part(name)
+		case "all":
+			return testdb.Messages(f.part, f.column)
 		}
 		if text, ok := clock[f.db.Name][name]; ok {
 			return text
@@ -60,6 +67,11 @@ var clock = map[string]map[string]string{
 	},
 }
 
+// part is the name of one of the outbox's tables: the messages' own is "".
+func (f *fixture) part(name string) string {
+	return f.object(testdb.Part(f.db.Name, f.config.Dialect.Traits().Table, name))
+}
+
 // object is the qualified and quoted name of an object of the outbox, given that of the default outbox.
 func (f *fixture) object(name string) string {
 	traits := f.config.Dialect.Traits()
@@ -76,20 +88,7 @@ func (f *fixture) schema() string {
 	return f.config.Dialect.Traits().Schema
 }
 
-// column is the name of a column: snake_case, on SQL Server PascalCase as in the specification.
-func (f *fixture) column(name string) string {
-	if f.db.Name != testdb.SQLServer {
-		return name
-	}
-	if name == "due_at" {
-		return "DueTimeUtc"
-	}
-	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
-}
+func (f *fixture) column(name string) string { return testdb.Column(f.db.Name, name) }
 
 // millis is the expression of a time column in milliseconds since 1970.
 func (f *fixture) millis(column string) string {
@@ -136,7 +135,7 @@ func (f *fixture) number(text string, args ...any) (n int64) {
 // count is the number of messages.
 func (f *fixture) count() int {
 	f.t.Helper()
-	return int(f.number("SELECT COUNT(*) FROM {outbox}"))
+	return int(f.number("SELECT COUNT(*) FROM {all}"))
 }
 
 // now is the time by the database's clock.
@@ -163,7 +162,7 @@ func (f *fixture) rows(where string, args ...any) (found []row) {
 	f.t.Helper()
 	statement := f.sql("SELECT {seq}, "+f.text("message_id")+", {status}, {retry_count}, "+f.text("owner_token")+", {last_error}, {processed_by}, "+
 		f.millis("created_at")+", "+f.millis("next_attempt_at")+", "+f.millis("due_at")+", "+f.millis("locked_until")+", "+f.millis("processed_at")+
-		", CASE WHEN {next_attempt_at} <= {now} THEN 1 ELSE 0 END FROM {outbox} WHERE "+where+" ORDER BY {seq}", args...)
+		", CASE WHEN {next_attempt_at} <= {now} THEN 1 ELSE 0 END FROM {all} WHERE "+where+" ORDER BY {seq}", args...)
 	rows, err := f.db.QueryContext(f.ctx(), statement)
 	f.NoError(err, statement)
 	defer func() { f.NoError(rows.Close()) }()
@@ -208,11 +207,43 @@ func (f *fixture) row(id outbox.MessageID) row {
 // expireLeases writes the ends of all leases into the past.
 func (f *fixture) expireLeases() {
 	f.t.Helper()
-	f.exec("UPDATE {outbox} SET {locked_until} = {past} WHERE {status} = 1")
+	f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
 }
 
 // makeDue makes all that is ready due now.
 func (f *fixture) makeDue() {
 	f.t.Helper()
-	f.exec("UPDATE {outbox} SET {next_attempt_at} = {past} WHERE {status} = 0")
+	f.exec("UPDATE {state} SET {next_attempt_at} = {past} WHERE {status} = 0")
+}
+
+// clear deletes all messages, whatever depends on them.
+func (f *fixture) clear() {
+	f.t.Helper()
+	for _, part := range []string{"state", "lease", "attempt", ""} {
+		f.exec("DELETE FROM " + f.part(part))
+	}
+}
+
+// remove deletes messages, whatever depends on them.
+func (f *fixture) remove(where string, args ...any) {
+	f.t.Helper()
+	f.removeOn(f.db, where, args...)
+}
+
+func (f *fixture) removeOn(x outbox.Executor, where string, args ...any) {
+	f.t.Helper()
+	rows, err := x.QueryContext(f.ctx(), f.sql("SELECT {seq} FROM {all} WHERE "+where, args...))
+	f.NoError(err)
+	seqs := []string{"0"}
+	for rows.Next() {
+		var seq int64
+		f.NoError(rows.Scan(&seq))
+		seqs = append(seqs, fmt.Sprint(seq))
+	}
+	f.NoError(errors.Join(rows.Err(), rows.Close()))
+	for list := range slices.Chunk(seqs, 1000) {
+		for _, part := range []string{"state", ""} {
+			f.execOn(x, "DELETE FROM %s WHERE {seq} IN (%s)", f.part(part), strings.Join(list, ", "))
+		}
+	}
 }

@@ -193,7 +193,7 @@ func (f *fixture) runRouter(add func(*message.Router)) {
 // allDone waits until every message of the tenant is done, and answers how many there are.
 func (x *tenant) allDone() int {
 	x.t.Helper()
-	x.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {outbox} WHERE {status} <> %d", outbox.Done) == 0 },
+	x.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done) == 0 },
 		patience, 5*time.Millisecond, fmt.Sprintf("messages of %s are never done", x.id))
 	return x.count()
 }

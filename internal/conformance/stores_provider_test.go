@@ -31,7 +31,7 @@ func TestOBX060_EachDatabaseHasItsOwnStore(t *testing.T) {
 		}
 		for _, x := range tenants {
 			f.Equal(2, x.count())
-			f.EqualValues(1, x.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s'", x.id))
+			f.EqualValues(1, x.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
 		}
 		f.Zero(f.count())
 	})

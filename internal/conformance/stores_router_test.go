@@ -32,7 +32,7 @@ func TestOBX066_TheRouterReturnsTheOutboxOfAKey(t *testing.T) {
 			f.NoError(err)
 			f.NoError(p.Publish(x.id, message.NewMessage("1", nil)))
 			f.Equal(2, x.count())
-			f.EqualValues(2, x.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s'", x.id))
+			f.EqualValues(2, x.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
 		}
 	})
 }

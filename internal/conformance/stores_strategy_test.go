@@ -263,7 +263,7 @@ func TestStoresShareMaxInFlight(t *testing.T) {
 		out := f.receiveN(messages, 7)
 		var held int64
 		for _, x := range tenants {
-			held += x.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.InProgress)
+			held += x.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.InProgress)
 		}
 		f.EqualValues(7, held)
 		for _, msg := range out {

@@ -199,7 +199,7 @@ func TestStoresComeAndGoUnderLoad(t *testing.T) {
 		publishing.Wait()
 		for _, x := range tenants {
 			f.Equal(each, x.allDone())
-			f.Zero(x.number("SELECT COALESCE(MAX({retry_count}), 0) FROM {outbox}"), "what was given back spent no attempt")
+			f.Zero(x.number("SELECT COALESCE(MAX({retry_count}), 0) FROM {all}"), "what was given back spent no attempt")
 		}
 		f.EqualValues(3+9, opened.Load())
 		f.NoError(s.Close())
@@ -219,13 +219,13 @@ func TestAStoreThatGoesReleasesItsMessages(t *testing.T) {
 		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = patience })
 		messages := f.subscribeAll(s, "t")
 		msg := f.receive(messages)
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 1") == 5 }, patience, tick)
+		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1") == 5 }, patience, tick)
 		d.set()
 		f.NoError(p.Refresh(f.ctx()))
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 0") == 4 }, patience, tick)
+		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 0") == 4 }, patience, tick)
 		msg.Ack()
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 2") == 1 }, patience, tick)
-		f.Zero(x.number("SELECT MAX({retry_count}) FROM {outbox}"))
+		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 2") == 1 }, patience, tick)
+		f.Zero(x.number("SELECT MAX({retry_count}) FROM {all}"))
 	})
 }
 
@@ -280,7 +280,7 @@ func TestARouterHandlesTheMessagesOfAllStores(t *testing.T) {
 		f.EqualValues(4, built.Load(), "once for each store, and once in vain")
 		for _, x := range tenants {
 			f.Equal(20, x.allDone())
-			f.Zero(x.number("SELECT MAX({retry_count}) FROM {outbox}"), "what could not be built spent no attempt")
+			f.Zero(x.number("SELECT MAX({retry_count}) FROM {all}"), "what could not be built spent no attempt")
 		}
 	})
 }

@@ -29,8 +29,10 @@ func (f *fixture) backlog() int {
 // analyze lets the database count its rows, which may change its mind about plans.
 func (f *fixture) analyze() {
 	f.t.Helper()
-	f.exec("%s", map[string]string{
-		testdb.SQLite: "ANALYZE", testdb.Postgres: "VACUUM ANALYZE " + f.sql("{outbox}"), testdb.SQLServer: "UPDATE STATISTICS " + f.sql("{outbox}")}[f.db.Name])
+	for _, part := range []string{"", "state", "lease", "attempt"} {
+		f.exec("%s", map[string]string{
+			testdb.SQLite: "ANALYZE", testdb.Postgres: "VACUUM ANALYZE " + f.part(part), testdb.SQLServer: "UPDATE STATISTICS " + f.part(part)}[f.db.Name])
+	}
 }
 
 // load fills the table by SQL: a tenth of the messages is due later, some have ended, over ten topics.
@@ -57,9 +59,17 @@ func (f *fixture) loadLater(n int, later string) {
 	if f.db.Name == testdb.SQLServer {
 		topic, payload = "CONCAT('topic ', i % 10)", "0x"
 	}
-	f.exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {payload}, {created_at}, {next_attempt_at}, {status}, {processed_at}, {processed_by}) "+
-		"SELECT %s, 'x', %s, %s, {past}, CASE WHEN %s THEN {future} ELSE {past} END, CASE WHEN i %% 5 = 0 THEN 2 ELSE 0 END, "+
-		"CASE WHEN i %% 5 = 0 THEN {past} END, CASE WHEN i %% 5 = 0 THEN 'x' END FROM %s", id, topic, payload, later, fmt.Sprintf(series, n))
+	keys := "CASE i %% 10"
+	for i := range 10 {
+		keys += fmt.Sprintf(" WHEN %d THEN %d", i, testdb.TopicKey(fmt.Sprint("topic ", i)))
+	}
+	f.exec("INSERT INTO {worker} ({name}, {started_at}) VALUES ('x', {past})")
+	f.exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {topic_key}, {payload}, {created_at}) SELECT %s, 'x', %s, "+keys+" END, %s, {past} FROM %s",
+		id, topic, payload, fmt.Sprintf(series, n))
+	f.exec("INSERT INTO {state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+
+		"SELECT {seq}, {topic_key}, CASE WHEN %s THEN {future} ELSE {past} END, CASE WHEN i %% 5 = 0 THEN 2 ELSE 0 END, "+
+		"CASE WHEN i %% 5 = 0 THEN {past} END, CASE WHEN i %% 5 = 0 THEN (SELECT MAX({worker_id}) FROM {worker}) END "+
+		"FROM (SELECT {seq}, {topic_key}, {seq} - (SELECT MIN({seq}) FROM {outbox}) + 1 AS i FROM {outbox}) AS s", later)
 	f.Equal(n, f.count())
 }
 

@@ -50,7 +50,7 @@ func TestTrap_DatabasesThatAreSetUpOtherwise(t *testing.T) {
 				own.enqueueN("ilik", 1)
 				own.enqueueN("ILIK", 1)
 				own.Len(own.claim("ilik"), 1, "topics compare by code point")
-				own.exec("DELETE FROM {outbox}")
+				own.clear()
 				own.manyWorkers()
 			})
 		}

@@ -160,7 +160,7 @@ func TestTrap_AttachingInATransactionThatBeganBeforeTheMessageEnded(t *testing.T
 				result := two.run(func() error {
 					return two.inTx(func(ctx context.Context, tx *sql.Tx) error {
 						var n int
-						if err := tx.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(&n); err != nil {
+						if err := tx.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n); err != nil {
 							return err
 						}
 						began <- struct{}{}

@@ -85,7 +85,7 @@ func (f *fixture) serveWaits(c *join.Coordinator, s message.Subscriber) (stop fu
 // continuations is how many messages there are on a topic, whatever became of them.
 func (f *fixture) continuations(topic string) int {
 	f.t.Helper()
-	return int(f.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s'", topic))
+	return int(f.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", topic))
 }
 
 // defaultLevels are isolation levels that a connection may have by default. On SQL Server the procedures choose their own.

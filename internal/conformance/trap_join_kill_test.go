@@ -58,16 +58,16 @@ func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
 // checkJoins asks the tables, not the workers.
 func (r *killRun) checkJoins(joins, waits int) {
 	r.t.Helper()
-	done := "SELECT COUNT(*) FROM {outbox} WHERE {status} = 2 AND {topic} = '%s'"
+	done := "SELECT COUNT(*) FROM {all} WHERE {status} = 2 AND {topic} = '%s'"
 	r.Equal(r.messages, int(r.number(done, "work")), "steps that are done")
 	r.Equal(waits, int(r.number(done, join.DefaultWaitTopic)), "waits that are done")
-	r.Equal(waits, int(r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "continuations")
-	r.Equal(waits, int(r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
+	r.Equal(waits, int(r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'")), "continuations")
+	r.Equal(waits, int(r.number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
 	r.Equal(joins, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = %d AND {failed_steps} = 0",
 		r.sql("{join}"), r.messages/joins)), "completed joins")
 	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}"))), "completed steps")
 	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "steps that handlers have seen")
 	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
-	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {outbox}")) + 1
+	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {all}")) + 1
 	r.LessOrEqual(r.attempts, len(r.held)+1, "attempts after %d kills", len(r.held))
 }

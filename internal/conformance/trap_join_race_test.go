@@ -214,7 +214,7 @@ func (r *joinRace) await() {
 	var n int64
 	for since := time.Now(); n < int64(len(r.racers)); <-look.C {
 		before := n
-		if n = r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'"); n != before {
+		if n = r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"); n != before {
 			since = time.Now()
 		}
 		r.Less(time.Since(since), r.patience, "%d of %d joins have continued, and no more do", n, len(r.racers))
@@ -225,11 +225,11 @@ func (r *joinRace) await() {
 func (r *joinRace) check() {
 	r.t.Helper()
 	n := int64(len(r.racers))
-	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "continuations")
-	r.Equal(n, r.number("SELECT COUNT(DISTINCT {topic}) FROM {outbox} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
+	r.Equal(n, r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"), "continuations")
+	r.Equal(n, r.number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
 	r.Equal(n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.sql("{join}")), "completed joins")
 	r.Equal(2*n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}")), "completed steps")
-	r.Equal(n, r.number("SELECT COUNT(*) FROM {outbox} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
+	r.Equal(n, r.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
 		"waits that are done and have spent no attempt")
 	for _, one := range r.racers {
 		r.Equal(1, r.ended[one.join], "how often the join %v has ended", one.join)

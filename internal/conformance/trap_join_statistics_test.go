@@ -18,7 +18,7 @@ func TestTrap_EndingStepsReadsTensOfRows(t *testing.T) {
 			f.startWith(c, "steps", 50)
 		}
 		for _, analyzed := range []bool{false, true} {
-			f.exec("DELETE FROM {outbox} WHERE {status} = 2")
+			f.remove("{status} = 2")
 			if analyzed {
 				f.analyze()
 			}

@@ -62,7 +62,7 @@ func (f *fixture) continuesWith(id outbox.JoinID, waiter outbox.MessageID, topic
 	f.NoError(s.Close())
 	<-served
 	f.Equal(1, f.continuations(topic))
-	f.exec("DELETE FROM {outbox} WHERE {topic} = '%s'", topic)
+	f.remove("{topic} = '%s'", topic)
 }
 
 // deliverWait claims a wait by hand, as a handler gets it.
@@ -170,7 +170,7 @@ func TestTrap_TheLostWakeUp_InTransactionsOfCallers(t *testing.T) {
 			acked := ending.run(func() error {
 				return ending.inTx(func(_ context.Context, tx *sql.Tx) error {
 					if f.defaultLevels()[0] != "" { // elsewhere reading takes no snapshot, or the only lock
-						if err := tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {outbox}")).Scan(new(int)); err != nil {
+						if err := tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(new(int)); err != nil {
 							return err
 						}
 						began <- struct{}{}
@@ -204,7 +204,7 @@ func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 			waiters = append(waiters, f.waitOn(f.joins(), nil, id, "next"))
 		}
 		msg, done := f.deliverWait() // one of them is with a handler, the others are due
-		f.exec("UPDATE {outbox} SET {next_attempt_at} = {future} WHERE {status} = 0")
+		f.exec("UPDATE {state} SET {next_attempt_at} = {future} WHERE {status} = 0")
 		looked := looking.stopAfterLook()
 		handled := looking.run(func() error { return looking.joins.HandleWait(msg) })
 		take(f, looked.reached, "the look at the join")

@@ -48,7 +48,7 @@ func (l *lossy) close() {
 	l.exec("DELETE FROM {wait}")
 	l.exec("DELETE FROM {member}")
 	l.exec("DELETE FROM {join}")
-	l.exec("DELETE FROM {outbox}")
+	l.clear()
 }
 
 var changingCalls = []changingCall{

@@ -47,7 +47,7 @@ func TestLong_PeakMemory(t *testing.T) {
 		peak := testprocess.PeakMemoryOf(t, memoryWorkerVariable,
 			memoryJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.config.Table, plan})
 		t.Logf("%d messages of %d MB: peak of the resident memory %d MB", plan.Messages, plan.Size>>20, peak>>20)
-		f.Zero(f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} <> %d", outbox.Done))
+		f.Zero(f.number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done))
 		if f.db.Name == testdb.SQLite {
 			plan.peak += 130 << 20 // an update rewrites the whole row, in the process
 		}
@@ -120,7 +120,7 @@ func TestBytesInFlightStarveNoTopic(t *testing.T) {
 			f.receive(other).Ack()
 		}
 		f.settles(ids)
-		f.LessOrEqual(f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = 1"), int64(10))
+		f.LessOrEqual(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1"), int64(10))
 		huge := f.enqueue(outbox.Message{Topic: "huge", Payload: make([]byte, 5000)})
 		ackAll(held)
 		go func() {

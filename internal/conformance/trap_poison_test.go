@@ -69,7 +69,7 @@ func (f *fixture) poison(workers int, alone bool) {
 		start()
 	}
 	deaths, started := 0, time.Now()
-	left := func() int64 { return f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} IN (0, 1)") }
+	left := func() int64 { return f.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)") }
 	for left() > 0 {
 		line := f.nextLine(lines)
 		if line.Text != "" {
@@ -87,13 +87,13 @@ func (f *fixture) poison(workers int, alone bool) {
 			delete(alive, line.From)
 		}
 	}
-	failed := f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Failed)
-	most := f.number("SELECT MAX({retry_count}) FROM {outbox} WHERE {uuid} <> '%s'", poisonous)
+	failed := f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)
+	most := f.number("SELECT MAX({retry_count}) FROM {all} WHERE {uuid} <> '%s'", poisonous)
 	f.t.Logf("%d processes ended by one message: %d failed; another has spent at most %d attempts; %v",
 		deaths, failed, most, time.Since(started).Round(time.Millisecond))
 	f.Equal(int64(1), failed, "messages that failed")
-	f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d AND {uuid} = '%s'", outbox.Failed, poisonous))
-	f.Equal(int64(plan.Messages-1), f.number("SELECT COUNT(*) FROM {outbox} WHERE {status} = %d", outbox.Done))
+	f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d AND {uuid} = '%s'", outbox.Failed, poisonous))
+	f.Equal(int64(plan.Messages-1), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done))
 }
 
 // nextLine waits as long as a lease at the defaults and the longest backoff take.

@@ -12,7 +12,8 @@ func TestTrap_RequeueOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const n = 5000
 		f.enqueueN("orders", n)
-		f.exec("UPDATE {outbox} SET {status} = 3, {processed_at} = {past}")
+		f.exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.exec("UPDATE {state} SET {status} = 3, {processed_at} = {past}")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() { // fails what is ready, as fast as it can
 			defer close(stopped)

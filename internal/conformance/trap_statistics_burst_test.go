@@ -21,10 +21,10 @@ func TestTrap_StatisticsOfAnEmptyTable(t *testing.T) {
 			}
 			f.burst(2000, deleted)
 			f.leaveOne()
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			f.load(5000)
 			f.tensOfRows()
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 			f.burst(2000, deleted)
 		}
 	})

@@ -185,7 +185,7 @@ func TestTrap_ThePublisherOfTheRouterFails(t *testing.T) {
 				f.Contains(lastError, "the handler succeeded")
 			}
 			f.NoError(router.Close())
-			f.exec("DELETE FROM {outbox}")
+			f.clear()
 		}
 	})
 }

@@ -20,7 +20,7 @@ func TestTrap_AStaleWorkersAckCompletesNothing(t *testing.T) {
 		f.enqueueN("orders", 50)
 		stale := f.claim("orders")
 		f.expireLeases()
-		f.exec("UPDATE {outbox} SET {locked_until} = {future} WHERE {seq} = %d", stale[0].Receipt.Seq) // one of them is still good
+		f.exec("UPDATE {lease} SET {locked_until} = {future} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {seq} = %d)", stale[0].Receipt.Seq) // one of them is still good
 		taken := f.claim("orders")
 		f.Len(taken, 49)
 
@@ -42,10 +42,10 @@ func TestTrap_AStaleWorkersAckCompletesNothing(t *testing.T) {
 func (f *fixture) refuseFailed() {
 	f.t.Helper()
 	if f.db.Name == testdb.SQLite {
-		f.exec(`CREATE TRIGGER refuse_failed BEFORE UPDATE ON outbox WHEN NEW.status = 3 BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+		f.exec(`CREATE TRIGGER refuse_failed BEFORE UPDATE ON outbox_state WHEN NEW.status = 3 BEGIN SELECT RAISE(ABORT, 'refused'); END`)
 		return
 	}
-	f.exec("ALTER TABLE {outbox} ADD CONSTRAINT refuse_failed CHECK ({status} <> 3)")
+	f.exec("ALTER TABLE {state} ADD CONSTRAINT refuse_failed CHECK ({status} <> 3)")
 }
 
 func TestTrap_AFailedSettleDoesNotEndTheCallersTransaction(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTrap_APoolOfOneConnection(t *testing.T) {
 		pool.SetMaxOpenConns(1)
 		one := &fixture{Assertions: f.Assertions, t: t, db: pool, config: f.config, outbox: f.newOutbox(pool.DB)}
 		one.enqueueN("orders", 1100)
-		f.exec("DELETE FROM {outbox}")
+		f.clear()
 		one.works()
 		f.Zero(pool.Stats().InUse)
 	})
@@ -247,7 +247,7 @@ func TestTrap_AContextThatIsCancelledInAStatement(t *testing.T) {
 		held := f.claimOne("orders")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {outbox} SET {last_error} = 'locked' WHERE {seq} = %d", held.Receipt.Seq)
+		f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d", held.Receipt.Seq)
 
 		sent := make(chan struct{}, 100)
 		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {

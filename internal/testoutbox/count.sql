@@ -1,2 +1,2 @@
 -- How many messages have a status.
-SELECT COUNT(*) FROM {outbox} WHERE {status} = %d
+SELECT COUNT(*) FROM {all} WHERE {status} = %d

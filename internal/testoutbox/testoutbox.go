@@ -162,7 +162,7 @@ func (o *Outbox) Exec(query string, args ...any) {
 	o.NoError(err)
 }
 
-// SQL writes a statement for the database: {outbox} is the table, any other name in braces a column.
+// SQL writes a statement for the database: {outbox}, {state} and {lease} are tables, {all} is all messages as they stand, any other name in braces a column.
 func (o *Outbox) SQL(text string, args ...any) string {
 	text = fmt.Sprintf(text, args...)
 	var b strings.Builder
@@ -179,17 +179,20 @@ func (o *Outbox) SQL(text string, args ...any) string {
 }
 
 func (o *Outbox) name(name string) string {
-	if name == "outbox" {
-		return o.Table(Dialect(o.DB.Name).Traits().Table)
+	switch name {
+	case "outbox":
+		return o.part("")
+	case "state", "lease":
+		return o.part(name)
+	case "all":
+		return testdb.Messages(o.part, func(name string) string { return testdb.Column(o.DB.Name, name) })
+	default:
+		return testdb.Column(o.DB.Name, name)
 	}
-	if o.DB.Name != testdb.SQLServer {
-		return name
-	}
-	var b strings.Builder
-	for word := range strings.SplitSeq(name, "_") {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
-	}
-	return b.String()
+}
+
+func (o *Outbox) part(name string) string {
+	return o.Table(testdb.Part(o.DB.Name, Dialect(o.DB.Name).Traits().Table, name))
 }
 
 // Table is the full name of a table.

@@ -12,7 +12,8 @@ LANGUAGE sql STABLE SET enable_seqscan = off AS $outbox$
            coalesce(s.retry_count, 0), coalesce(s.status, 4)::int, (extract(epoch FROM coalesce(s.next_attempt_at, o.created_at)) * 1000)::bigint,
            (extract(epoch FROM l.locked_until) * 1000)::bigint, s.owner_token::text,
            (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
-           (extract(epoch FROM s.processed_at) * 1000)::bigint, w.name::text
+           (extract(epoch FROM CASE WHEN s.seq IS NULL THEN o.created_at ELSE s.processed_at END) * 1000)::bigint,
+           CASE WHEN s.seq IS NULL THEN 'log' ELSE w.name::text END
     FROM "public"."outbox" AS o
     LEFT JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true
     LEFT JOIN LATERAL (SELECT l.* FROM "public"."outbox_lease" AS l WHERE l.owner_token = s.owner_token LIMIT 1) AS l ON true

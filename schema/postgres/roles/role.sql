@@ -9,7 +9,8 @@ END
 $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "public_outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE
-ON "public"."outbox", "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
+ON "public"."outbox", "public"."outbox_state", "public"."outbox_lease", "public"."outbox_attempt", "public"."outbox_worker",
+   "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
    "public"."outbox_log_dead" TO "public_outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
 DO $outbox$
@@ -32,6 +33,10 @@ REVOKE ALL ON FUNCTION "public"."outbox_renew"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_reap"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_reap"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_give_back"(int, bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_give_back"(int, bigint[]) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_worker_number"(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_worker_number"(text) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_requeue"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_requeue"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_purge"(json) FROM PUBLIC;

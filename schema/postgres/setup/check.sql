@@ -2,6 +2,10 @@
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (VALUES
     ('table',    '"public"."outbox"'),
+    ('table',    '"public"."outbox_state"'),
+    ('table',    '"public"."outbox_lease"'),
+    ('table',    '"public"."outbox_attempt"'),
+    ('table',    '"public"."outbox_worker"'),
     ('table',    '"public"."outbox_log"'),
     ('table',    '"public"."outbox_log_pending"'),
     ('table',    '"public"."outbox_log_counter"'),
@@ -15,14 +19,21 @@ FROM (VALUES
     ('index',    '"public"."outbox_pk"'),
     ('index',    '"public"."outbox_message_id"'),
     ('index',    '"public"."outbox_ready"'),
+    ('index',    '"public"."outbox_state_pk"'),
+    ('index',    '"public"."outbox_dead"'),
+    ('index',    '"public"."outbox_lease_pk"'),
     ('index',    '"public"."outbox_leased"'),
-    ('index',    '"public"."outbox_ended"'),
+    ('index',    '"public"."outbox_attempt_pk"'),
+    ('index',    '"public"."outbox_worker_pk"'),
+    ('index',    '"public"."outbox_worker_name"'),
     ('view',     '"public"."outbox_view"'),
     ('view',     '"public"."outbox_kept"'),
     ('function', '"public"."outbox_claim"(json)'),
     ('function', '"public"."outbox_settle"(json)'),
     ('function', '"public"."outbox_renew"(json)'),
     ('function', '"public"."outbox_reap"(json)'),
+    ('function', '"public"."outbox_give_back"(integer,bigint[])'),
+    ('function', '"public"."outbox_worker_number"(text)'),
     ('function', '"public"."outbox_requeue"(json)'),
     ('function', '"public"."outbox_purge"(json)'),
     ('function', '"public"."outbox_topics"(json)'),
@@ -58,13 +69,15 @@ FROM (VALUES
     ('function', '"public"."outbox_fail"(uuid,json,text)')) AS w(kind, name)
 WHERE CASE w.kind WHEN 'function' THEN to_regprocedure(w.name) IS NULL ELSE to_regclass(w.name) IS NULL END
 UNION ALL
-SELECT 'column ' || c.name || ' of the table is missing'
-FROM unnest(ARRAY['seq', 'message_id', 'uuid', 'topic', 'payload', 'headers', 'correlation_id', 'stream_key', 'created_at',
-                  'due_at', 'next_attempt_at', 'status', 'locked_until', 'owner_token', 'retry_count', 'last_error',
-                  'processed_at', 'processed_by']) AS c(name)
-WHERE to_regclass('"public"."outbox"') IS NOT NULL
+SELECT 'column ' || c.name || ' of the table ' || c.of || ' is missing'
+FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid', 'topic', 'topic_key', 'payload', 'headers', 'correlation_id',
+                                                    'stream_key', 'created_at', 'due_at']) AS name
+      UNION ALL
+      SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
+                                                     'worker_id', 'status', 'flags'])) AS c
+WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
-                  WHERE a.attrelid = to_regclass('"public"."outbox"') AND a.attname = c.name AND NOT a.attisdropped)
+                  WHERE a.attrelid = to_regclass(c.of) AND a.attname = c.name AND NOT a.attisdropped)
 UNION ALL
 SELECT 'PostgreSQL ' || current_setting('server_version') || ' is older than 14'
 WHERE current_setting('server_version_num')::int < 140000;

@@ -1,0 +1,95 @@
+package outbox
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// The contents of acknowledged messages are deleted this long after their states, unless a batch of them comes together
+// sooner. Where they cannot be deleted, so many are remembered, and the janitor finds the others.
+const (
+	removeAfter = 200 * time.Millisecond
+	removeMost  = 100 * maxBatch
+)
+
+const cannotRemove = "Cannot delete the contents of acknowledged messages, trying again"
+
+// A remover deletes the contents of messages whose states were deleted when they were acknowledged: beside the settling of
+// others, which it never holds up.
+type remover struct {
+	outbox *Outbox
+	lease  time.Duration
+
+	mu      sync.Mutex
+	seqs    []WorkItemID
+	arrived chan struct{}
+}
+
+func newRemover(o *Outbox, lease time.Duration) *remover {
+	return &remover{outbox: o, lease: lease, arrived: make(chan struct{}, 1)}
+}
+
+// add takes messages whose states are deleted for good.
+func (r *remover) add(seqs []WorkItemID) {
+	if len(seqs) == 0 {
+		return
+	}
+	r.mu.Lock()
+	first := len(r.seqs) == 0
+	r.seqs = append(r.seqs, seqs[:min(len(seqs), max(0, removeMost-len(r.seqs)))]...)
+	full := len(r.seqs) >= maxBatch
+	r.mu.Unlock()
+	if first || full {
+		notify(r.arrived)
+	}
+}
+
+// run works until ctx has ended, and then once more.
+func (r *remover) run(ctx context.Context) {
+	for ended := false; !ended; {
+		select {
+		case <-r.arrived:
+		case <-ctx.Done():
+			ended = true
+		}
+		if !r.full() && !ended {
+			_ = pause(ctx, removeAfter)
+		}
+		for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
+			if err := r.removeAll(context.WithoutCancel(ctx)); err == nil {
+				r.outbox.troubles.Over(cannotRemove)
+				break
+			} else if ctx.Err() != nil {
+				return // the janitor finds them
+			} else {
+				r.outbox.troubles.Error(cannotRemove, err, nil)
+			}
+			_ = pause(ctx, wait)
+		}
+	}
+}
+
+func (r *remover) full() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seqs) >= maxBatch
+}
+
+func (r *remover) removeAll(ctx context.Context) error {
+	r.mu.Lock()
+	seqs := r.seqs
+	r.seqs = nil
+	r.mu.Unlock()
+	for batch := range slices.Chunk(seqs, maxBatch) {
+		arg := purgeArg{Seqs: batch, Limit: maxBatch}
+		if _, _, err := r.outbox.purgeBatch(ctx, opPurge, &arg, limits.Upkeep(r.lease)); err != nil {
+			r.add(seqs)
+			return err
+		}
+	}
+	return nil
+}
