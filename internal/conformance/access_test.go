@@ -72,13 +72,13 @@ func (f *fixture) user(role string) string {
 func (f *fixture) everyCall() (calls []string) {
 	const owner = "00000000-0000-4000-8000-000000000001"
 	arguments := map[string]string{
-		"claim":  `{"owner":"` + owner + `","lease_ms":60000,"limit":4,"give_back":1,"topics":[{"topic":"orders","quota":10}]}`,
+		"claim":  `{"owner":"` + owner + `","lease_ms":60000,"limit":4,"give_back":1,"worker":"w","topics":[{"key":` + fmt.Sprint(testdb.TopicKey("orders")) + `,"quota":10}]}`,
 		"settle": `{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"` + owner + `","outcome":0,"seqs":[1]}]}`,
 		"renew":  `{"lease_ms":1000,"groups":[{"owner":"` + owner + `","seqs":[1]}]}`,
 		"reap":   `{"limit":1}`, "requeue": `{"limit":1}`, "failed": `{"limit":1}`, "topics": `{"limit":1}`,
 		"purge": `{"status":2,"older_than_ms":3600000,"limit":1}`, "get": `{"ids":["` + owner + `"]}`,
 	}
-	enqueued := `[{"n":0,"id":"%s","uuid":"","topic":"orders","at":0,"size":0,"headers":{}}]`
+	enqueued := `[{"n":0,"id":"%s","uuid":"","topic":"orders","topic_key":1,"at":0,"size":0,"headers":{}}]`
 	id, err := f.config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
 	enqueued = fmt.Sprintf(enqueued, id)

@@ -27,7 +27,7 @@ func TestOBX011_ClaimPassesOverLockedRows(t *testing.T) {
 		ids := f.enqueueN("orders", 3)
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
+		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
 
 		claimed := f.claim("orders") // and does not wait, or the test would never end
 		f.Equal([]outbox.MessageID{ids[0], ids[2]}, messageIDs(claimed))

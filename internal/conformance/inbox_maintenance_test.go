@@ -161,7 +161,7 @@ func TestTrap_InboxPurgeAndReviveAtOnce(t *testing.T) {
 		}
 		f.Equal(n, int(revived.Load()+purged.Load()), "each was one or the other")
 		f.Equal(int(revived.Load()), f.countEntries())
-		f.Equal(f.countEntries(), int(f.number("SELECT COUNT(*) FROM {all} o WHERE {status} = 0 AND EXISTS (SELECT 1 FROM {entry} e WHERE e.{queue_id} = o.{message_id})")))
+		f.Equal(f.countEntries(), int(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 0 AND EXISTS (SELECT 1 FROM {entry} e WHERE e.{queue_id} = messages.{message_id})")))
 		f.Equal(f.countEntries(), f.count())
 	})
 }

@@ -59,7 +59,7 @@ var joinInvariants = map[string][2]string{
 	"no wait is without its join":                                            {"{wait}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
 	"no size is without its join":                                            {"{size}", "NOT EXISTS (SELECT 1 FROM {join} j WHERE j.{join_id} = r.{join_id})"},
 	"no step is pending whose message has ended": {"{member}",
-		"{status} = 0 AND {ends_by} = 0 AND EXISTS (SELECT 1 FROM {all} o WHERE o.{message_id} = r.{step} AND +o.{status} >= 2)"},
+		"{status} = 0 AND {ends_by} = 0 AND EXISTS (SELECT 1 FROM {all} WHERE messages.{message_id} = r.{step} AND messages.{status} >= 2)"},
 }
 
 // membersOf is the number of steps of the join r that a condition holds for.

@@ -72,7 +72,7 @@ func (f *fixture) joinCalls(id outbox.JoinID, steps []outbox.MessageID, wait out
 	}
 	// The wait is done by a claim of the role's own.
 	owner := outbox.NewOwnerToken()
-	calls = append(calls, f.callOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"topics":[{"topic":"join.wait","quota":10}]}`, owner)),
+	calls = append(calls, f.callOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":%d,"quota":10}]}`, owner, testdb.TopicKey("join.wait"))),
 		f.callOf("settle", fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":0,"seqs":[%d]}]}`,
 			owner, f.row(wait).seq)))
 	return append(calls, f.callOf("join_purge", `{"older_than_ms":-60000,"limit":1000}`))

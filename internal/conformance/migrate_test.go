@@ -34,9 +34,9 @@ func lower(names []string) []string {
 func TestOBX102_MigrateCreatesIndexes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(indexNames)
-		want := []string{"outbox_ready", "outbox_leased", "outbox_ended"}
+		want := []string{"outbox_ready", "outbox_leased", "outbox_dead"}
 		if f.db.Name == testdb.SQLServer {
-			want = []string{"IX_Outbox_State_Ready", "IX_Outbox_Leased", "IX_Outbox_Ended"}
+			want = []string{"IX_Outbox_State_Ready", "IX_Outbox_Lease_LockedUntil", "IX_Outbox_State_Dead"}
 		}
 		f.Subset(f.names("index"), want)
 	})

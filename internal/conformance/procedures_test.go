@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestOBX106_ProceduresCanBeCalledDirectly(t *testing.T) {
 		f.needs(procedures)
 		ids := f.enqueueN("orders", 5)
 		owner := outbox.NewOwnerToken()
-		claimed := f.call("claim", `{"owner":"`+owner.String()+`","lease_ms":60000,"limit":4,"give_back":0,"topics":[{"topic":"orders","quota":10}]}`)
+		claimed := f.call("claim", `{"owner":"`+owner.String()+`","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":`+fmt.Sprint(testdb.TopicKey("orders"))+`,"quota":10}]}`)
 		f.Len(claimed, 4)
 		for _, id := range ids[:4] {
 			r := f.row(id)

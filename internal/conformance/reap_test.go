@@ -244,7 +244,7 @@ func TestPurgePassesOverLockedRows(t *testing.T) {
 		f.exec("UPDATE {state} SET {processed_at} = {past}")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
+		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
 		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(1, n)

@@ -220,7 +220,7 @@ func (f *fixture) makeDue() {
 func (f *fixture) clear() {
 	f.t.Helper()
 	for _, part := range []string{"state", "lease", "attempt", ""} {
-		f.exec("DELETE FROM " + f.part(part))
+		f.exec("DELETE FROM %s", f.part(part))
 	}
 }
 

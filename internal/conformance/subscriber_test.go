@@ -392,7 +392,7 @@ func TestOBX116_AWakeUpEndsTheWait(t *testing.T) {
 
 		// What comes from other processes comes through the channel.
 		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == 3 }, patience, 2*time.Millisecond)
-		f.exec("UPDATE {state} SET {status} = 0, {processed_at} = NULL, {processed_by} = NULL")
+		f.exec("UPDATE {state} SET {status} = 0, {processed_at} = NULL, {worker_id} = NULL")
 		wakeups <- "another topic"
 		wakeups <- topic
 		for _, msg := range f.receiveN(messages, 3) {

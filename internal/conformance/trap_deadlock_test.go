@@ -27,7 +27,7 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 			tx, err := conn.BeginTx(f.ctx(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held[1].Receipt.Seq)
 
 			pool := f.db.Reopen(t)
 			pool.SetMaxOpenConns(1)
@@ -49,7 +49,7 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 				result <- err
 			}()
 			f.waitUntilLocked(held[0].Receipt.Seq)
-			f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
+			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			f.NoError(<-result)
@@ -67,7 +67,7 @@ func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
 	f.t.Helper()
 	probe := map[string]string{
 		testdb.Postgres:  "SELECT {seq} FROM {all} WHERE {seq} = %d FOR UPDATE NOWAIT",
-		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d",
+		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d",
 	}[f.db.Name]
 	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
 	f.NoError(err)

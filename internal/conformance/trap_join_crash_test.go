@@ -41,7 +41,7 @@ func TestTrap_ADeadlockOverAJoinIsRetriedAndCountsOnce(t *testing.T) {
 			f.waitOn(c, tx, id, "next")
 			settling := l.settle(settled(outbox.Ack, held)...)
 			l.blocked(settling)
-			f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d", held.Receipt.Seq) // closes the circle
+			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq) // closes the circle
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			l.ended(settling)

@@ -247,7 +247,7 @@ func TestTrap_AContextThatIsCancelledInAStatement(t *testing.T) {
 		held := f.claimOne("orders")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {size} = {size} + 0 WHERE {seq} = %d", held.Receipt.Seq)
+		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq)
 
 		sent := make(chan struct{}, 100)
 		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {

@@ -32,6 +32,7 @@ BEGIN
             RETURN QUERY SELECT 0::bigint, '00000000-0000-0000-0000-000000000000', '', '', ''::bytea,
                 NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired;
         END IF;
+        moment := clock_timestamp(); -- what has come back may be due by now
     END IF;
 
     WITH picked AS MATERIALIZED (
@@ -59,8 +60,9 @@ BEGIN
         RETURN;
     END IF;
 
-    INSERT INTO "public"."outbox_lease" (owner_token, worker_id, locked_until, seqs)
-    VALUES (taker, "public"."outbox_worker_number"(arg->>'worker'), clock_timestamp() + lease, taken);
+    INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs)
+    VALUES (taker, "public"."outbox_worker_number"(arg->>'worker'), clock_timestamp() + lease, taken)
+    ON CONFLICT (owner_token) DO UPDATE SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs;
 
     RETURN QUERY
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,

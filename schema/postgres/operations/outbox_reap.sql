@@ -3,7 +3,10 @@
 -- Called as: SELECT * FROM "public"."outbox_reap"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_reap"(json);
 CREATE FUNCTION "public"."outbox_reap"(arg json) RETURNS TABLE (affected bigint, leases bigint)
-LANGUAGE sql AS $outbox$
-    SELECT b.messages, b.leases
+LANGUAGE plpgsql AS $outbox$
+BEGIN
+    RETURN QUERY
+    SELECT b.messages::bigint, b.leases::bigint
     FROM "public"."outbox_give_back"((arg->>'limit')::int, ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w)) AS b;
+END
 $outbox$;

@@ -1,5 +1,5 @@
 -- The outbox read as a log. Each message waits in outbox_log_pending until a sequencer gives it a position, as on databases
--- where transactions commit out of order. status 4 in the outbox is a message for the log alone, which no claim takes.
+-- where transactions commit out of order. A message for the log alone has no state, and so no claim takes it.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_pending" (
     seq        INTEGER NOT NULL PRIMARY KEY,
     message_id TEXT    NOT NULL,

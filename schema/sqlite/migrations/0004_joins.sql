@@ -61,12 +61,13 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join_wait" (
 ) WITHOUT ROWID;
 
 -- Whoever ends a join makes due the messages that wait for it. They are there, so that nothing is inserted: an UPDATE would
--- scan the outbox where statistics say that it is almost empty.
+-- scan all states where statistics say that there are almost none.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_wake" AFTER UPDATE OF status ON "outbox_join" WHEN NEW.status <> 0
 BEGIN
-    INSERT INTO "outbox" (seq, message_id, uuid, topic, payload, created_at, next_attempt_at)
-    SELECT k.seq, '', '', '', x'', 0, NEW.last_updated_at
-    FROM (SELECT (SELECT o.seq FROM "outbox" AS o WHERE o.message_id = w.message_id AND o.status = 0) AS seq
+    INSERT INTO "outbox_state" (seq, topic_key, next_attempt_at)
+    SELECT k.seq, 0, NEW.last_updated_at
+    FROM (SELECT (SELECT s.seq FROM "outbox_state" AS s
+                  WHERE s.seq = (SELECT o.seq FROM "outbox" AS o WHERE o.message_id = w.message_id) AND s.status = 0) AS seq
           FROM "outbox_join_wait" AS w WHERE w.join_id = NEW.join_id) AS k
     WHERE k.seq IS NOT NULL
     ON CONFLICT (seq) DO UPDATE SET next_attempt_at = excluded.next_attempt_at;
@@ -81,8 +82,7 @@ BEGIN
 END;
 
 DROP VIEW IF EXISTS "main"."outbox_kept";
--- The messages of steps that have not been counted yet are in it whatever has become of the join: counting finds them by
--- their rows.
+-- Steps are driven from the message's id, whatever statistics say.
 CREATE VIEW "main"."outbox_kept" AS
 SELECT l.message_id FROM "outbox_log" AS l
 UNION ALL
@@ -90,4 +90,4 @@ SELECT p.message_id FROM "outbox_log_pending" AS p
 UNION ALL
 SELECT m.message_id
 FROM "outbox_join_member" AS m INDEXED BY "outbox_join_member_message" CROSS JOIN "outbox_join" AS j ON j.join_id = m.join_id
-WHERE j.status = 0 OR (m.status = 0 AND m.ends_by = 0);
+WHERE j.status = 0;

@@ -23,16 +23,21 @@ CREATE INDEX IF NOT EXISTS "main"."outbox_entry_last_seen" ON "outbox_entry" (la
 -- The entries as they stand, for people (outbox_entry_get reads them by key): as the message in the queue does, and done where there is none.
 CREATE VIEW IF NOT EXISTS "main"."outbox_entry_view" AS
 SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
-       coalesce(o.status, 2) AS status,
-       CASE coalesce(o.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
-       coalesce(o.retry_count, 0) AS attempts, o.last_error, e.result, CAST(e.result AS TEXT) AS result_text,
+       coalesce(s.status, 2) AS status,
+       CASE coalesce(s.status, 2) WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' END AS state,
+       coalesce(s.retry_count, 0) AS attempts,
+       (SELECT a.error FROM "outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1) AS last_error,
+       e.result, CAST(e.result AS TEXT) AS result_text,
        datetime(e.first_seen_at / 1000.0, 'unixepoch', 'subsec') AS first_seen,
        datetime(e.last_seen_at / 1000.0, 'unixepoch', 'subsec') AS last_seen,
        datetime(e.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed
-FROM "outbox_entry" AS e LEFT JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id;
+FROM "outbox_entry" AS e
+LEFT JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id
+LEFT JOIN "outbox_state" AS s ON s.seq = o.seq;
 
 -- An entry takes its message with it.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_entry_gone" AFTER DELETE ON "outbox_entry" WHEN OLD.queue_id IS NOT NULL
 BEGIN
-    DELETE FROM "outbox" WHERE message_id = OLD.queue_id AND +status >= 2;
+    DELETE FROM "outbox"
+    WHERE message_id = OLD.queue_id AND coalesce((SELECT s.status FROM "outbox_state" AS s WHERE s.seq = "outbox".seq), 2) >= 2;
 END;

@@ -1,49 +1,100 @@
--- The outbox: one row a message, from publishing to its end.
--- Seq is the physical key and grows with every insert, so that inserts go to the end of the table and claims stay cheap;
--- MessageId names the message for joins, inboxes and brokers.
--- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Topics compare by code point, whatever the database's collation.
--- Indexes are guarded by themselves, so that one that was dropped comes back; by the beginning of their names, because a
--- compatible server adds to them.
+-- The outbox: what a message says lies apart from how it stands. No table of the queue refers to another by a foreign key: the
+-- check would lock what a caller's transaction holds for as long as it likes.
+-- Topics compare by code point, whatever the database's collation. Indexes are guarded by themselves, so that one that was
+-- dropped comes back; by the beginning of their names, because a compatible server adds to them.
+--
+-- Contents: written once by publishers, and deleted by purging when nothing needs them any more. Seq names the message in all
+-- tables here and grows with every insert; MessageId names it outside. TopicKey is the first eight bytes of the SHA-256 of the
+-- topic: of fixed width where states and indexes have it, and the same on every database.
 IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox] (
         Seq           BIGINT           IDENTITY(1, 1) NOT NULL,
         MessageId     UNIQUEIDENTIFIER NOT NULL,
         Uuid          NVARCHAR(255)    NOT NULL,
         Topic         NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
+        TopicKey      BIGINT           NOT NULL,
         Payload       VARBINARY(MAX)   NOT NULL,
         Headers       NVARCHAR(MAX)    NULL,
         CorrelationId NVARCHAR(255)    NULL,
         StreamKey     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NULL,
         CreatedAt     DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_CreatedAt] DEFAULT (SYSUTCDATETIME()),
         DueTimeUtc    DATETIME2(3)     NULL,
-        NextAttemptAt DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_NextAttemptAt] DEFAULT (SYSUTCDATETIME()),
-        Status        TINYINT          NOT NULL CONSTRAINT [DF_Outbox_Status] DEFAULT (0),
-        LockedUntil   DATETIME2(3)     NULL,
-        OwnerToken    UNIQUEIDENTIFIER NULL,
-        RetryCount    INT              NOT NULL CONSTRAINT [DF_Outbox_RetryCount] DEFAULT (0),
-        LastError     NVARCHAR(MAX)    NULL,
-        ProcessedAt   DATETIME2(3)     NULL,
-        ProcessedBy   NVARCHAR(100)    NULL,
         CONSTRAINT [PK_Outbox] PRIMARY KEY CLUSTERED (Seq),
-        CONSTRAINT [UQ_Outbox_MessageId] UNIQUE NONCLUSTERED (MessageId),
-        CONSTRAINT [CK_Outbox_Lease] CHECK (
-            (Status = 1 AND OwnerToken IS NOT NULL AND LockedUntil IS NOT NULL)
-            OR (Status <> 1 AND OwnerToken IS NULL AND LockedUntil IS NULL))
+        CONSTRAINT [UQ_Outbox_MessageId] UNIQUE NONCLUSTERED (MessageId)
+    );
+GO
+-- States, all of fixed width: settling rewrites some eighty bytes in place, whatever the message says, and no page of them
+-- ever splits. Size is that of payload and headers in bytes.
+-- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
+-- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Flags: 1 joins depend on the message, 2 the log does.
+-- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
+-- OwnerToken is set exactly where Status is 1. No CHECK says so: a table with one cannot be written by the OUTPUT of another
+-- insert, and publishing is one statement by that.
+IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_State] (
+        Seq           BIGINT           NOT NULL,
+        TopicKey      BIGINT           NOT NULL,
+        NextAttemptAt DATETIME2(3)     NOT NULL,
+        ProcessedAt   DATETIME2(3)     NULL,
+        OwnerToken    UNIQUEIDENTIFIER NULL,
+        Size          INT              NOT NULL CONSTRAINT [DF_Outbox_State_Size] DEFAULT (0),
+        RetryCount    INT              NOT NULL CONSTRAINT [DF_Outbox_State_RetryCount] DEFAULT (0),
+        WorkerId      INT              NULL,
+        Status        TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Status] DEFAULT (0),
+        Flags         TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Flags] DEFAULT (0),
+        CONSTRAINT [PK_Outbox_State] PRIMARY KEY CLUSTERED (Seq)
     );
 GO
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
-IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
-               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Ready]', 1))) = PARSENAME(N'[IX_Outbox_Ready]', 1))
-    CREATE INDEX [IX_Outbox_Ready] ON [dbo].[Outbox] (Topic, NextAttemptAt, Seq) WHERE Status = 0;
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_State]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_State_Ready]', 1))) = PARSENAME(N'[IX_Outbox_State_Ready]', 1))
+    CREATE INDEX [IX_Outbox_State_Ready] ON [dbo].[Outbox_State] (TopicKey, NextAttemptAt, Seq) WHERE Status = 0;
 
--- Expired leases, oldest first.
-IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
-               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Leased]', 1))) = PARSENAME(N'[IX_Outbox_Leased]', 1))
-    CREATE INDEX [IX_Outbox_Leased] ON [dbo].[Outbox] (LockedUntil) INCLUDE (OwnerToken) WHERE Status = 1;
-
--- Ended rows by age, for purging and for listing what failed.
-IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]')
-               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Ended]', 1))) = PARSENAME(N'[IX_Outbox_Ended]', 1))
-    CREATE INDEX [IX_Outbox_Ended] ON [dbo].[Outbox] (Status, ProcessedAt) WHERE Status >= 2;
+-- Dead letters by age; with the topic, so that they are listed from here alone. What is done is in no index: it is purged in
+-- order of Seq.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_State]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_State_Dead]', 1))) = PARSENAME(N'[IX_Outbox_State_Dead]', 1))
+    CREATE INDEX [IX_Outbox_State_Dead] ON [dbo].[Outbox_State] (ProcessedAt, Seq) INCLUDE (TopicKey) WHERE Status = 3;
+GO
+-- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
+-- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired. Of worker 0 are leases of
+-- nobody: what they list waits for a join that has ended, and is to be made due.
+IF OBJECT_ID(N'[dbo].[Outbox_Lease]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Lease] (
+        OwnerToken  UNIQUEIDENTIFIER NOT NULL,
+        WorkerId    INT              NOT NULL,
+        LockedUntil DATETIME2(3)     NOT NULL,
+        Seqs        NVARCHAR(MAX)    NOT NULL,
+        CONSTRAINT [PK_Outbox_Lease] PRIMARY KEY CLUSTERED (OwnerToken)
+    );
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Lease]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Lease_LockedUntil]', 1))) = PARSENAME(N'[IX_Outbox_Lease_LockedUntil]', 1))
+    CREATE INDEX [IX_Outbox_Lease_LockedUntil] ON [dbo].[Outbox_Lease] (LockedUntil, OwnerToken);
+GO
+-- What the attempts that did not succeed said. Outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease expired.
+IF OBJECT_ID(N'[dbo].[Outbox_Attempt]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Attempt] (
+        Seq        BIGINT        NOT NULL,
+        AttemptId  BIGINT        IDENTITY(1, 1) NOT NULL,
+        HappenedAt DATETIME2(3)  NOT NULL,
+        WorkerId   INT           NOT NULL,
+        Attempt    INT           NOT NULL,
+        Outcome    TINYINT       NOT NULL,
+        Error      NVARCHAR(MAX) NULL,
+        CONSTRAINT [PK_Outbox_Attempt] PRIMARY KEY CLUSTERED (Seq, AttemptId)
+    );
+GO
+-- Who works, by a number of four bytes. A name may have several rows: no key keeps two first calls apart, and so neither waits.
+IF OBJECT_ID(N'[dbo].[Outbox_Worker]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Worker] (
+        WorkerId  INT           IDENTITY(1, 1) NOT NULL,
+        Name      NVARCHAR(100) COLLATE Latin1_General_BIN2 NOT NULL,
+        StartedAt DATETIME2(3)  NOT NULL CONSTRAINT [DF_Outbox_Worker_StartedAt] DEFAULT (SYSUTCDATETIME()),
+        CONSTRAINT [PK_Outbox_Worker] PRIMARY KEY CLUSTERED (WorkerId)
+    );
+GO
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Worker]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Worker_Name]', 1))) = PARSENAME(N'[IX_Outbox_Worker_Name]', 1))
+    CREATE INDEX [IX_Outbox_Worker_Name] ON [dbo].[Outbox_Worker] (Name, WorkerId);
 GO

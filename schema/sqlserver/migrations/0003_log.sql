@@ -1,6 +1,6 @@
 -- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
 -- commits late. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to those that are committed.
--- Status 4 in the outbox is a message for the log alone, which no claim takes.
+-- A message for the log alone has no state, and so no claim takes it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Pending]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Pending] (
         Seq       BIGINT           NOT NULL,

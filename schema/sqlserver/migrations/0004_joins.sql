@@ -73,13 +73,14 @@ GO
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
     EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
 GO
--- A view must be created alone in its batch, and so it stands in a string.
+-- A view must be created alone in its batch, and so it stands in a string. NOLOCK: whoever attaches, in however long a
+-- transaction, keeps no one from purging; what is attached and not committed counts as kept.
 EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
 SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
 UNION ALL
 SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p
 UNION ALL
 SELECT m.OutboxMessageId
-FROM [dbo].[OutboxJoinMember] AS m INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = m.JoinId
+FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK) INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = m.JoinId
 WHERE j.Status = 0');
 GO

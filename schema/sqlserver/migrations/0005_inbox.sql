@@ -29,8 +29,12 @@ GO
 IF OBJECT_ID(N'[dbo].[OutboxEntry_View]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[OutboxEntry_View] AS
 SELECT e.Seq, e.Source, e.MessageId, e.Handler, e.ContentHash, e.FirstSeenAt, e.LastSeenAt, e.Seen, e.QueueId, e.ProcessedAt,
-       CAST(COALESCE(o.Status, 2) AS INT) AS Status,
-       CASE COALESCE(o.Status, 2) WHEN 0 THEN N''ready'' WHEN 1 THEN N''in progress'' WHEN 2 THEN N''done'' WHEN 3 THEN N''failed'' END AS State,
-       COALESCE(o.RetryCount, 0) AS Attempts, o.LastError, e.Result, CAST(e.Result AS VARCHAR(MAX)) AS ResultText
-FROM [dbo].[OutboxEntry] AS e LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = e.QueueId');
+       CAST(COALESCE(s.Status, 2) AS INT) AS Status,
+       CASE COALESCE(s.Status, 2) WHEN 0 THEN N''ready'' WHEN 1 THEN N''in progress'' WHEN 2 THEN N''done'' WHEN 3 THEN N''failed'' END AS State,
+       COALESCE(s.RetryCount, 0) AS Attempts,
+       (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WHERE a.Seq = o.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC) AS LastError,
+       e.Result, CAST(e.Result AS VARCHAR(MAX)) AS ResultText
+FROM [dbo].[OutboxEntry] AS e
+LEFT JOIN [dbo].[Outbox] AS o ON o.MessageId = e.QueueId
+LEFT JOIN [dbo].[Outbox_State] AS s ON s.Seq = o.Seq');
 GO
