@@ -19,6 +19,7 @@ const (
 func (s *settler) comeBack(ctx context.Context, locked <-chan []answer) {
 	var waiting []answer
 	wait := busyPauseMin
+	var closing time.Time // since when nothing more comes
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for locked != nil || len(waiting) > 0 {
@@ -39,7 +40,10 @@ func (s *settler) comeBack(ctx context.Context, locked <-chan []answer) {
 		}
 		waiting = s.again(ctx, waiting)
 		if locked == nil {
-			waiting = s.giveUp(ctx, waiting)
+			if closing.IsZero() {
+				closing = time.Now()
+			}
+			waiting = s.giveUp(waiting, ctx.Err() != nil || time.Since(closing) >= s.config.LeaseDuration)
 		}
 		wait = min(2*wait, busyPauseMax)
 		timer.Reset(wait)
@@ -56,11 +60,11 @@ func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer)
 	return locked
 }
 
-// giveUp leaves those to the next worker whose leases are over, or all if ctx has ended.
-func (s *settler) giveUp(ctx context.Context, waiting []answer) (left []answer) {
+// giveUp leaves those to the next worker whose leases are over, or all.
+func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 	var over []answer
 	for _, a := range waiting {
-		if ctx.Err() != nil || s.holdings.over(a.delivery, s.config.LeaseDuration) {
+		if all || s.holdings.over(a.delivery, s.config.LeaseDuration) {
 			over = append(over, a)
 		} else {
 			left = append(left, a)

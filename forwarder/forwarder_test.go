@@ -301,8 +301,8 @@ func TestALostLeaseIsNotAcknowledged(t *testing.T) {
 		f.start(func(c *forwarder.Config) { c.Subscriber.LeaseDuration = time.Second })
 		<-publishing
 		// Another worker holds it for an hour, by the table.
-		f.Exec("UPDATE {state} SET {owner_token} = '00000000-0000-0000-0000-000000000001'")
-		f.Exec("UPDATE {lease} SET {owner_token} = '00000000-0000-0000-0000-000000000001', {locked_until} = %s", inAnHour[f.DB.Name])
+		f.Exec("UPDATE {outbox_state} SET {owner_token} = '00000000-0000-0000-0000-000000000001'")
+		f.Exec("UPDATE {outbox_lease} SET {owner_token} = '00000000-0000-0000-0000-000000000001', {locked_until} = %s", inAnHour[f.DB.Name])
 		f.Enqueue("orders", 1, 5)
 		close(stolen)
 		f.Becomes(outbox.Done, 5)

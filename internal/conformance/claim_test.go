@@ -27,7 +27,7 @@ func TestOBX011_ClaimPassesOverLockedRows(t *testing.T) {
 		ids := f.enqueueN("orders", 3)
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
+		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
 
 		claimed := f.claim("orders") // and does not wait, or the test would never end
 		f.Equal([]outbox.MessageID{ids[0], ids[2]}, messageIDs(claimed))
@@ -147,7 +147,7 @@ func TestOBX018_019_ClaimNeverTakesWhatHasEnded(t *testing.T) {
 		done, failed := f.claimOne("orders"), f.claimOne("orders")
 		f.settle(settled(outbox.Ack, done)...)
 		f.settle(settled(outbox.Fail, failed)...)
-		f.exec("UPDATE {state} SET {next_attempt_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past}")
 		f.Empty(f.claim("orders"))
 		f.Equal(int(outbox.Done), f.row(done.ID).status)
 		f.Equal(int(outbox.Failed), f.row(failed.ID).status)

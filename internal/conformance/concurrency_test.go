@@ -268,7 +268,7 @@ func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
 			tx, err := f.db.BeginTx(f.ctx(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.execOn(tx, "UPDATE {outbox_state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
 			var refused []outbox.WorkItemID
 			settling := l.run(func() (err error) {
 				refused, err = l.outbox.Settle(f.ctx(), l.db, settled(outcome, held...))

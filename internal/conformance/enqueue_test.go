@@ -155,7 +155,7 @@ func TestOBX006_AMessageIsNotClaimedBeforeItsDueTime(t *testing.T) {
 		f.sameTime(due, f.row(ids[2]).due)
 
 		// When the time has come they are claimed.
-		f.exec("UPDATE {state} SET {next_attempt_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past}")
 		claimed := f.claim("orders")
 		f.ElementsMatch(ids, messageIDs(claimed))
 		f.sameTime(due, claimed[0].DueAt)

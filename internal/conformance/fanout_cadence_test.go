@@ -38,7 +38,7 @@ func TestFanout_SlicesGoOutOnceAndWhenDue(t *testing.T) {
 		f.hasPassed("p", 50)
 		f.Equal(numbered(0, 50), f.uuidsOf("copy"))
 
-		f.exec("UPDATE {state} SET {next_attempt_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = 'copy')")
+		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = 'copy')")
 		slices := map[int64]int{}
 		for _, c := range f.claim("copy") {
 			position, err := strconv.Atoi(c.Headers[fanout.HeaderPosition])

@@ -52,7 +52,7 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 		f.settle(settled(outbox.Ack, f.claim("by itself")...)...)
 		f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {status} >= 2 AND {message_id} <> '%s')", claimed[4].ID)
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {status} >= 2 AND {message_id} <> '%s')", claimed[4].ID)
 		f.exec("UPDATE {entry} SET {last_seen_at} = {now} WHERE {message_id} = 'seen again' OR {message_id} = 'back'")
 
 		purge := func(params outbox.PurgeParams) int {

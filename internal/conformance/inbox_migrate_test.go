@@ -149,7 +149,7 @@ func (f *inboxFixture) everything() {
 	f.settle(settled(outbox.Ack, f.claim("ship")...)...)
 	f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
 	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {state} SET {processed_at} = {past}")
+	f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
 	n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(2, n)

@@ -61,7 +61,7 @@ func (f *inboxFixture) ended() {
 	f.NoError(cursor.Advance(f.ctx(), f.db.DB, 0, 2))
 	f.exec("UPDATE %s SET {logged_at} = {past}", f.logTable(""))
 	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} IN (2, 3)")
+	f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} IN (2, 3)")
 }
 
 func TestJanitor_EachPartHasARetention(t *testing.T) {
@@ -91,7 +91,7 @@ func TestJanitor_DeadLettersOfAQueueWithoutAnInbox(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.retained()
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = 3")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 3")
 		f.Empty(f.round(f.janitor(outbox.JanitorConfig{Failed: 2 * time.Hour})))
 		f.Equal(outbox.Purged{"failed messages": 1}, f.round(f.janitor(outbox.JanitorConfig{Failed: time.Minute})))
 	})
@@ -111,7 +111,7 @@ func TestJanitor_ManyAtOnceDoTheWorkOnce(t *testing.T) {
 		const n = 2500
 		f.enqueueN("orders", n)
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {status} = 2, {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {status} = 2, {processed_at} = {past}")
 		var purged atomic.Int64
 		var working sync.WaitGroup
 		for range 4 {

@@ -135,7 +135,7 @@ func TestJOIN091_092_JoinsAreAddedLater(t *testing.T) {
 			f.sameCatalog(catalog, f.catalog())
 		}
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = 2")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 		f.Zero(f.purge(outbox.PurgeParams{}), "the messages of a pending join are still kept")
 		f.endSteps("s", 0)
 		f.stands(c, id, outbox.JoinCompleted, 2, 0)

@@ -134,7 +134,7 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromPurge(t *testing.T) {
 			f.settle(append(settled(outbox.Fail, claimed[1]), append(settled(outbox.Ack, claimed[:1]...), settled(outbox.Ack, claimed[2:]...)...)...)...)
 		}
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
 		f.enqueueN("free", 3)
 		free := f.claim("free")
 		f.settle(append(settled(outbox.Ack, free[:2]...), settled(outbox.Fail, free[2])...)...)
@@ -177,7 +177,7 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromDeleteOnAck(t *testing.T) {
 
 		// The kept rows are for Purge, once the join has ended.
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
 		f.purge(outbox.PurgeParams{})
 		f.Zero(f.count())
 	})

@@ -278,7 +278,7 @@ func TestJOIN056_TheWaitEndsTogetherWithItsContinuation(t *testing.T) {
 		msg = f.receive(messages)
 		f.Equal(1, f.delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
 		stolen := outbox.NewOwnerToken()
-		f.exec("UPDATE {state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
+		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
 		f.ErrorIs(c.HandleWait(msg), outbox.ErrLeaseLost)
 		f.Empty(f.rows("{topic} = 'next'"))
 		msg.Nack()

@@ -123,7 +123,7 @@ func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
 
 		index, drop := "outbox_ready", "DROP INDEX "+f.config.Dialect.Quote(f.schema())+".outbox_ready"
 		if f.db.Name == testdb.SQLServer {
-			index, drop = "IX_Outbox_State_Ready", "DROP INDEX IX_Outbox_State_Ready ON {state}"
+			index, drop = "IX_Outbox_State_Ready", "DROP INDEX IX_Outbox_State_Ready ON {outbox_state}"
 		}
 		f.exec("%s", f.sql("%s", drop))
 		err = check()

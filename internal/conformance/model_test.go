@@ -80,7 +80,9 @@ func (m *model) claim(t *rapid.T) {
 	claimed := m.f.claimWith(params)
 
 	// Which of several expired leases are given back is the database's choice; where it is one, look.
-	m.giveBack(t, min(max(params.GiveBack, 0), expired))
+	if n := m.giveBack(t); n > expired || params.GiveBack < 0 && n > 0 || params.GiveBack == 100 && n < expired {
+		t.Fatalf("%d of %d messages with an expired lease were given back", n, expired)
+	}
 	m.readOrder() // claiming changes none, and what is given back is due last
 	var want []outbox.WorkItemID
 	left := params.Limit
@@ -109,20 +111,30 @@ func (m *model) claim(t *rapid.T) {
 	}
 }
 
-// giveBack finds the n expired leases that were given back: those whose row is not held by the same owner any more.
-func (m *model) giveBack(t *rapid.T, n int) {
+// giveBack finds the messages that were given back: those that are not held by the same owner any more. What one claim has
+// taken comes back together.
+func (m *model) giveBack(t *rapid.T) (n int) {
+	back, held := map[outbox.OwnerToken]bool{}, map[outbox.OwnerToken]bool{}
 	for id, r := range m.rows {
-		if r.status != outbox.InProgress || !r.expired || m.f.row(id).owner == r.owner {
+		if r.status != outbox.InProgress || !r.expired {
 			continue
 		}
+		if m.f.row(id).owner == r.owner {
+			held[r.owner] = true
+			continue
+		}
+		back[r.owner] = true
 		r.status, r.owner, r.expired, r.failure = outbox.Ready, outbox.OwnerToken{}, false, "lease"
 		r.retries++
 		r.due = true
-		n--
+		n++
 	}
-	if n != 0 {
-		t.Fatalf("%d expired leases too few were given back", n)
+	for owner := range back {
+		if held[owner] {
+			t.Fatalf("a part of what %v has claimed was given back", owner)
+		}
 	}
+	return n
 }
 
 func (m *model) settle(t *rapid.T) {
@@ -191,7 +203,9 @@ func (m *model) renew(t *rapid.T) {
 		}
 		seen[receipt] = true
 		if r := m.held(receipt); r != nil {
-			r.expired = false
+			for _, same := range m.rows { // of the same claim
+				same.expired = same.expired && same.owner != r.owner
+			}
 		} else {
 			want = append(want, receipt.Seq)
 		}
@@ -230,7 +244,9 @@ func (m *model) reap(t *rapid.T) {
 	if n != expired {
 		t.Fatalf("reaped %d, want %d", n, expired)
 	}
-	m.giveBack(t, expired)
+	if back := m.giveBack(t); back != expired {
+		t.Fatalf("gave back %d, want %d", back, expired)
+	}
 }
 
 func (m *model) requeue(t *rapid.T) {
@@ -252,7 +268,8 @@ func (m *model) requeue(t *rapid.T) {
 func (m *model) purge(t *rapid.T) {
 	status := rapid.SampledFrom([]outbox.Status{outbox.Done, outbox.Failed}).Draw(t, "status")
 	want := m.count(func(r *modelRow) bool { return r.status == status })
-	m.f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = %d", status)
+	m.f.exec("UPDATE {outbox} SET {created_at} = {past}")
+	m.f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = %d", status)
 	n, err := m.f.outbox.Purge(m.f.ctx(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
 	m.f.NoError(err)
 	if n != want {

@@ -74,7 +74,7 @@ func (f *fixture) works() {
 	f.NoError(err)
 	f.Equal(1, n)
 	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} = 2")
+	f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 	n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(1, n)

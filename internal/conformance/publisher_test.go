@@ -276,7 +276,7 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 			c := f.claimOne([]string{"a", "b"}[i%2])
 			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, fmt.Errorf("failure %d", i), c.Receipt.Seq))
 			f.exec("UPDATE {outbox} SET {created_at} = {past}")
-			f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", c.ID)
+			f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", c.ID)
 			want = append([]outbox.MessageID{c.ID}, want...)
 		}
 		f.settle(settled(outbox.Ack, f.claimOne("a"))...)
@@ -294,7 +294,7 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 		f.ElementsMatch([]outbox.MessageID{want[1], want[3]}, ids(outbox.FailedParams{Topic: "b"}))
 		f.Len(ids(outbox.FailedParams{Limit: 2}), 2)
 		// Those that failed most recently come first.
-		f.exec("UPDATE {state} SET {processed_at} = {now} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", want[2])
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {now} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", want[2])
 		f.Equal(want[2:3], ids(outbox.FailedParams{Limit: 1}))
 		for _, limit := range []int{-1, 1001} {
 			_, err := f.outbox.Failed(f.ctx(), outbox.FailedParams{Limit: limit})

@@ -70,8 +70,8 @@ func TestWhatHasExpiredComesBackApart(t *testing.T) {
 		for name, giveBack := range giveBack {
 			f.enqueueN(name, 80)
 			f.Len(f.claim(name), 80)
-			f.exec("UPDATE {state} SET {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = '%s')", name)
-			f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = '%s')", name)
+			f.exec("UPDATE {outbox_state} SET {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = '%s')", name)
+			f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = '%s')", name)
 			before := f.now()
 			f.NoError(giveBack(f, o))
 			after := f.now()
@@ -111,10 +111,10 @@ func TestOBX046_ReapLeavesAloneWhatHasEnded(t *testing.T) {
 func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		held, lost, expired := f.claimOne("held"), f.claimOne("lost"), f.claimOne("expired")
-		f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'lost')")
+		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'lost')")
 		again := f.claim("lost")
 		f.Len(again, 1)
-		f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
+		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
 		unknown := outbox.Receipt{Seq: 1 << 40, Owner: outbox.NewOwnerToken()}
 
 		before := f.now()
@@ -144,7 +144,7 @@ func TestRenewPassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(skipLocked, updatesSkipLocked)
 		locked, other, lost := f.claimOne("a"), f.claimOne("b"), f.claimOne("c")
-		f.exec("UPDATE {state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = 'c')", outbox.NewOwnerToken())
+		f.steal("{topic} = 'c'")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before the end
@@ -173,7 +173,7 @@ func TestRequeueRevivesFailedMessagesWithAFreshBudget(t *testing.T) {
 		a1, a2, b := fail("a"), fail("a"), fail("b")
 		done := f.claimOne("a")
 		f.settle(settled(outbox.Ack, done)...)
-		f.exec("UPDATE {state} SET {retry_count} = 9")
+		f.exec("UPDATE {outbox_state} SET {retry_count} = 9")
 
 		requeue := func(params outbox.RequeueParams) int {
 			n, err := f.outbox.Requeue(f.ctx(), params)
@@ -213,7 +213,7 @@ func TestPurgeDeletesByAgeAndNeverALiveMessage(t *testing.T) {
 		ready := f.enqueueN("a", 1)[0]
 		f.settle(append(settled(outbox.Ack, old, young), settled(outbox.Fail, failed)...)...)
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
 		purge := func(params outbox.PurgeParams) int {
 			n, err := f.outbox.Purge(f.ctx(), params)
 			f.NoError(err)
@@ -241,10 +241,10 @@ func TestPurgePassesOverLockedRows(t *testing.T) {
 		a, b := f.claimOne("a"), f.claimOne("a")
 		f.settle(settled(outbox.Ack, a, b)...)
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
+		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
 		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(1, n)

@@ -121,7 +121,7 @@ func TestOBX042_AFailedMessageIsNeverClaimedAgain(t *testing.T) {
 // comesBackNever tries all that gives messages back.
 func (f *fixture) comesBackNever(c outbox.Claimed) {
 	f.t.Helper()
-	f.exec("UPDATE {state} SET {next_attempt_at} = {past}")
+	f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past}")
 	f.Empty(f.claim(c.Topic))
 	n, err := f.outbox.ReapExpired(f.ctx())
 	f.NoError(err)
@@ -181,7 +181,7 @@ func TestOBX031_055_056_TheBackoffDoublesFromOneSecondToOneMinute(t *testing.T) 
 			f.makeDue()
 		}
 		for _, retries := range []int{29, 30, 31, 62, 63, 64, 1000, 1 << 30} { // far beyond what a shift can hold
-			f.exec("UPDATE {state} SET {retry_count} = %d", retries)
+			f.exec("UPDATE {outbox_state} SET {retry_count} = %d", retries)
 			c := f.claim("orders")
 			f.Len(c, 1)
 			before := f.now()

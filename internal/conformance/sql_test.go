@@ -19,7 +19,7 @@ import (
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// sql writes a statement for the database: {outbox}, {state} and {lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
+// sql writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
 // away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins, inboxTables those
 // of inboxes; and any other name in braces is a column.
 func (f *fixture) sql(text string, args ...any) string {
@@ -28,8 +28,8 @@ func (f *fixture) sql(text string, args ...any) string {
 		switch name {
 		case "outbox":
 			return f.part("")
-		case "state", "lease", "attempt", "worker":
-			return f.part(name)
+		case "outbox_state", "outbox_lease", "outbox_worker":
+			return f.part(strings.TrimPrefix(name, "outbox_"))
 		case "all":
 			return testdb.Messages(f.part, f.column)
 		}
@@ -207,13 +207,13 @@ func (f *fixture) row(id outbox.MessageID) row {
 // expireLeases writes the ends of all leases into the past.
 func (f *fixture) expireLeases() {
 	f.t.Helper()
-	f.exec("UPDATE {lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
+	f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
 }
 
 // makeDue makes all that is ready due now.
 func (f *fixture) makeDue() {
 	f.t.Helper()
-	f.exec("UPDATE {state} SET {next_attempt_at} = {past} WHERE {status} = 0")
+	f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0")
 }
 
 // clear deletes all messages, whatever depends on them.
@@ -246,4 +246,13 @@ func (f *fixture) removeOn(x outbox.Executor, where string, args ...any) {
 			f.execOn(x, "DELETE FROM %s WHERE {seq} IN (%s)", f.part(part), strings.Join(list, ", "))
 		}
 	}
+}
+
+// steal gives messages to another claim, for an hour.
+func (f *fixture) steal(where string, args ...any) {
+	f.t.Helper()
+	thief := outbox.NewOwnerToken()
+	none := map[string]string{testdb.Postgres: "'{}'", testdb.SQLite: "'[]'", testdb.SQLServer: "N'[]'"}[f.db.Name]
+	f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE "+where+")", append([]any{thief}, args...)...)
+	f.exec("INSERT INTO {outbox_lease} ({owner_token}, {worker_id}, {locked_until}, {seqs}) VALUES ('%s', 1, {future}, "+none+")", thief)
 }

@@ -303,7 +303,7 @@ func TestOBX058_059_AfterTheLastAttemptAMessageFails(t *testing.T) {
 		})
 		messages := f.subscribe(unlimited, "unlimited")
 		f.enqueueN("unlimited", 1)
-		f.exec("UPDATE {state} SET {retry_count} = 1000 WHERE {status} = 0")
+		f.exec("UPDATE {outbox_state} SET {retry_count} = 1000 WHERE {status} = 0")
 		for range 15 {
 			f.receive(messages).Nack()
 		}
@@ -315,7 +315,7 @@ func TestOBX058_059_AfterTheLastAttemptAMessageFails(t *testing.T) {
 func TestOBX058_AMessageThatKillsItsWorkersFails(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		poison := f.claimOne("orders")
-		f.exec("UPDATE {state} SET {retry_count} = 9")
+		f.exec("UPDATE {outbox_state} SET {retry_count} = 9")
 		f.expireLeases()
 		s := f.subscriber()
 		messages := f.subscribe(s, "orders")
@@ -392,7 +392,7 @@ func TestOBX116_AWakeUpEndsTheWait(t *testing.T) {
 
 		// What comes from other processes comes through the channel.
 		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == 3 }, patience, 2*time.Millisecond)
-		f.exec("UPDATE {state} SET {status} = 0, {processed_at} = NULL, {worker_id} = NULL")
+		f.exec("UPDATE {outbox_state} SET {status} = 0, {processed_at} = NULL, {worker_id} = NULL")
 		wakeups <- "another topic"
 		wakeups <- topic
 		for _, msg := range f.receiveN(messages, 3) {

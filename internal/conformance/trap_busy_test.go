@@ -97,7 +97,7 @@ func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }()
-		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", id)
+		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", id)
 		msg.Ack()
 		closed := make(chan error, 1)
 		go func() { closed <- sub.Close() }()

@@ -63,12 +63,12 @@ func (f *fixture) loadLater(n int, later string) {
 	for i := range 10 {
 		keys += fmt.Sprintf(" WHEN %d THEN %d", i, testdb.TopicKey(fmt.Sprint("topic ", i)))
 	}
-	f.exec("INSERT INTO {worker} ({name}, {started_at}) VALUES ('x', {past})")
+	f.exec("INSERT INTO {outbox_worker} ({name}, {started_at}) VALUES ('x', {past})")
 	f.exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {topic_key}, {payload}, {created_at}) SELECT %s, 'x', %s, "+keys+" END, %s, {past} FROM %s",
 		id, topic, payload, fmt.Sprintf(series, n))
-	f.exec("INSERT INTO {state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+
+	f.exec("INSERT INTO {outbox_state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+
 		"SELECT {seq}, {topic_key}, CASE WHEN %s THEN {future} ELSE {past} END, CASE WHEN i %% 5 = 0 THEN 2 ELSE 0 END, "+
-		"CASE WHEN i %% 5 = 0 THEN {past} END, CASE WHEN i %% 5 = 0 THEN (SELECT MAX({worker_id}) FROM {worker}) END "+
+		"CASE WHEN i %% 5 = 0 THEN {past} END, CASE WHEN i %% 5 = 0 THEN (SELECT MAX({worker_id}) FROM {outbox_worker}) END "+
 		"FROM (SELECT {seq}, {topic_key}, {seq} - (SELECT MIN({seq}) FROM {outbox}) + 1 AS i FROM {outbox}) AS s", later)
 	f.Equal(n, f.count())
 }
@@ -175,7 +175,7 @@ func (f *fixture) plan(call func(o *outbox.Outbox, db *sql.DB)) {
 	call(f.newOutbox(pool), pool)
 	explained := 0
 	for _, s := range log.Take() {
-		if !strings.Contains(s.Text, `"outbox"`) {
+		if !strings.Contains(s.Text, `"outbox`) {
 			continue
 		}
 		f.seeksInSQLite(s.Text, s.Args...)

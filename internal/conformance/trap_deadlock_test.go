@@ -27,7 +27,7 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 			tx, err := conn.BeginTx(f.ctx(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[1].Receipt.Seq)
 
 			pool := f.db.Reopen(t)
 			pool.SetMaxOpenConns(1)
@@ -49,7 +49,7 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 				result <- err
 			}()
 			f.waitUntilLocked(held[0].Receipt.Seq)
-			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
+			f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			f.NoError(<-result)
@@ -66,8 +66,8 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
 	f.t.Helper()
 	probe := map[string]string{
-		testdb.Postgres:  "SELECT {seq} FROM {all} WHERE {seq} = %d FOR UPDATE NOWAIT",
-		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d",
+		testdb.Postgres:  "SELECT {seq} FROM {outbox_state} WHERE {seq} = %d FOR UPDATE NOWAIT",
+		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d",
 	}[f.db.Name]
 	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
 	f.NoError(err)
@@ -91,8 +91,7 @@ func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 			var n int
 			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes its snapshot
 			if tries == 1 {
-				_, err := f.outbox.Renew(context.WithoutCancel(f.ctx()), time.Hour, held.Receipt)
-				f.NoError(err)
+				f.exec("UPDATE {outbox_state} SET {flags} = {flags}") // as attaching the message to a join does
 			}
 			_, err = f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, held))
 			if again = outbox.IsRetryable(err); again {

@@ -41,7 +41,7 @@ func TestTrap_ADeadlockOverAJoinIsRetriedAndCountsOnce(t *testing.T) {
 			f.waitOn(c, tx, id, "next")
 			settling := l.settle(settled(outbox.Ack, held)...)
 			l.blocked(settling)
-			f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq) // closes the circle
+			f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq) // closes the circle
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			l.ended(settling)
@@ -119,11 +119,11 @@ func TestTrap_ASettleThatTheDatabaseStopsCountsNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.crashing()
 		for _, refused := range []struct{ name, table, condition string }{
-			{"the message ends", f.sql("{state}"), f.sql("{status} <> 2 OR {seq} <> %d", c.last.Receipt.Seq)},
+			{"the message ends", f.sql("{outbox_state}"), f.sql("{status} <> 2 OR {seq} <> %d", c.last.Receipt.Seq)},
 			{"the member ends", f.sql("{member}"), f.sql("{status} = 0 OR %s <> '%s'", f.sql("{step}"), c.last.ID)},
 			{"the join counts", f.sql("{join}"), f.sql("{completed_steps} < 2")},
 			{"the join ends", f.sql("{join}"), f.sql("{status} = 0")},
-			{"the wait is woken", f.sql("{state}"), f.sql("{topic_key} <> %d OR {next_attempt_at} > %s", testdb.TopicKey(join.DefaultWaitTopic), f.instant(f.now().Add(time.Minute)))},
+			{"the wait is woken", f.sql("{outbox_state}"), f.sql("{topic_key} <> %d OR {next_attempt_at} > %s", testdb.TopicKey(join.DefaultWaitTopic), f.instant(f.now().Add(time.Minute)))},
 		} {
 			allow := f.refuse(refused.table, refused.condition)
 			_, err := f.outbox.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, c.last))

@@ -204,7 +204,7 @@ func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 			waiters = append(waiters, f.waitOn(f.joins(), nil, id, "next"))
 		}
 		msg, done := f.deliverWait() // one of them is with a handler, the others are due
-		f.exec("UPDATE {state} SET {next_attempt_at} = {future} WHERE {status} = 0")
+		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {status} = 0")
 		looked := looking.stopAfterLook()
 		handled := looking.run(func() error { return looking.joins.HandleWait(msg) })
 		take(f, looked.reached, "the look at the join")

@@ -235,7 +235,7 @@ func TestTrap_ATransactionLongerThanTheLease(t *testing.T) {
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before it
-		f.execOn(tx, "UPDATE {state} SET {flags} = {flags}")
+		f.execOn(tx, "UPDATE {outbox_lease} SET {locked_until} = {locked_until}")
 		f.ended(received)
 		f.NoError(tx.Rollback())
 		for _, msg := range received {

@@ -13,7 +13,7 @@ func TestTrap_RequeueOnce(t *testing.T) {
 		const n = 5000
 		f.enqueueN("orders", n)
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {status} = 3, {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {status} = 3, {processed_at} = {past}")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() { // fails what is ready, as fast as it can
 			defer close(stopped)

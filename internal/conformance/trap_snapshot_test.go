@@ -27,10 +27,10 @@ func TestTrap_ClaimsBesideAnOldSnapshot(t *testing.T) {
 		const messages, inFlight = 2000, 10
 		ids := f.enqueueN("orders", messages)
 		// Due one a second, so that an overlap of a second is one message; copied, so that no dead entry is left of the update.
-		f.exec("CREATE TABLE copied AS SELECT * FROM {state}")
+		f.exec("CREATE TABLE copied AS SELECT * FROM {outbox_state}")
 		f.exec("UPDATE copied SET {next_attempt_at} = now() - ((%d - {seq}) || ' seconds')::interval", messages)
-		f.exec("TRUNCATE {state}")
-		f.exec("INSERT INTO {state} SELECT * FROM copied")
+		f.exec("TRUNCATE {outbox_state}")
+		f.exec("INSERT INTO {outbox_state} SELECT * FROM copied")
 
 		snapshot, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		f.NoError(err)

@@ -55,8 +55,8 @@ func TestTrap_AHandlerThatLostItsLeaseChangesNothing(t *testing.T) {
 		received := f.receiveN(messages, 2)
 		// Another worker has them, as after a pause of the whole process.
 		thief := outbox.NewOwnerToken()
-		f.exec("UPDATE {state} SET {owner_token} = '%s'", thief)
-		f.exec("UPDATE {lease} SET {owner_token} = '%s', {locked_until} = {future}", thief)
+		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s'", thief)
+		f.exec("UPDATE {outbox_lease} SET {owner_token} = '%s', {locked_until} = {future}", thief)
 		for _, msg := range received {
 			take(f, msg.Context().Done(), "the end of the context of a message whose lease is lost")
 		}
@@ -207,7 +207,7 @@ func TestTrap_TheHandlersOwnTransactionSettles(t *testing.T) {
 		// A lease that is lost is told, so that the handler rolls back.
 		f.enqueueN("orders", 1)
 		msg = f.receive(messages)
-		f.exec("UPDATE {state} SET {owner_token} = '%s' WHERE {status} = 1", outbox.NewOwnerToken())
+		f.steal("{status} = 1")
 		err = outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return f.delivery(msg).SettleTx(ctx, tx, outbox.Ack) })
 		f.ErrorIs(err, outbox.ErrLeaseLost)
 		f.ErrorIs(f.delivery(msg).SettleTx(f.ctx(), nil, outbox.Ack), outbox.ErrNilDB)
@@ -411,8 +411,8 @@ func (f *fixture) retained() (left []string) {
 	f.settle(settled(outbox.Ack, f.claim("done", "just done")...)...)
 	f.settle(settled(outbox.Fail, f.claim("failed")...)...)
 	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {state} SET {processed_at} = {past} WHERE {status} >= 2")
-	f.exec("UPDATE {state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
+	f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} >= 2")
+	f.exec("UPDATE {outbox_state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
 	return []string{"failed", "just done", "ready"}
 }
 

@@ -123,7 +123,7 @@ func TestTrap_TopicsThatDifferAlittle(t *testing.T) {
 			f.Equal(topic, claimed[0].Topic)
 		}
 		// The same where the filter of a requeue compares.
-		f.exec("UPDATE {state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}")
+		f.exec("UPDATE {outbox_state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}, {worker_id} = (SELECT MAX({worker_id}) FROM {outbox_worker})")
 		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: "ORDERS"})
 		f.NoError(err)
 		f.Equal(1, n)
@@ -176,7 +176,7 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 		f.Empty(f.settle(settled(outbox.Ack, claimed...)...))
 		f.Len(f.rows("{status} = 2"), len(messages))
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {state} SET {processed_at} = {past}")
+		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
 		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(len(messages), n)
@@ -203,7 +203,7 @@ func TestTrap_ManyTopics(t *testing.T) {
 func TestTrap_ARowThatCannotBeRead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "orders", Headers: map[string]string{"k": "v"}}, outbox.Message{Topic: "orders"})
-		f.exec("UPDATE {state} SET {headers} = 'no json' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
+		f.exec("UPDATE {outbox} SET {headers} = 'no json' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
 		claimed := f.claim("orders")
 		f.Equal(ids, messageIDs(claimed))
 		f.NoError(claimed[0].Malformed)

@@ -18,9 +18,9 @@ import (
 func TestTrap_AStaleWorkersAckCompletesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.enqueueN("orders", 50)
-		stale := f.claim("orders")
+		stale := append(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1, Lease: time.Minute}), f.claim("orders")...)
 		f.expireLeases()
-		f.exec("UPDATE {lease} SET {locked_until} = {future} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {seq} = %d)", stale[0].Receipt.Seq) // one of them is still good
+		f.exec("UPDATE {outbox_lease} SET {locked_until} = {future} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {seq} = %d)", stale[0].Receipt.Seq) // one of them is still good
 		taken := f.claim("orders")
 		f.Len(taken, 49)
 
@@ -45,7 +45,7 @@ func (f *fixture) refuseFailed() {
 		f.exec(`CREATE TRIGGER refuse_failed BEFORE UPDATE ON outbox_state WHEN NEW.status = 3 BEGIN SELECT RAISE(ABORT, 'refused'); END`)
 		return
 	}
-	f.exec("ALTER TABLE {state} ADD CONSTRAINT refuse_failed CHECK ({status} <> 3)")
+	f.exec("ALTER TABLE {outbox_state} ADD CONSTRAINT refuse_failed CHECK ({status} <> 3)")
 }
 
 func TestTrap_AFailedSettleDoesNotEndTheCallersTransaction(t *testing.T) {
@@ -247,7 +247,7 @@ func TestTrap_AContextThatIsCancelledInAStatement(t *testing.T) {
 		held := f.claimOne("orders")
 		tx, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq)
+		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held.Receipt.Seq)
 
 		sent := make(chan struct{}, 100)
 		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {

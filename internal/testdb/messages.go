@@ -12,7 +12,7 @@ import (
 func Messages(table, column func(name string) string) string {
 	c := func(alias, name string) string { return alias + "." + column(name) }
 	contents := ""
-	for _, name := range []string{"seq", "message_id", "uuid", "topic", "payload", "created_at", "due_at"} {
+	for _, name := range []string{"seq", "message_id", "uuid", "topic", "payload", "correlation_id", "created_at", "due_at"} {
 		contents += c("o", name) + ", "
 	}
 	inLog := func(of string) string {

@@ -162,7 +162,7 @@ func (o *Outbox) Exec(query string, args ...any) {
 	o.NoError(err)
 }
 
-// SQL writes a statement for the database: {outbox}, {state} and {lease} are tables, {all} is all messages as they stand, any other name in braces a column.
+// SQL writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, any other name in braces a column.
 func (o *Outbox) SQL(text string, args ...any) string {
 	text = fmt.Sprintf(text, args...)
 	var b strings.Builder
@@ -182,8 +182,8 @@ func (o *Outbox) name(name string) string {
 	switch name {
 	case "outbox":
 		return o.part("")
-	case "state", "lease":
-		return o.part(name)
+	case "outbox_state", "outbox_lease":
+		return o.part(strings.TrimPrefix(name, "outbox_"))
 	case "all":
 		return testdb.Messages(o.part, func(name string) string { return testdb.Column(o.DB.Name, name) })
 	default:

@@ -36,6 +36,10 @@ BEGIN
             FOR UPDATE OF s SKIP LOCKED);
         DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
     ELSE
+        IF (SELECT o.created_at FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT 1) > before THEN
+            RETURN QUERY SELECT 0::bigint, 0::bigint;
+            RETURN;
+        END IF;
         looked := ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT most);
         SELECT min(o.seq) INTO young FROM "public"."outbox" AS o WHERE o.seq = ANY (looked) AND o.created_at > before;
         old := ARRAY(SELECT l FROM unnest(looked) AS l WHERE l < coalesce(young, 9223372036854775807));

@@ -71,7 +71,8 @@ BEGIN
                     processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
                     worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END
                 FROM chosen AS w
-                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND NOT (drop_acked AND w.outcome = 0 AND s.flags = 0)
+                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
+                  AND (NOT drop_acked OR w.outcome <> 0 OR w.seq NOT IN (SELECT d.seq FROM dropped AS d)) -- flags may change before the lock is had
                 RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags),
             settled AS (
                 SELECT k.* FROM kept AS k

@@ -26,8 +26,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (messag
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- "outbox_times" keeps out what is no integer, which no client can read: one such row would stop every claim.
 -- status: 0 ready, 1 in progress (leased), 2 done, 3 failed. flags: 1 joins depend on the message, 2 the log does.
--- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more; until the end
--- of that transaction its status is -1.
+-- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
 CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     seq             INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,
@@ -46,11 +45,23 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
 CREATE INDEX IF NOT EXISTS "main"."outbox_ready" ON "outbox_state" (topic_key, next_attempt_at, seq) WHERE status = 0;
 
--- Dead letters by age. What is done is in no index: it is purged in order of seq.
+-- Dead letters by age.
 CREATE INDEX IF NOT EXISTS "main"."outbox_dead" ON "outbox_state" (processed_at, seq) WHERE status = 3;
 
--- What is deleted because it was acknowledged: empty outside of a transaction.
-CREATE INDEX IF NOT EXISTS "main"."outbox_acked" ON "outbox_state" (status) WHERE status = -1;
+-- What is done, for purging. A range of the key itself would do, but no statement can be held to that: where statistics say that
+-- there is almost nothing, the whole table is read.
+CREATE INDEX IF NOT EXISTS "main"."outbox_done" ON "outbox_state" (seq) WHERE status = 2;
+
+-- Contents whose states were deleted when they were acknowledged, for purging. To put one in here deletes its state: by the key,
+-- which a DELETE of many is not held to.
+CREATE TABLE IF NOT EXISTS "main"."outbox_acked" (
+    seq INTEGER NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_ack" AFTER INSERT ON "outbox_acked"
+BEGIN
+    DELETE FROM "outbox_state" WHERE seq = NEW.seq;
+END;
 
 -- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
 -- seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired; that lease is marked by
@@ -107,5 +118,6 @@ END;
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_gone" AFTER DELETE ON "outbox"
 BEGIN
     DELETE FROM "outbox_state" WHERE seq = OLD.seq;
+    DELETE FROM "outbox_acked" WHERE seq = OLD.seq;
     DELETE FROM "outbox_attempt" WHERE seq = OLD.seq;
 END;

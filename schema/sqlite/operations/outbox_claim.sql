@@ -1,52 +1,95 @@
--- Takes up to limit ready messages of the listed topics under a lease, and first gives back a bounded number of
--- expired leases, which counts an attempt; a row with seq 0 tells their number in retry_count. Each of those is due again
--- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
+-- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired ones hold, which
+-- counts an attempt; a row with seq 0 tells the number in retry_count. Each of those is due again after a random time up to
+-- its wait, so that one that ends its process does not take the same others with it each time.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
 -- from_ms of a topic is passed over: there are no dead entries here that it would spare.
+-- Leases to be given back are marked first, by locked_until 0: the clock goes on between statements. What is claimed is in the
+-- seqs of the lease, for the statements after that; what the same owner claimed before becomes an array within.
 -- A LIMIT cannot differ by topic here, so each topic is read up to the limit, and the quota is applied to what is read. The limit
--- is a subquery of its own, so that the argument is not read again for each topic. So is the size, so that no payload is
--- copied into a sort.
--- Nothing is inserted: each row that is chosen is there, and an upsert finds it by its key. UPDATE ... WHERE seq IN (...)
--- scans the table where statistics say that it is almost empty.
+-- is a subquery of its own, so that the argument is not read again for each topic.
+-- No state is inserted: each row that is chosen is there, and an upsert finds it by its key. UPDATE ... WHERE seq IN (...)
+-- scans the table where statistics say that it is almost empty, and so does a join by seq: contents are found by their ids.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
-               WHERE EXISTS (SELECT 1 FROM "main"."outbox" AS o INDEXED BY "outbox_ready"
-                             WHERE o.status = 0 AND o.topic = t.value ->> '$.topic'
-                               AND o.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)))
+               WHERE EXISTS (SELECT 1 FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
+                             WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'
+                               AND s.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)))
     OR (?1 ->> '$.give_back' > 0
-        AND EXISTS (SELECT 1 FROM "main"."outbox" AS o INDEXED BY "outbox_leased"
-                    WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)));
+        AND EXISTS (SELECT 1 FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased"
+                    WHERE l.locked_until > 0 AND l.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)));
 
-INSERT INTO "main"."outbox" (seq, message_id, uuid, topic, payload, created_at, next_attempt_at)
-SELECT o.seq, '', '', '', x'', 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (random() & 1048575)
-       * (?1 ->> ('$.waits[' || min(o.retry_count, json_array_length(?1, '$.waits') - 1) || ']')) / 1048576
-FROM "main"."outbox" AS o INDEXED BY "outbox_leased"
-WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
-ORDER BY o.locked_until
-LIMIT (?1 ->> '$.give_back')
+INSERT INTO "main"."outbox_lease" (owner_token, worker_id, locked_until, seqs)
+SELECT e.owner_token, 0, 0, '[]'
+FROM (SELECT l.owner_token, sum(l.size) OVER (ORDER BY l.locked_until, l.owner_token ROWS UNBOUNDED PRECEDING) - l.size AS before
+      FROM (SELECT x.owner_token, x.locked_until, json_array_length(x.seqs) AS size
+            FROM "main"."outbox_lease" AS x INDEXED BY "outbox_leased"
+            WHERE x.locked_until > 0 AND x.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+            ORDER BY x.locked_until
+            LIMIT (?1 ->> '$.give_back')) AS l) AS e
+WHERE e.before < ?1 ->> '$.give_back'
+ON CONFLICT (owner_token) DO UPDATE SET locked_until = 0;
+
+INSERT INTO "main"."outbox_attempt" (seq, attempt_id, happened_at, worker_id, attempt, outcome, error)
+SELECT h.seq, coalesce((SELECT max(a.attempt_id) FROM "main"."outbox_attempt" AS a WHERE a.seq = h.seq), 0) + 1,
+       CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), h.worker_id, h.retry_count + 1, 4,
+       'the lease expired: the worker stopped or did not renew it in time'
+FROM (SELECT i.value AS seq, l.worker_id,
+             (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = l.owner_token) AS retry_count
+      FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased" CROSS JOIN json_tree(l.seqs) AS i
+      WHERE l.locked_until = 0 AND i.type = 'integer') AS h
+WHERE h.retry_count IS NOT NULL
+ON CONFLICT (seq, attempt_id) DO NOTHING;
+
+INSERT INTO "main"."outbox_state" (seq, topic_key, retry_count, next_attempt_at)
+SELECT h.seq, 0, h.retry_count + 1, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (random() & 1048575)
+       * coalesce(?1 ->> ('$.waits[' || min(h.retry_count, json_array_length(?1, '$.waits') - 1) || ']'), 0) / 1048576
+FROM (SELECT i.value AS seq,
+             (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = l.owner_token) AS retry_count
+      FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased" CROSS JOIN json_tree(l.seqs) AS i
+      WHERE l.locked_until = 0 AND i.type = 'integer') AS h
+WHERE h.retry_count IS NOT NULL
 ON CONFLICT (seq) DO UPDATE
-SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1, next_attempt_at = excluded.next_attempt_at,
-    last_error = 'the lease expired: the worker stopped or did not renew it in time';
+SET status = 0, owner_token = NULL, retry_count = excluded.retry_count, next_attempt_at = excluded.next_attempt_at;
 
 SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes() WHERE changes() > 0;
 
-INSERT INTO "main"."outbox" (seq, message_id, uuid, topic, payload, created_at, next_attempt_at, status, owner_token, locked_until)
-SELECT summed.seq, '', '', '', x'', 0, 0, 1, (SELECT ?1 ->> '$.owner'), (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms'))
+DELETE FROM "main"."outbox_lease" INDEXED BY "outbox_leased" WHERE locked_until = 0;
+
+INSERT OR IGNORE INTO "main"."outbox_worker" (name, started_at)
+VALUES (?1 ->> '$.worker', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
+
+INSERT INTO "main"."outbox_lease" (owner_token, worker_id, locked_until, seqs)
+SELECT ?1 ->> '$.owner', (SELECT w.worker_id FROM "main"."outbox_worker" AS w WHERE w.name = ?1 ->> '$.worker'),
+       CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms'), json_group_array(summed.seq)
 FROM (SELECT chosen.seq, row_number() OVER (ORDER BY chosen.turn, chosen.place) AS place,
              sum(chosen.size) OVER (ORDER BY chosen.turn, chosen.place ROWS UNBOUNDED PRECEDING) AS total
       FROM (SELECT r.value AS seq, t.key AS turn, r.key AS place,
-                   (SELECT length(o.payload) + coalesce(octet_length(o.headers), 0) FROM "main"."outbox" AS o WHERE o.seq = r.value) AS size
+                   (SELECT s.size FROM "main"."outbox_state" AS s WHERE s.seq = r.value) AS size
             FROM json_each(?1, '$.topics') AS t,
                  json_each((SELECT json_group_array(d.seq)
-                            FROM (SELECT o.seq FROM "main"."outbox" AS o INDEXED BY "outbox_ready"
-                                  WHERE o.status = 0 AND o.topic = t.value ->> '$.topic'
-                                    AND o.next_attempt_at <= (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
-                                  ORDER BY o.next_attempt_at, o.seq
+                            FROM (SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
+                                  WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'
+                                    AND s.next_attempt_at <= (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
+                                  ORDER BY s.next_attempt_at, s.seq
                                   LIMIT (SELECT ?1 ->> '$.limit')) AS d)) AS r
             WHERE r.key < t.value ->> '$.quota'
             ORDER BY t.key, r.key
             LIMIT (?1 ->> '$.limit')) AS chosen) AS summed
 WHERE summed.total <= (SELECT coalesce(?1 ->> '$.bytes', 9223372036854775807))
    OR summed.place = 1 AND (SELECT coalesce(?1 ->> '$.first', 1))
-ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token, locked_until = excluded.locked_until
-RETURNING seq, message_id, uuid, topic, payload, headers, correlation_id, stream_key, created_at, due_at, retry_count;
+HAVING count(*) > 0
+ON CONFLICT (owner_token) DO UPDATE
+SET locked_until = excluded.locked_until, seqs = json_insert(excluded.seqs, '$[#]', json(seqs));
+
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at, status, owner_token)
+SELECT i.value, 0, 0, 1, (SELECT ?1 ->> '$.owner')
+FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
+WHERE i.type = 'integer'
+ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token;
+
+SELECT o.seq, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at,
+       (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
+FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
+CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
+        ON o.message_id = (SELECT c.message_id FROM "main"."outbox" AS c WHERE c.seq = i.value)
+WHERE i.type = 'integer';

@@ -6,8 +6,9 @@ WHERE (handler, source, message_id) IN (
     FROM "main"."outbox_entry" AS e INDEXED BY "outbox_entry_last_seen"
     LEFT JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id
     WHERE e.last_seen_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
-      AND coalesce(o.status, 2) = ?1 ->> '$.status'
-      AND coalesce(o.processed_at, 0) <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+      AND coalesce((SELECT s.status FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), 2) = ?1 ->> '$.status'
+      AND coalesce((SELECT s.processed_at FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), 0)
+          <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = o.message_id)
     ORDER BY e.last_seen_at
     LIMIT (?1 ->> '$.limit'));

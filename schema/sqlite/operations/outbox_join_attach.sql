@@ -1,9 +1,10 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
 -- -6 it is for the log alone and never ends), which
--- take back everything, or with the join if it has ended. Messages are found by their ids whatever statistics
--- say, as outbox_settle tells. What is the same for all steps is a subquery of its own, so that the argument
--- is not read again for each.
+-- take back everything, or with the join if it has ended. Flag 1 tells whoever settles a step to count it. A message without
+-- a state was deleted when it was acknowledged, or is for the log alone.
+-- Messages are found by their ids whatever statistics say, as outbox_settle tells. What is the same for all steps is a
+-- subquery of its own, so that the argument is not read again for each.
 SELECT -1, ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id');
 
@@ -25,7 +26,11 @@ WHERE NOT (SELECT ?1 ->> '$.by_report') AND NOT EXISTS (SELECT 1 FROM "main"."ou
 UNION ALL
 SELECT -6, s.id, NULL, NULL, NULL, NULL, NULL
 FROM steps AS s
-WHERE NOT (SELECT ?1 ->> '$.by_report') AND (SELECT o.status FROM "main"."outbox" AS o WHERE o.message_id = s.id) = 4
+WHERE NOT (SELECT ?1 ->> '$.by_report')
+  AND NOT EXISTS (SELECT 1 FROM "main"."outbox_state" AS t
+                  WHERE t.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = s.id))
+  AND (EXISTS (SELECT 1 FROM "main"."outbox_log" AS l INDEXED BY "outbox_log_message" WHERE l.message_id = s.id)
+       OR EXISTS (SELECT 1 FROM "main"."outbox_log_pending" AS p INDEXED BY "outbox_log_pending_message" WHERE p.message_id = s.id))
 LIMIT 1;
 
 UPDATE "main"."outbox_join_size"
@@ -34,10 +39,21 @@ SET attached = attached + (
     WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 WHERE join_id = ?1 ->> '$.id';
 
+WITH steps AS MATERIALIZED (
+    SELECT (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value) AS seq
+    FROM json_each(?1, '$.messages') AS i
+    WHERE NOT (SELECT ?1 ->> '$.by_report')
+      AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
+SELECT s.seq, 0, 0 FROM steps AS s
+WHERE EXISTS (SELECT 1 FROM "main"."outbox_state" AS t WHERE t.seq = s.seq)
+ON CONFLICT (seq) DO UPDATE SET flags = flags | 1;
+
 WITH ended AS MATERIALIZED (
-    SELECT DISTINCT o.message_id, o.status FROM json_each(?1, '$.messages') AS i
+    SELECT DISTINCT o.message_id, coalesce((SELECT t.status FROM "main"."outbox_state" AS t WHERE t.seq = o.seq), 2) AS status
+    FROM json_each(?1, '$.messages') AS i
     CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = i.value
-    WHERE o.status >= 2 AND NOT (SELECT ?1 ->> '$.by_report')
+    WHERE NOT (SELECT ?1 ->> '$.by_report')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = (SELECT ?1 ->> '$.id') AND m.message_id = i.value))
 INSERT INTO "main"."outbox_join" (join_id, created_at, completed_steps, failed_steps, last_updated_at)
 SELECT ?1 ->> '$.id', 0, d.done, d.dead, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
@@ -50,7 +66,8 @@ SET completed_steps = completed_steps + excluded.completed_steps, failed_steps =
 INSERT INTO "main"."outbox_join_member" (join_id, message_id, ends_by, status, created_at)
 SELECT (SELECT ?1 ->> '$.id'), i.value, (SELECT ?1 ->> '$.by_report'),
        CASE WHEN (SELECT ?1 ->> '$.by_report') THEN 0
-            ELSE coalesce((SELECT max(o.status - 1, 0) FROM "main"."outbox" AS o WHERE o.message_id = i.value), 0) END,
+            ELSE max(coalesce((SELECT t.status FROM "main"."outbox_state" AS t
+                               WHERE t.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value)), 2) - 1, 0) END,
        CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM json_each(?1, '$.messages') AS i
 WHERE true

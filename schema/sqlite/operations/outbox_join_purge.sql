@@ -6,8 +6,9 @@ WHERE (join_id, message_id) IN (
     FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_ended" CROSS JOIN "main"."outbox_join_member" AS m ON m.join_id = j.join_id
     WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
-                      CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
-                      WHERE w.join_id = j.join_id AND o.status <> 2)
+                      WHERE w.join_id = j.join_id
+                        AND (SELECT s.status FROM "main"."outbox_state" AS s
+                             WHERE s.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = w.message_id)) <> 2)
     LIMIT (?1 ->> '$.limit'));
 
 SELECT changes(), 0;
@@ -18,8 +19,9 @@ WHERE join_id IN (
     WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = j.join_id)
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
-                      CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = w.message_id
-                      WHERE w.join_id = j.join_id AND o.status <> 2)
+                      WHERE w.join_id = j.join_id
+                        AND (SELECT s.status FROM "main"."outbox_state" AS s
+                             WHERE s.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = w.message_id)) <> 2)
     LIMIT (?1 ->> '$.limit'));
 
 SELECT changes(), changes();

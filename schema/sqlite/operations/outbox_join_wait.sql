@@ -7,12 +7,13 @@ FROM "main"."outbox_join" AS j
 WHERE j.join_id = ?1 ->> '$.id'
 ON CONFLICT (join_id, message_id) DO NOTHING;
 
-UPDATE "main"."outbox"
+UPDATE "main"."outbox_state"
 SET next_attempt_at = (
     SELECT min(c.again, coalesce(w.deadline_at, c.again))
     FROM "main"."outbox_join_wait" AS w, (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.recheck_ms') AS again) AS c
     WHERE w.join_id = ?1 ->> '$.id' AND w.message_id = ?1 ->> '$.message')
-WHERE NOT (?1 ->> '$.claimed') AND message_id = ?1 ->> '$.message' AND status = 0
+WHERE NOT (?1 ->> '$.claimed') AND status = 0
+  AND seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = ?1 ->> '$.message')
   AND EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id' AND j.status = 0);
 
 SELECT j.status, j.expected_steps, j.completed_steps, j.failed_steps, j.fail_fast OR j.quorum IS NOT NULL,

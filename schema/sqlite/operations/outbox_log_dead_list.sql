@@ -1,6 +1,6 @@
 -- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
 -- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
-SELECT d.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
+SELECT d.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, 0,
        d.group_name, d.attempts, d.reason, d.failed_at, d.requeued
 FROM (SELECT * FROM (
           SELECT k.* FROM "main"."outbox_log_dead" AS k

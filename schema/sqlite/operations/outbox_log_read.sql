@@ -25,7 +25,7 @@ summed AS MATERIALIZED (
     SELECT p.position, p.logged_at, p.message_id, p.size, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
 SELECT w.last, '', '', '', x'', NULL, NULL, NULL, 0, NULL, 0, 0, 0 FROM went AS w
 UNION ALL
-SELECT s.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, o.retry_count,
+SELECT s.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, 0,
        s.logged_at, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - s.logged_at
 FROM summed AS s CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = s.message_id
 WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;

@@ -1,11 +1,61 @@
--- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
--- Those that are still needed (outbox_kept) are spared. Small batches: the one writer is free again at once.
+-- Deletes up to limit messages that are no longer needed, with their states and attempts (by a trigger), and answers how many,
+-- and where to go on: the after of the next call, or 0 at the end. Small batches: the one writer is free again at once.
+-- With seqs: those of the list whose states were deleted when they were acknowledged.
+-- With status 3: what failed longer ago than the given age.
+-- Else what is done since then, or was deleted when it was acknowledged, in the order of publishing, up to the first that was
+-- published later than that. What is needed by joins or the log (outbox_kept) is spared.
+WITH looked AS MATERIALIZED (
+    SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq) <= c.before AS old, c.before
+    FROM (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS before) AS c
+    CROSS JOIN (SELECT * FROM (SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_done"
+                               WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 2
+                                 AND s.status = 2 AND s.seq > coalesce(?1 ->> '$.after', 0)
+                               ORDER BY s.seq
+                               LIMIT (?1 ->> '$.limit'))
+                UNION ALL
+                SELECT * FROM (SELECT a.seq FROM "main"."outbox_acked" AS a
+                               WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 2 AND a.seq > coalesce(?1 ->> '$.after', 0)
+                               ORDER BY a.seq
+                               LIMIT (?1 ->> '$.limit'))
+                ORDER BY 1
+                LIMIT (?1 ->> '$.limit')) AS n),
+chosen AS MATERIALIZED (
+    SELECT l.seq FROM looked AS l
+    WHERE l.seq < coalesce((SELECT min(y.seq) FROM looked AS y WHERE NOT y.old), 9223372036854775807)
+      AND coalesce((SELECT s.processed_at <= l.before FROM "main"."outbox_state" AS s WHERE s.seq = l.seq), 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
+        WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 3 AND s.status = 3
+          AND s.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+          AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k
+                          WHERE k.message_id = (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = s.seq))
+        ORDER BY s.processed_at
+        LIMIT (?1 ->> '$.limit'))
+    UNION ALL
+    SELECT i.value FROM json_each(?1, '$.seqs') AS i
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value))
 DELETE FROM "main"."outbox" INDEXED BY "outbox_message_id"
-WHERE message_id IN (SELECT o.message_id FROM "main"."outbox" AS o INDEXED BY "outbox_ended"
-                     WHERE o.status >= 2 AND o.status = ?1 ->> '$.status'
-                       AND o.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
-                       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = o.message_id)
-                     ORDER BY o.processed_at
-                     LIMIT (?1 ->> '$.limit'));
+WHERE message_id IN (SELECT (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = c.seq) FROM chosen AS c)
+  AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = "outbox".message_id);
 
-SELECT changes();
+-- What was looked at and is left are the first from there: so many as were not deleted.
+WITH rest AS MATERIALIZED (
+    SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq)
+                  <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS old
+    FROM (SELECT * FROM (SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_done"
+                         WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 2
+                           AND s.status = 2 AND s.seq > coalesce(?1 ->> '$.after', 0)
+                         ORDER BY s.seq
+                         LIMIT (?1 ->> '$.limit'))
+          UNION ALL
+          SELECT * FROM (SELECT a.seq FROM "main"."outbox_acked" AS a
+                         WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 2 AND a.seq > coalesce(?1 ->> '$.after', 0)
+                         ORDER BY a.seq
+                         LIMIT (?1 ->> '$.limit'))
+          ORDER BY 1
+          LIMIT ((?1 ->> '$.limit') - changes())) AS n)
+SELECT changes(),
+       CASE WHEN ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 2 AND r.n = (?1 ->> '$.limit') - changes() AND r.old
+            THEN coalesce(r.last, max(coalesce(?1 ->> '$.after', 0), 1)) ELSE 0 END
+FROM (SELECT count(*) AS n, coalesce(min(rest.old), 1) AS old, max(rest.seq) AS last FROM rest) AS r;

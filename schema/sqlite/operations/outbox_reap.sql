@@ -1,18 +1,44 @@
--- Gives back up to limit messages whose lease has expired, which counts an attempt; answers how many. Each is due again
--- after a random time up to its wait, so that one that ends its process does not take the same others with it each time.
--- Ended messages hold no lease and are never touched. Nothing is inserted, as outbox_claim says.
-SELECT EXISTS (SELECT 1 FROM "main"."outbox" AS o INDEXED BY "outbox_leased"
-               WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
+-- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; answers how many came back
+-- and how many leases have ended by it. Each is due again after a random time up to its wait, so that one that ends its
+-- process does not take the same others with it each time. Ended messages hold no lease and are never touched.
+-- The leases are marked first, by locked_until 0: the clock goes on between statements.
+-- No state is inserted, as outbox_claim says.
+SELECT EXISTS (SELECT 1 FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased"
+               WHERE l.locked_until > 0 AND l.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
 
-INSERT INTO "main"."outbox" (seq, message_id, uuid, topic, payload, created_at, next_attempt_at)
-SELECT o.seq, '', '', '', x'', 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (random() & 1048575)
-       * (?1 ->> ('$.waits[' || min(o.retry_count, json_array_length(?1, '$.waits') - 1) || ']')) / 1048576
-FROM "main"."outbox" AS o INDEXED BY "outbox_leased"
-WHERE o.status = 1 AND o.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
-ORDER BY o.locked_until
-LIMIT (?1 ->> '$.limit')
+INSERT INTO "main"."outbox_lease" (owner_token, worker_id, locked_until, seqs)
+SELECT e.owner_token, 0, 0, '[]'
+FROM (SELECT l.owner_token, sum(l.size) OVER (ORDER BY l.locked_until, l.owner_token ROWS UNBOUNDED PRECEDING) - l.size AS before
+      FROM (SELECT x.owner_token, x.locked_until, json_array_length(x.seqs) AS size
+            FROM "main"."outbox_lease" AS x INDEXED BY "outbox_leased"
+            WHERE x.locked_until > 0 AND x.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+            ORDER BY x.locked_until
+            LIMIT (?1 ->> '$.limit')) AS l) AS e
+WHERE e.before < ?1 ->> '$.limit'
+ON CONFLICT (owner_token) DO UPDATE SET locked_until = 0;
+
+INSERT INTO "main"."outbox_attempt" (seq, attempt_id, happened_at, worker_id, attempt, outcome, error)
+SELECT h.seq, coalesce((SELECT max(a.attempt_id) FROM "main"."outbox_attempt" AS a WHERE a.seq = h.seq), 0) + 1,
+       CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), h.worker_id, h.retry_count + 1, 4,
+       'the lease expired: the worker stopped or did not renew it in time'
+FROM (SELECT i.value AS seq, l.worker_id,
+             (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = l.owner_token) AS retry_count
+      FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased" CROSS JOIN json_tree(l.seqs) AS i
+      WHERE l.locked_until = 0 AND i.type = 'integer') AS h
+WHERE h.retry_count IS NOT NULL
+ON CONFLICT (seq, attempt_id) DO NOTHING;
+
+INSERT INTO "main"."outbox_state" (seq, topic_key, retry_count, next_attempt_at)
+SELECT h.seq, 0, h.retry_count + 1, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (random() & 1048575)
+       * coalesce(?1 ->> ('$.waits[' || min(h.retry_count, json_array_length(?1, '$.waits') - 1) || ']'), 0) / 1048576
+FROM (SELECT i.value AS seq,
+             (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = l.owner_token) AS retry_count
+      FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased" CROSS JOIN json_tree(l.seqs) AS i
+      WHERE l.locked_until = 0 AND i.type = 'integer') AS h
+WHERE h.retry_count IS NOT NULL
 ON CONFLICT (seq) DO UPDATE
-SET status = 0, owner_token = NULL, locked_until = NULL, retry_count = retry_count + 1, next_attempt_at = excluded.next_attempt_at,
-    last_error = 'the lease expired: the worker stopped or did not renew it in time';
+SET status = 0, owner_token = NULL, retry_count = excluded.retry_count, next_attempt_at = excluded.next_attempt_at;
 
-SELECT changes();
+SELECT changes(), (SELECT count(*) FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased" WHERE l.locked_until = 0);
+
+DELETE FROM "main"."outbox_lease" INDEXED BY "outbox_leased" WHERE locked_until = 0;

@@ -1,16 +1,19 @@
 -- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
 -- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile, not even
 -- in the same millisecond. Both filters are optional: a topic, and a list of message ids.
-UPDATE "main"."outbox" INDEXED BY "outbox_message_id"
-SET status = 0, retry_count = 0, next_attempt_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER),
-    processed_at = NULL, processed_by = NULL
-WHERE message_id IN (SELECT o.message_id FROM "main"."outbox" AS o INDEXED BY "outbox_ended"
-                     WHERE o.status >= 2 AND o.status = 3
-                       AND (?1 ->> '$.until' IS NULL OR o.processed_at < ?1 ->> '$.until'
-                            OR o.processed_at = ?1 ->> '$.until' AND o.next_attempt_at < o.processed_at)
-                       AND (?1 ->> '$.topic' IS NULL OR o.topic = ?1 ->> '$.topic')
-                       AND (?1 -> '$.ids' IS NULL OR o.message_id IN (SELECT i.value FROM json_each(?1, '$.ids') AS i))
-                     ORDER BY o.processed_at, o.seq
-                     LIMIT (?1 ->> '$.limit'));
+-- No state is inserted, as outbox_claim says.
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
+SELECT s.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
+WHERE s.status = 3
+  AND s.processed_at <= coalesce(?1 ->> '$.until', 9223372036854775807)
+  AND (?1 ->> '$.until' IS NULL OR s.processed_at < ?1 ->> '$.until' OR s.next_attempt_at < s.processed_at)
+  AND (?1 ->> '$.topic_key' IS NULL OR s.topic_key = ?1 ->> '$.topic_key')
+  AND (?1 -> '$.ids' IS NULL
+       OR s.seq IN (SELECT (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value) FROM json_each(?1, '$.ids') AS i))
+ORDER BY s.processed_at, s.seq
+LIMIT (?1 ->> '$.limit')
+ON CONFLICT (seq) DO UPDATE
+SET status = 0, retry_count = 0, next_attempt_at = excluded.next_attempt_at, processed_at = NULL, worker_id = NULL;
 
 SELECT changes(), coalesce(?1 ->> '$.until', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));

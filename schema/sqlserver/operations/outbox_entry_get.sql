@@ -1,4 +1,5 @@
--- Entries of an inbox by their keys, as they stand; unknown ones are left out.
+-- Entries of an inbox by their keys, as they stand; unknown ones are left out. What is found by its key or its id is read by
+-- its Seq: whoever deletes locks the row first, and its other keys after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Get]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Get] AS RETURN 0');
 GO
@@ -14,19 +15,35 @@ BEGIN
     DECLARE @Wanted TABLE (
         N INT NOT NULL, Handler NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
         Source NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, MessageId NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
+    DECLARE @Found TABLE (N INT NOT NULL, Seq BIGINT NOT NULL, QueueSeq BIGINT NULL);
 
     INSERT INTO @Wanted (N, Handler, Source, MessageId)
     SELECT a.n, a.handler, a.source, a.message_id
     FROM OPENJSON(@Arg, '$.entries') WITH (
              n INT '$.n', handler NVARCHAR(255) '$.handler', source NVARCHAR(255) '$.source', message_id NVARCHAR(255) '$.message_id') AS a;
 
-    -- As OutboxEntry_View has them. Not from there: the order in which it joins could not be forced.
-    SELECT w.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
-           e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
-           CAST(COALESCE(o.Status, 2) AS INT), COALESCE(o.RetryCount, 0), o.LastError, e.Result
+    INSERT INTO @Found (N, Seq)
+    SELECT w.N, e.Seq
     FROM @Wanted AS w
     INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
-    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    UPDATE f
+    SET QueueSeq = o.Seq
+    FROM @Found AS f
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Seq = f.Seq
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    -- As OutboxEntry_View has them. Not from there: the order in which it joins could not be forced.
+    SELECT f.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
+           e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
+           CAST(COALESCE(s.Status, 2) AS INT), COALESCE(s.RetryCount, 0),
+           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
+           e.Result
+    FROM @Found AS f
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Seq = f.Seq
+    LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = f.QueueSeq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -1,7 +1,8 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
 -- messages in the queue; answers how many. Those that are still needed (Outbox_Kept) are spared.
--- Small batches that skip locked entries. A message is not skipped, or one that is being claimed would seem to be gone; it is
--- looked at again when it is deleted, for it may have been revived meanwhile.
+-- Small batches that skip locked entries. What is to go is found without locks, which would stay on all that it passes over, such
+-- as done entries on the way to failed ones. There a message is waited for, or one that is being claimed would seem to be gone;
+-- from the first lock on nobody is waited for. A message is looked at again under its lock: it may have been revived meanwhile.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Purge] AS RETURN 0');
 GO
@@ -22,38 +23,59 @@ BEGIN
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL);
-    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL, QueueSeq BIGINT NULL);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL); -- NULL: no state
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL);
+    DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
+    DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Entry_Purge;
 
-        -- Found without update locks, which would stay on all that it passes over, such as done entries on the way to failed ones.
-        INSERT INTO @Found (Seq, QueueSeq)
-        SELECT TOP (@Limit) e.Seq, o.Seq
+        INSERT INTO @Found (Seq, QueueSeq, Flags)
+        SELECT TOP (@Limit) e.Seq, o.Seq, s.Flags
         FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
+        LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = o.Seq
         WHERE e.LastSeenAt <= @Before
-          AND COALESCE(o.Status, 2) = @Status AND COALESCE(o.ProcessedAt, @Before) <= @Before
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
+          AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId)
         ORDER BY e.LastSeenAt
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        INSERT INTO @Old (Seq, QueueId, QueueSeq)
-        SELECT e.Seq, e.QueueId, f.QueueSeq
+        INSERT INTO @Old (Seq, QueueSeq, Flags)
+        SELECT e.Seq, f.QueueSeq, f.Flags
         FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON e.Seq = f.Seq
         WHERE e.LastSeenAt <= @Before
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+        INSERT INTO @Queued (Seq, Flags) SELECT QueueSeq, MAX(Flags) FROM @Old WHERE QueueSeq IS NOT NULL GROUP BY QueueSeq;
+
+        INSERT INTO @Held (Seq)
+        SELECT s.Seq
+        FROM @Queued AS q INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = q.Seq
+        WHERE s.Status = @Status AND s.Flags = q.Flags
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        DELETE s
+        FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Gone (Seq)
+        SELECT q.Seq FROM @Queued AS q WHERE q.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = q.Seq);
+
+        DELETE a
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
         DELETE o
-        FROM @Old AS d INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = d.QueueSeq
-        WHERE o.Status = @Status
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = g.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE e
         FROM @Old AS d INNER JOIN [dbo].[OutboxEntry] AS e WITH (ROWLOCK, FORCESEEK) ON e.Seq = d.Seq
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.MessageId = d.QueueId)
+        WHERE d.QueueSeq IS NULL OR EXISTS (SELECT 1 FROM @Gone AS g WHERE g.Seq = d.QueueSeq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(@@ROWCOUNT AS BIGINT);

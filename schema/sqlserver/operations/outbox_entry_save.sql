@@ -1,4 +1,5 @@
--- Marks an entry as processed, with what its handler has answered; answers whether there is one.
+-- Marks an entry as processed, with what its handler has answered; answers whether there is one. It is
+-- found by its key and written to by its Seq: whoever deletes locks the row first, and its other keys after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Save]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Save] AS RETURN 0');
 GO
@@ -14,11 +15,17 @@ BEGIN
     DECLARE @Handler NVARCHAR(255) = JSON_VALUE(@Arg, '$.handler');
     DECLARE @Source NVARCHAR(255) = JSON_VALUE(@Arg, '$.source');
     DECLARE @MessageId NVARCHAR(255) = JSON_VALUE(@Arg, '$.message_id');
+    DECLARE @Seq BIGINT;
+
+    SELECT @Seq = Seq FROM [dbo].[OutboxEntry] WITH (FORCESEEK)
+    WHERE Handler = @Handler AND Source = @Source AND MessageId = @MessageId
+    OPTION (MAXDOP 1);
 
     UPDATE e
-    SET ProcessedAt = COALESCE(ProcessedAt, SYSUTCDATETIME()), Result = @Result
+    SET ProcessedAt = COALESCE(e.ProcessedAt, SYSUTCDATETIME()), Result = @Result
     FROM [dbo].[OutboxEntry] AS e WITH (ROWLOCK, FORCESEEK)
-    WHERE Handler = @Handler AND Source = @Source AND MessageId = @MessageId;
+    WHERE e.Seq = @Seq
+    OPTION (MAXDOP 1);
 
     SELECT CAST(@@ROWCOUNT AS BIGINT);
 END

@@ -1,4 +1,5 @@
--- The most recent dead letters, of one topic or of all.
+-- The most recent dead letters, of one topic or of all. They are listed from the index of dead letters alone, and then read by
+-- Seq: whoever writes to a row locks it first, and its entry in the index after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Failed]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Failed] AS RETURN 0');
 GO
@@ -11,15 +12,28 @@ BEGIN
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
+    DECLARE @TopicKey BIGINT = CAST(JSON_VALUE(@Arg, '$.topic_key') AS BIGINT);
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
-    SELECT TOP (@Limit) o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+
+    INSERT INTO @Rows (Seq)
+    SELECT TOP (@Limit) s.Seq
+    FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK)
+    WHERE s.Status = 3 AND s.ProcessedAt > CAST('0001-01-01' AS DATETIME2(3)) AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
+    ORDER BY s.ProcessedAt DESC, s.Seq DESC
+    OPTION (MAXDOP 1);
+
+    SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc),
-           o.RetryCount, CAST(o.Status AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, o.NextAttemptAt),
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.LockedUntil), CAST(o.OwnerToken AS CHAR(36)), o.LastError,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.ProcessedAt), o.ProcessedBy
-    FROM [dbo].[Outbox] AS o
-    WHERE o.Status >= 2 AND o.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
-    ORDER BY o.ProcessedAt DESC, o.Seq DESC
-    OPTION (RECOMPILE);
+           s.RetryCount, CAST(s.Status AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, s.NextAttemptAt),
+           CAST(NULL AS BIGINT), CAST(s.OwnerToken AS CHAR(36)),
+           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = r.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
+           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name
+    FROM @Rows AS r
+    INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = r.Seq
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq
+    LEFT JOIN [dbo].[Outbox_Worker] AS w WITH (FORCESEEK) ON w.WorkerId = s.WorkerId
+    WHERE s.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

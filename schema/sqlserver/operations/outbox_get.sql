@@ -1,4 +1,7 @@
--- The whole state of messages by message id, for people and tools; unknown ids are left out.
+-- The whole state of messages by message id, for people and tools; unknown ids are left out,
+-- and so is what was deleted when it was acknowledged. What has no state but is in the log is for the log alone (status 4):
+-- what waits for its position is asked for before what has one, since messages go from there to here.
+-- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Get]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Get] AS RETURN 0');
 GO
@@ -11,16 +14,29 @@ BEGIN
 
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
     DECLARE @Wanted TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Pending BIT NOT NULL);
 
     INSERT INTO @Wanted (MessageId)
     SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
 
+    INSERT INTO @Rows (Seq, Pending)
+    SELECT o.Seq, CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = w.MessageId) THEN 1 ELSE 0 END
+    FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.MessageId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
     SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc),
-           o.RetryCount, CAST(o.Status AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, o.NextAttemptAt),
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.LockedUntil), CAST(o.OwnerToken AS CHAR(36)), o.LastError,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.ProcessedAt), o.ProcessedBy
-    FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.MessageId
+           COALESCE(s.RetryCount, 0), CAST(COALESCE(s.Status, 4) AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, COALESCE(s.NextAttemptAt, o.CreatedAt)),
+           DATEDIFF_BIG(MILLISECOND, @Epoch, l.LockedUntil), CAST(s.OwnerToken AS CHAR(36)),
+           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = r.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
+           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name
+    FROM @Rows AS r
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq
+    LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = r.Seq
+    LEFT JOIN [dbo].[Outbox_Lease] AS l WITH (FORCESEEK) ON l.OwnerToken = s.OwnerToken
+    LEFT JOIN [dbo].[Outbox_Worker] AS w WITH (FORCESEEK) ON w.WorkerId = s.WorkerId
+    WHERE s.Seq IS NOT NULL OR r.Pending = 1
+       OR EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -1,10 +1,10 @@
 -- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
 -- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
--- -6 it is for the log alone and never ends), and
--- then nothing was written, or with the join if it has ended.
+-- -6 it is for the log alone and never ends), and then nothing was counted, or with the join if it has ended.
 -- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
--- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The messages are written
--- to unless they are of this very transaction (fresh), so that none ends unseen, at any isolation level.
+-- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The states are written
+-- to, so that none ends unseen, at any isolation level: flag 1 tells whoever settles to count. Those of this very transaction
+-- (fresh) cannot have ended. A message without a state was deleted when it was acknowledged, or is for the log alone.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
 GO
@@ -48,28 +48,45 @@ BEGIN
         ELSE IF @New > 0 AND @Status <> 0 SET @Refusal = -2;
         ELSE IF @New > @Room SET @Refusal = -3;
 
+        IF @Refusal = 0 AND @New > 0 AND @ByReport = 0
+        BEGIN
+            INSERT INTO @Rows (Seq, MessageId)
+            SELECT o.Seq, t.MessageId
+            FROM @Steps AS t INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = t.MessageId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            SELECT TOP (1) @Missing = t.MessageId, @Refusal = -4
+            FROM @Steps AS t WHERE NOT EXISTS (SELECT 1 FROM @Rows AS r WHERE r.MessageId = t.MessageId);
+        END
+
+        IF @Refusal = 0 AND @New > 0 AND @ByReport = 0
+            -- Locked in order of Seq, as those who settle lock them.
+            UPDATE s
+            SET Flags = s.Flags | 1
+            FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = r.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
         IF @Refusal = 0 AND @New > 0 AND @ByReport = 0 AND @Fresh = 0
         BEGIN
-            -- Locked in order of Seq, as those who settle lock them.
-            INSERT INTO @Rows (Seq, MessageId)
-            SELECT o.Seq, o.MessageId
-            FROM @Steps AS s INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = s.MessageId
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-            UPDATE o
-            SET ProcessedBy = o.ProcessedBy
-            FROM @Rows AS r INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = r.Seq
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-            UPDATE s
-            SET Status = CASE o.Status WHEN 2 THEN 1 WHEN 3 THEN 2 WHEN 4 THEN 4 ELSE 0 END
+            UPDATE t
+            SET Status = CASE s.Status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END
             FROM @Rows AS r
-            INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq
-            INNER JOIN @Steps AS s ON s.MessageId = r.MessageId
+            INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = r.Seq
+            INNER JOIN @Steps AS t ON t.MessageId = r.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-            SELECT TOP (1) @Missing = MessageId, @Refusal = -4 FROM @Steps WHERE Status IS NULL;
-            IF @Refusal = 0 SELECT TOP (1) @Missing = MessageId, @Refusal = -6 FROM @Steps WHERE Status = 4;
+            -- In this order, since messages go from the one to the other.
+            SELECT TOP (1) @Missing = t.MessageId, @Refusal = -6
+            FROM @Steps AS t
+            WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = t.MessageId)
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            IF @Refusal = 0
+                SELECT TOP (1) @Missing = t.MessageId, @Refusal = -6
+                FROM @Steps AS t
+                WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] AS g WITH (FORCESEEK) WHERE g.MessageId = t.MessageId)
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            UPDATE @Steps SET Status = 1 WHERE Status IS NULL;
         END
 
         IF @Refusal = 0 AND @New > 0
@@ -87,7 +104,7 @@ BEGIN
         ELSE IF @Done + @Dead > 0
         BEGIN
             SET @Advance = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'","done":' + CAST(@Done AS NVARCHAR(10)) + N',"dead":' + CAST(@Dead AS NVARCHAR(10)) + N'}]';
-            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance, @Outer = @Outer;
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

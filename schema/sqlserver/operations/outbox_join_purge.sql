@@ -1,5 +1,6 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows.
+-- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows: from the
+-- first lock on nobody is waited for, and a join stays for as long as somebody counts one of its steps.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Purge] AS RETURN 0');
 GO
@@ -36,7 +37,8 @@ BEGIN
           AND NOT EXISTS (SELECT 1
                           FROM [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK)
                           INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                          WHERE w.JoinId = j.JoinId AND o.Status <> 2)
+                          INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = o.Seq
+                          WHERE w.JoinId = j.JoinId AND s.Status <> 2)
         ORDER BY j.CreatedUtc
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -46,14 +48,15 @@ BEGIN
         FROM @Found AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId
         WHERE j.Status <> 0
           AND NOT EXISTS (SELECT 1
-                          FROM [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK)
-                          INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                          WHERE w.JoinId = j.JoinId AND o.Status <> 2)
+                          FROM [dbo].[OutboxJoinWait] AS w WITH (NOLOCK, FORCESEEK)
+                          INNER JOIN [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                          INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = o.Seq
+                          WHERE w.JoinId = j.JoinId AND s.Status <> 2)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO @Gone (JoinId, MessageId)
         SELECT TOP (@Limit) m.JoinId, m.OutboxMessageId
-        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) ON m.JoinId = d.JoinId
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON m.JoinId = d.JoinId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE m
@@ -64,7 +67,7 @@ BEGIN
 
         DELETE j
         FROM @Old AS d INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = d.JoinId
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK) WHERE m.JoinId = d.JoinId)
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK, FORCESEEK) WHERE m.JoinId = d.JoinId)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Joins = @@ROWCOUNT;
 

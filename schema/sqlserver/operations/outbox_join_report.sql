@@ -34,7 +34,8 @@ BEGIN
         INSERT INTO @Found (JoinId)
         SELECT m.JoinId
         FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
-        WHERE m.OutboxMessageId = @Step AND m.Status = 0 AND (@Id IS NULL OR m.JoinId = @Id);
+        WHERE m.OutboxMessageId = @Step AND (@Id IS NULL OR m.JoinId = @Id)
+        OPTION (MAXDOP 1);
 
         UPDATE m
         SET Status = 1 + @Dead
@@ -48,7 +49,7 @@ BEGIN
             SELECT @Advance = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(JoinId AS NVARCHAR(36)) + N'","done":' + CAST(1 - @Dead AS NVARCHAR(1))
                 + N',"dead":' + CAST(@Dead AS NVARCHAR(1)) + N'}' AS NVARCHAR(MAX)), N',') + N']'
             FROM @Counted;
-            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance, @Outer = @Outer;
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

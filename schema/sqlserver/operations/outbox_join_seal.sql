@@ -35,7 +35,7 @@ BEGIN
         BEGIN
             UPDATE j SET ExpectedSteps = @Attached FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
             SET @Advance = N'[{"id":"' + CAST(@Id AS NVARCHAR(36)) + N'","done":0,"dead":0}]';
-            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
+            EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance, @Outer = @Outer;
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

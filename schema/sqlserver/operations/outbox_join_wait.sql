@@ -2,7 +2,8 @@
 -- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
 -- one that is not claimed is put off here, one that is claimed by whoever holds it.
 -- The join is locked first, as by whoever ends it: so that no wake-up is lost. It is written to, so that whoever ends it
--- with an older snapshot has a conflict; and a write locks on every server, whatever becomes of hints.
+-- with an older snapshot has a conflict; and a write locks on every server, whatever becomes of hints. One that has ended, and
+-- that the message is known to wait for, is not locked: it ends once, and what follows may count in other joins.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Wait]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wait] AS RETURN 0');
 GO
@@ -25,29 +26,38 @@ BEGIN
     DECLARE @TimeoutMs BIGINT = CAST(JSON_VALUE(@Arg, '$.timeout_ms') AS BIGINT);
     DECLARE @RecheckMs BIGINT = CAST(JSON_VALUE(@Arg, '$.recheck_ms') AS BIGINT);
     DECLARE @Claimed BIT = CASE JSON_VALUE(@Arg, '$.claimed') WHEN N'true' THEN 1 ELSE 0 END;
-    DECLARE @Status INT, @Seq BIGINT, @Deadline DATETIME2(3), @Again DATETIME2(3);
+    DECLARE @Status INT, @Known BIT = 0, @Seq BIGINT, @Deadline DATETIME2(3), @Again DATETIME2(3);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Wait;
 
-        UPDATE j SET LastUpdatedUtc = LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Status = Status FROM [dbo].[OutboxJoin] WHERE JoinId = @Id;
+        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Known = 1, @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
+
+        IF @Status = 0 OR @Known = 0
+        BEGIN
+            UPDATE j SET LastUpdatedUtc = LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+            SET @Status = NULL;
+            SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (FORCESEEK) WHERE JoinId = @Id;
+        END
 
         IF @Status IS NOT NULL
         BEGIN
-            INSERT INTO [dbo].[OutboxJoinWait] (JoinId, OutboxMessageId, DeadlineUtc)
-            SELECT @Id, @Message, DATEADD(MILLISECOND, @TimeoutMs % 86400000, DATEADD(DAY, @TimeoutMs / 86400000, @Now))
-            WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message);
+            IF @Known = 0
+                INSERT INTO [dbo].[OutboxJoinWait] (JoinId, OutboxMessageId, DeadlineUtc)
+                SELECT @Id, @Message, DATEADD(MILLISECOND, @TimeoutMs % 86400000, DATEADD(DAY, @TimeoutMs / 86400000, @Now))
+                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WITH (FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message);
 
-            SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WHERE JoinId = @Id AND OutboxMessageId = @Message;
+            IF @Known = 0
+                SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
             SET @Again = DATEADD(MILLISECOND, @RecheckMs % 86400000, DATEADD(DAY, @RecheckMs / 86400000, @Now));
             IF @Deadline < @Again SET @Again = @Deadline;
 
             IF @Status = 0 AND @Claimed = 0
             BEGIN
                 SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE MessageId = @Message;
-                UPDATE o SET NextAttemptAt = @Again FROM [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) WHERE Seq = @Seq AND Status = 0;
+                UPDATE s SET NextAttemptAt = @Again FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) WHERE Seq = @Seq AND Status = 0;
             END
 
             SELECT CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps,

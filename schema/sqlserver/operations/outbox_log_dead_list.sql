@@ -17,7 +17,7 @@ BEGIN
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Requeued BIT = CASE JSON_VALUE(@Arg, '$.requeued') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Dead TABLE (
-        Position BIGINT NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, GroupName NVARCHAR(255) NOT NULL, Attempts INT NOT NULL,
+        Position BIGINT NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Seq BIGINT NULL, GroupName NVARCHAR(255) NOT NULL, Attempts INT NOT NULL,
         Reason NVARCHAR(MAX) NULL, FailedAt DATETIME2(3) NOT NULL, Requeued BIT NOT NULL);
 
     IF @Requeued = 1
@@ -35,10 +35,16 @@ BEGIN
         ORDER BY d.Position
         OPTION (RECOMPILE, MAXDOP 1);
 
-    SELECT d.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
-           d.GroupName, d.Attempts, d.Reason, DATEDIFF_BIG(MILLISECOND, @Epoch, d.FailedAt), d.Requeued
+    -- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
+    UPDATE d
+    SET Seq = o.Seq
     FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = d.MessageId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    SELECT d.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), 0,
+           d.GroupName, d.Attempts, d.Reason, DATEDIFF_BIG(MILLISECOND, @Epoch, d.FailedAt), d.Requeued
+    FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = d.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -1,8 +1,10 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- one of the whole log (its topic is ''), has passed, and the messages that are for the log alone; answers how many.
+-- one of the whole log (its topic is ''), has passed, and the messages that have no state: those for the log alone; answers how many.
 -- What a group has given up stays for as long as it is among the group's dead letters.
 -- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
 -- call returns that position as until and the last one it deleted as after; pass both to the next call.
+-- Whether a message has a state is asked before anything is locked: it gets none later. From the first lock on it waits for
+-- nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -21,9 +23,9 @@ BEGIN
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
     DECLARE @Until BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
     DECLARE @Groups TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL);
-    DECLARE @Found TABLE (Position BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
+    DECLARE @Found TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
+    DECLARE @Bare TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
 
     IF @Until IS NULL
         SELECT TOP (1) @Until = Position FROM [dbo].[Outbox_Log] WITH (READPAST, FORCESEEK)
@@ -32,24 +34,34 @@ BEGIN
         OPTION (MAXDOP 1);
     SET @Until = COALESCE(@Until, 9223372036854775807);
 
+    -- Found without update locks, which would stay on all that a lagging group has yet to read.
+    INSERT INTO @Groups (Topic, Position)
+    SELECT g.Topic, MIN(g.Position) FROM [dbo].[Outbox_Log_Group] AS g GROUP BY g.Topic;
+
+    INSERT INTO @Found (Position, Seq)
+    SELECT TOP (@Limit) l.Position, o.Seq
+    FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
+    WHERE l.Position > @After AND l.Position < @Until AND l.LoggedAt <= @Before
+      AND NOT EXISTS (SELECT 1 FROM @Groups AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
+      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) WHERE d.Position = l.Position)
+    ORDER BY l.Position
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    -- Most have a state, which is seen without waiting for whoever has it.
+    INSERT INTO @Bare (Seq)
+    SELECT f.Seq
+    FROM @Found AS f
+    WHERE f.Seq IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = f.Seq)
+      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = f.Seq)
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        -- Found without update locks, which would stay on all that a lagging group has yet to read.
-        INSERT INTO @Groups (Topic, Position)
-        SELECT g.Topic, MIN(g.Position) FROM [dbo].[Outbox_Log_Group] AS g GROUP BY g.Topic;
-
-        INSERT INTO @Found (Position)
-        SELECT TOP (@Limit) l.Position
-        FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        WHERE l.Position > @After AND l.Position < @Until AND l.LoggedAt <= @Before
-          AND NOT EXISTS (SELECT 1 FROM @Groups AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) WHERE d.Position = l.Position)
-        ORDER BY l.Position
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-        INSERT INTO @Old (Position, MessageId)
-        SELECT l.Position, l.MessageId
+        INSERT INTO @Old (Position, Seq)
+        SELECT l.Position, f.Seq
         FROM @Found AS f INNER JOIN [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON l.Position = f.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -57,14 +69,9 @@ BEGIN
         FROM @Old AS d INNER JOIN [dbo].[Outbox_Log] AS l WITH (ROWLOCK, FORCESEEK) ON l.Position = d.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        INSERT INTO @Rows (Seq)
-        SELECT o.Seq
-        FROM @Old AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = d.MessageId
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
         DELETE o
-        FROM @Rows AS r INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = r.Seq
-        WHERE o.Status = 4
+        FROM @Bare AS b INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = b.Seq
+        WHERE EXISTS (SELECT 1 FROM @Old AS d WHERE d.Seq = b.Seq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(COUNT(*) AS BIGINT), @Until, COALESCE(MAX(Position), @After) FROM @Old;

@@ -2,6 +2,8 @@
 -- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
 -- If the log ends before the position, or has another message there than the reader has read, the database has come back
 -- older than the reader: the answer then is one row without a message, with the last position that was given.
+-- Contents are written once: no reader waits for whoever settles. What is found by its id is read by its Seq, since whoever
+-- deletes locks the row first, and its id after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Read]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Read] AS RETURN 0');
 GO
@@ -22,7 +24,8 @@ BEGIN
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Bytes BIGINT = CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT);
     DECLARE @Last BIGINT;
-    DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
+    DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
+    DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
     DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
 
     -- While a sequencer has the counter it is passed over: the log then grows, and the next read looks again.
@@ -37,27 +40,32 @@ BEGIN
     END
 
     IF @Topic = N''
-        INSERT INTO @Page (Position, LoggedAt, Seq, Size)
-        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
+        INSERT INTO @Page (Position, LoggedAt, Seq)
+        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq
         FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
-        INSERT INTO @Page (Position, LoggedAt, Seq, Size)
-        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
+        INSERT INTO @Page (Position, LoggedAt, Seq)
+        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq
         FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Topic = @Topic AND l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+    INSERT INTO @Sizes (Position, LoggedAt, Seq, Size)
+    SELECT p.Position, p.LoggedAt, p.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
+    FROM @Page AS p INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = p.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
     INSERT INTO @Fits (Position, LoggedAt, Seq)
     SELECT s.Position, s.LoggedAt, s.Seq
-    FROM (SELECT Position, LoggedAt, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Page) AS s
+    FROM (SELECT Position, LoggedAt, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
     WHERE s.Total <= @Bytes OR s.Total = s.Size;
 
     SELECT f.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), o.RetryCount,
+           DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), 0,
            DATEDIFF_BIG(MILLISECOND, @Epoch, f.LoggedAt), DATEDIFF_BIG(MILLISECOND, f.LoggedAt, @Now)
     FROM @Fits AS f INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);

@@ -1,5 +1,12 @@
--- Deletes up to limit messages that ended (2 done, 3 failed) longer ago than the given age; answers how many.
--- Those that are still needed (Outbox_Kept) are spared. Small batches that skip locked rows: nothing waits for it.
+-- Deletes up to limit messages that are no longer needed, contents, states and attempts, and answers how many, and where to go
+-- on: the after of the next call, or 0 at the end. Small batches that skip locked rows: nothing waits for it.
+-- With seqs: those of the list whose states were deleted when they were acknowledged.
+-- With status 3: what failed longer ago than the given age.
+-- Else what is done since then, or has no state, in the order of publishing, up to the first that was published later than
+-- that. What is needed by joins or the log (Outbox_Kept) is spared; only flags say that it could be.
+-- What is to go is found without locks, which would stay on all that is kept: thousands of them become one lock of the table.
+-- There it may wait for a row, as it must where a delete is not committed; from its first lock on it waits for nobody.
+-- A message goes from Outbox_Log_Pending to Outbox_Log: who asks for the one before the other never misses it in both.
 IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
 GO
@@ -14,26 +21,122 @@ BEGIN
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
-    DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
-    DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @AgeMs BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT), 0);
+    DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
+    DECLARE @Seqs NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.seqs');
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
+    DECLARE @Next BIGINT = 0, @Young BIGINT, @Count INT;
+    DECLARE @Looked TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, CreatedAt DATETIME2(3) NOT NULL);
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Flags TINYINT NULL); -- NULL: no state
+    DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NOT NULL);
+    DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
-    -- Found without update locks, which would stay on all that is kept: thousands of them become one lock of the table.
-    INSERT INTO @Found (Seq)
-    SELECT TOP (@Limit) o.Seq
-    FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-    WHERE o.Status >= 2 AND o.Status = @Status AND o.ProcessedAt <= @Before
-      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
-    ORDER BY o.ProcessedAt
+    IF @Seqs IS NOT NULL
+        INSERT INTO @Old (Seq, MessageId, Flags)
+        SELECT DISTINCT o.Seq, o.MessageId, CAST(NULL AS TINYINT)
+        FROM OPENJSON(@Seqs) AS i INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.Seq = CAST(i.value AS BIGINT)
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = o.Seq)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    ELSE IF @Status = 3
+        INSERT INTO @Old (Seq, MessageId, Flags)
+        SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags
+        FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
+        WHERE s.Status = 3 AND s.ProcessedAt <= @Before
+          AND (s.Flags = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId))
+        ORDER BY s.ProcessedAt, s.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    ELSE
+    BEGIN
+        INSERT INTO @Looked (Seq, MessageId, CreatedAt)
+        SELECT TOP (@Limit) o.Seq, o.MessageId, o.CreatedAt
+        FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        WHERE o.Seq > @After
+        ORDER BY o.Seq
+        OPTION (MAXDOP 1);
+        SET @Count = @@ROWCOUNT;
+
+        SELECT @Young = MIN(Seq) FROM @Looked WHERE CreatedAt > @Before;
+        IF @Young IS NULL AND @Count = @Limit SELECT @Next = MAX(Seq) FROM @Looked;
+
+        INSERT INTO @Old (Seq, MessageId, Flags)
+        SELECT l.Seq, l.MessageId, s.Flags
+        FROM @Looked AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = l.Seq
+        WHERE (@Young IS NULL OR l.Seq < @Young) AND s.Status = 2 AND s.ProcessedAt <= @Before
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Old (Seq, MessageId, Flags)
+        SELECT l.Seq, l.MessageId, NULL
+        FROM @Looked AS l
+        WHERE (@Young IS NULL OR l.Seq < @Young)
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = l.Seq)
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = l.Seq)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    END
+
+    INSERT INTO @Spared (Seq)
+    SELECT o.Seq FROM @Old AS o
+    WHERE (o.Flags IS NULL OR o.Flags > 0)
+      AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS p WITH (FORCESEEK) WHERE p.MessageId = o.MessageId)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- What was found may have been requeued or become a step of a join meanwhile.
-    DELETE o
-    FROM @Found AS f INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = f.Seq
-    WHERE o.Status = @Status AND o.ProcessedAt <= @Before
-      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
+    INSERT INTO @Spared (Seq)
+    SELECT o.Seq FROM @Old AS o
+    WHERE (o.Flags IS NULL OR o.Flags > 0) AND NOT EXISTS (SELECT 1 FROM @Spared AS x WHERE x.Seq = o.Seq)
+      AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    SELECT CAST(@@ROWCOUNT AS BIGINT);
+    DELETE FROM @Old WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
+
+    BEGIN TRY
+        BEGIN TRANSACTION;
+
+        -- What was found may have been requeued meanwhile.
+        INSERT INTO @Held (Seq, Flags)
+        SELECT s.Seq, s.Flags
+        FROM @Old AS o INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = o.Seq
+        WHERE s.Status = @Status AND s.ProcessedAt <= @Before AND s.Flags = o.Flags
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        -- Or have become a step of one more join. Who attaches locks the state; and where there is a flag 1, there are joins.
+        IF EXISTS (SELECT 1 FROM @Held WHERE Flags & 1 = 1)
+        BEGIN
+            DELETE FROM @Spared;
+            INSERT INTO @Spared (Seq)
+            SELECT DISTINCT h.Seq
+            FROM @Held AS h
+            INNER JOIN @Old AS o ON o.Seq = h.Seq
+            INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (NOLOCK, FORCESEEK) ON m.OutboxMessageId = o.MessageId
+            WHERE h.Flags & 1 = 1 AND m.CreatedUtc >= @Now
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            DELETE FROM @Held WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
+        END
+
+        DELETE s
+        FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Gone (Seq)
+        SELECT o.Seq FROM @Old AS o WHERE o.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = o.Seq);
+
+        DELETE a
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        DELETE o
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = g.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        SET @Count = @@ROWCOUNT;
+
+        SELECT CAST(@Count AS BIGINT), @Next;
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
 END
 GO

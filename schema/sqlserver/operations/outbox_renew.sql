@@ -1,7 +1,7 @@
--- Extends the leases of held messages from now, by the database's clock, and answers with the receipts whose leases it did
--- not extend: refused, because the row has another owner now, or none, or held but locked. A row that a handler's own
--- transaction has settled is locked until that commits: it is passed over, so that one long transaction does not keep
--- the others' leases from being renewed. Whether a row is gone is asked without waiting, too.
+-- Extends leases from now, by the database's clock: one row a claim. Answers with the receipts whose leases it did not
+-- extend: refused, because the message has another owner now, or none, or held under a lease that another is looking at, and
+-- which is passed over. A message that a handler's own transaction has settled is held for as long as that has not committed.
+-- It waits for nobody, and whether a message is gone is asked without waiting, too.
 IF OBJECT_ID(N'[dbo].[Outbox_Renew]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Renew] AS RETURN 0');
 GO
@@ -16,26 +16,44 @@ BEGIN
 
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
     DECLARE @Wanted TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
-    DECLARE @Renewed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Owners TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Free TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
 
     INSERT INTO @Wanted (Seq, OwnerToken)
     SELECT CAST(s.value AS BIGINT), CAST(JSON_VALUE(g.value, '$.owner') AS UNIQUEIDENTIFIER)
     FROM OPENJSON(@Arg, '$.groups') AS g CROSS APPLY OPENJSON(g.value, '$.seqs') AS s;
 
-    UPDATE o
-    SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
-    OUTPUT inserted.Seq INTO @Renewed (Seq)
-    FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = w.Seq
-    WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
-    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    INSERT INTO @Owners (OwnerToken) SELECT DISTINCT OwnerToken FROM @Wanted;
 
-    SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)),
-           CAST(CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-                                  WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
-                       OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) WHERE o.Seq = w.Seq)
-                THEN 0 ELSE 1 END AS BIT)
-    FROM @Wanted AS w
-    WHERE NOT EXISTS (SELECT 1 FROM @Renewed AS r WHERE r.Seq = w.Seq)
+    BEGIN TRY
+        BEGIN TRANSACTION;
+
+        INSERT INTO @Free (OwnerToken)
+        SELECT l.OwnerToken
+        FROM @Owners AS w INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON l.OwnerToken = w.OwnerToken
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        UPDATE l
+        SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME())
+        FROM @Free AS f INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, FORCESEEK) ON l.OwnerToken = f.OwnerToken
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
+
+    SELECT r.Seq, CAST(r.OwnerToken AS CHAR(36)), CAST(1 - r.Refused AS BIT)
+    FROM (SELECT w.Seq, w.OwnerToken,
+                 CASE WHEN EXISTS (SELECT 1 FROM @Free AS f WHERE f.OwnerToken = w.OwnerToken) THEN 1 ELSE 0 END AS Extended,
+                 CASE WHEN EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                                   WHERE s.Seq = w.Seq AND (s.OwnerToken IS NULL OR s.OwnerToken <> w.OwnerToken))
+                        OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = w.Seq)
+                      THEN 1 ELSE 0 END AS Refused
+          FROM @Wanted AS w) AS r
+    WHERE r.Extended = 0 OR r.Refused = 1
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

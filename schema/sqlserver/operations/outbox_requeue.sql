@@ -14,7 +14,7 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
-    DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
+    DECLARE @TopicKey BIGINT = CAST(JSON_VALUE(@Arg, '$.topic_key') AS BIGINT);
     DECLARE @Epoch DATETIME2(3) = '1970-01-01';
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @UntilMs BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
@@ -22,35 +22,43 @@ BEGIN
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
     DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @ByIds BIT = CASE WHEN JSON_QUERY(@Arg, '$.ids') IS NULL THEN 0 ELSE 1 END;
 
-    INSERT INTO @Ids (MessageId)
-    SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
-
     IF @ByIds = 1
-        INSERT INTO @Found (Seq)
-        SELECT TOP (@Limit) o.Seq
+    BEGIN
+        INSERT INTO @Ids (MessageId)
+        SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Arg, '$.ids') AS i;
+
+        INSERT INTO @Rows (Seq)
+        SELECT o.Seq
         FROM @Ids AS i INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.MessageId = i.MessageId
-        WHERE o.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
-          AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
-        ORDER BY o.ProcessedAt, o.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Found (Seq)
+        SELECT TOP (@Limit) s.Seq
+        FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = r.Seq
+        WHERE s.Status = 3 AND s.ProcessedAt <= @Until AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
+          AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
+        ORDER BY s.ProcessedAt, s.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    END
     ELSE
         INSERT INTO @Found (Seq)
-        SELECT TOP (@Limit) o.Seq
-        FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        WHERE o.Status >= 2 AND o.Status = 3 AND (@Topic IS NULL OR o.Topic = @Topic)
-          AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
-        ORDER BY o.ProcessedAt, o.Seq
-        OPTION (RECOMPILE, MAXDOP 1);
+        SELECT TOP (@Limit) s.Seq
+        FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        WHERE s.Status = 3 AND s.ProcessedAt <= @Until AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
+          AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
+        ORDER BY s.ProcessedAt, s.Seq
+        OPTION (MAXDOP 1);
 
     -- What was found may have been requeued, and have failed again, meanwhile.
-    UPDATE o
-    SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, ProcessedBy = NULL
-    FROM @Found AS f INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = f.Seq
-    WHERE o.Status = 3
-      AND (@First = 1 OR o.ProcessedAt < @Until OR (o.ProcessedAt = @Until AND o.NextAttemptAt < o.ProcessedAt))
+    UPDATE s
+    SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, WorkerId = NULL
+    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+    WHERE s.Status = 3 AND s.ProcessedAt <= @Until
+      AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     SELECT CAST(@@ROWCOUNT AS BIGINT), @UntilMs;

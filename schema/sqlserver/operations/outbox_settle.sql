@@ -1,7 +1,12 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
--- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of Seq.
+-- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of Seq, and then
+-- written by their keys.
+-- What an attempt said goes into Outbox_Attempt; a release says so only if it says something new. With delete_acked, the state
+-- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
+-- Leases that are over, by the caller's word, end here; others when they expire.
+-- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other.
 -- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides.
@@ -27,121 +32,118 @@ BEGIN
     DECLARE @BackoffMax BIGINT = CAST(JSON_VALUE(@Arg, '$.backoff_max_ms') AS BIGINT);
     DECLARE @DeleteAcked BIT = CASE JSON_VALUE(@Arg, '$.delete_acked') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @PassOver BIT = CASE JSON_VALUE(@Arg, '$.pass_over') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Over NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.over');
+    DECLARE @WorkerId INT, @Asked INT, @Found INT, @Written INT = 0, @Ended NVARCHAR(MAX);
     DECLARE @Wanted TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
-        Error NVARCHAR(MAX) NULL, Held BIT NOT NULL, MessageId UNIQUEIDENTIFIER NULL, PRIMARY KEY (Seq, OwnerToken));
-    DECLARE @Free TABLE (Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL);
-    DECLARE @Counted TABLE (
-        JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Status TINYINT NOT NULL, PRIMARY KEY (JoinId, MessageId));
-    DECLARE @Advance NVARCHAR(MAX), @Written INT = 0;
+        Error NVARCHAR(MAX) NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Held TABLE (
+        Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
+        Error NVARCHAR(MAX) NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Settle;
 
-        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error, Held)
+        EXEC [dbo].[Outbox_Worker_Number] @Worker = @Worker, @Number = @WorkerId OUTPUT;
+
+        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error)
         SELECT CAST(s.value AS BIGINT), g.owner, g.outcome,
-               DATEADD(MILLISECOND, g.delay_ms % 86400000, DATEADD(DAY, g.delay_ms / 86400000, @Now)), g.error, 0
-        FROM (SELECT CAST(JSON_VALUE(a.value, '$.owner') AS UNIQUEIDENTIFIER) AS owner,
-                     CAST(JSON_VALUE(a.value, '$.outcome') AS TINYINT) AS outcome,
-                     CAST(JSON_VALUE(a.value, '$.delay_ms') AS BIGINT) AS delay_ms,
-                     JSON_VALUE(a.value, '$.error') AS error, a.value
-              FROM OPENJSON(@Arg, '$.groups') AS a) AS g
-        CROSS APPLY OPENJSON(g.value, '$.seqs') AS s;
+               DATEADD(MILLISECOND, g.delay_ms % 86400000, DATEADD(DAY, g.delay_ms / 86400000, @Now)), g.error
+        FROM OPENJSON(@Arg, '$.groups') WITH (
+                 owner UNIQUEIDENTIFIER '$.owner', outcome TINYINT '$.outcome', delay_ms BIGINT '$.delay_ms',
+                 error NVARCHAR(MAX) '$.error', seqs NVARCHAR(MAX) '$.seqs' AS JSON) AS g
+        CROSS APPLY OPENJSON(g.seqs) AS s;
+        SET @Asked = @@ROWCOUNT;
 
         IF @PassOver = 1
-        BEGIN
-            INSERT INTO @Free (Seq, OwnerToken, MessageId)
-            SELECT o.Seq, o.OwnerToken, o.MessageId
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-            WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-            UPDATE w
-            SET Held = 1, MessageId = f.MessageId
-            FROM @Wanted AS w INNER JOIN @Free AS f ON f.Seq = w.Seq AND f.OwnerToken = w.OwnerToken
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-        END
         ELSE
-            UPDATE w
-            SET Held = 1, MessageId = o.MessageId
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-            WHERE o.Status = 1 AND o.OwnerToken = w.OwnerToken
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        SET @Found = @@ROWCOUNT;
 
         IF @DeleteAcked = 1
         BEGIN
-            DELETE o
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-            WHERE w.Held = 1 AND w.Outcome = 0 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
-              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
+            DELETE s
+            FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
+            WHERE h.Outcome = 0 AND h.Flags = 0 AND s.OwnerToken = h.OwnerToken AND s.Flags = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @Written = @@ROWCOUNT;
         END
 
-        UPDATE o
-        SET Status = CASE w.Outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
-            OwnerToken = NULL,
-            LockedUntil = NULL,
-            RetryCount = o.RetryCount + CASE w.Outcome WHEN 1 THEN 1 ELSE 0 END,
-            NextAttemptAt = CASE
-                WHEN w.Outcome IN (0, 3) THEN o.NextAttemptAt
-                WHEN w.DueAt IS NOT NULL THEN w.DueAt
-                WHEN w.Outcome = 2 THEN @Now
-                WHEN o.RetryCount >= 30 THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
-                WHEN @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount) > @BackoffMax THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
-                ELSE DATEADD(MILLISECOND, @Backoff * POWER(CAST(2 AS BIGINT), o.RetryCount), @Now) END,
-            LastError = COALESCE(w.Error, o.LastError),
-            ProcessedAt = CASE WHEN w.Outcome IN (0, 3) THEN @Now END,
-            ProcessedBy = CASE WHEN w.Outcome IN (0, 3) THEN @Worker END
-        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-        WHERE w.Held = 1 AND o.Status = 1 AND o.OwnerToken = w.OwnerToken
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-        SET @Written = @Written + @@ROWCOUNT;
+        IF @Written < @Found
+        BEGIN
+            UPDATE s
+            SET Status = CASE h.Outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
+                OwnerToken = NULL,
+                RetryCount = s.RetryCount + CASE h.Outcome WHEN 1 THEN 1 ELSE 0 END,
+                NextAttemptAt = CASE
+                    WHEN h.Outcome IN (0, 3) THEN s.NextAttemptAt
+                    WHEN h.DueAt IS NOT NULL THEN h.DueAt
+                    WHEN h.Outcome = 2 THEN @Now
+                    WHEN s.RetryCount >= 30 THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
+                    WHEN @Backoff * POWER(CAST(2 AS BIGINT), s.RetryCount) > @BackoffMax THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
+                    ELSE DATEADD(MILLISECOND, @Backoff * POWER(CAST(2 AS BIGINT), s.RetryCount), @Now) END,
+                ProcessedAt = CASE WHEN h.Outcome IN (0, 3) THEN @Now END,
+                WorkerId = CASE WHEN h.Outcome IN (0, 3) THEN @WorkerId END
+            FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
+            WHERE s.OwnerToken = h.OwnerToken
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Written = @Written + @@ROWCOUNT;
+        END
 
         -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back between the look and the writing.
-        IF @Written <> (SELECT COUNT(*) FROM @Wanted AS w WHERE w.Held = 1)
+        IF @Written <> @Found
             THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
-        IF @PassOver = 1 -- apart, because READPAST is refused in some levels, and a caller's transaction may have one
-            SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
-                   CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-                                         WHERE o.Seq = w.Seq AND (o.OwnerToken IS NULL OR o.OwnerToken <> w.OwnerToken))
-                         AND EXISTS (SELECT 1 FROM [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) WHERE o.Seq = w.Seq)
-                        THEN 1 END,
-                   NULL, NULL, NULL
-            FROM @Wanted AS w
-            WHERE w.Held = 0
+        IF EXISTS (SELECT 1 FROM @Held WHERE Outcome IN (1, 3) OR Error IS NOT NULL)
+            INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
+            SELECT h.Seq, @Now, @WorkerId, h.RetryCount + 1, h.Outcome, h.Error
+            FROM @Held AS h
+            OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
+            WHERE h.Outcome IN (1, 3) OR (h.Error IS NOT NULL AND (l.Error IS NULL OR l.Error <> h.Error COLLATE Latin1_General_BIN2))
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-        ELSE
-            SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL FROM @Wanted AS w WHERE w.Held = 0;
 
-        -- The tables of joins may be left out. The catalogue shows what the caller may see, and the history what is there: 4
-        -- is the migration of joins.
-        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Migrations] WHERE Version = 4)
+        IF @Found < @Asked
         BEGIN
-            -- Committed or not: a transaction that has started a join holds up nobody.
-            IF EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (NOLOCK))
-            BEGIN
-                INSERT INTO @Counted (JoinId, MessageId, Status)
-                SELECT m.JoinId, m.OutboxMessageId, CASE w.Outcome WHEN 0 THEN 1 ELSE 2 END
+            IF @PassOver = 1 -- apart, because READPAST is refused in some levels, and a caller's transaction may have one
+                SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
+                       CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                                             WHERE s.Seq = w.Seq AND (s.OwnerToken IS NULL OR s.OwnerToken <> w.OwnerToken))
+                             AND EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = w.Seq)
+                            THEN 1 END,
+                       NULL, NULL, NULL
                 FROM @Wanted AS w
-                INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON m.OutboxMessageId = w.MessageId
-                WHERE w.Held = 1 AND w.Outcome IN (0, 3) AND m.Status = 0 AND m.EndsBy = 0
+                WHERE NOT EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = w.Seq AND h.OwnerToken = w.OwnerToken)
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            ELSE
+                SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL, NULL, NULL, NULL, NULL
+                FROM @Wanted AS w
+                WHERE NOT EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = w.Seq AND h.OwnerToken = w.OwnerToken);
+        END
 
-                UPDATE m
-                SET Status = c.Status
-                FROM @Counted AS c
-                INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK, FORCESEEK) ON m.JoinId = c.JoinId AND m.OutboxMessageId = c.MessageId
-                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        IF @Over IS NOT NULL AND @Outer = 0
+            DELETE l
+            FROM OPENJSON(@Over) AS o
+            INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, READPAST, FORCESEEK) ON l.OwnerToken = CAST(o.value AS UNIQUEIDENTIFIER)
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-                SELECT @Advance = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(c.JoinId AS NVARCHAR(36)) + N'","done":' + CAST(c.Done AS NVARCHAR(10))
-                    + N',"dead":' + CAST(c.Dead AS NVARCHAR(10)) + N'}' AS NVARCHAR(MAX)), N',') + N']'
-                FROM (SELECT JoinId, COUNT(CASE Status WHEN 1 THEN 1 END) AS Done, COUNT(CASE Status WHEN 2 THEN 1 END) AS Dead
-                      FROM @Counted GROUP BY JoinId) AS c;
-                IF @Advance IS NOT NULL EXEC [dbo].[Outbox_Join_Advance] @Arg = @Advance;
-            END
+        IF EXISTS (SELECT 1 FROM @Held WHERE Flags & 1 = 1 AND Outcome IN (0, 3))
+        BEGIN
+            SELECT @Ended = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(o.MessageId AS NVARCHAR(36)) + N'","status":'
+                + CASE h.Outcome WHEN 0 THEN N'1' ELSE N'2' END + N'}' AS NVARCHAR(MAX)), N',') + N']'
+            FROM @Held AS h INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = h.Seq
+            WHERE h.Flags & 1 = 1 AND h.Outcome IN (0, 3)
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            EXEC [dbo].[Outbox_Join_Count] @Arg = @Ended, @Outer = @Outer;
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

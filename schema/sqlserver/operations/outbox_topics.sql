@@ -1,5 +1,6 @@
 -- The topics that have due messages waiting, with their number (counted up to limit) and the oldest due time.
--- Jumps from topic to topic in the index, so that it costs by topics and not by messages.
+-- Jumps from topic to topic in the index, so that it costs by topics and not by messages. What the topic is called is read
+-- from the contents of its first message.
 IF OBJECT_ID(N'[dbo].[Outbox_Topics]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Topics] AS RETURN 0');
 GO
@@ -14,21 +15,30 @@ BEGIN
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
-    DECLARE @Topic NVARCHAR(255) = NULL;
-    DECLARE @Found TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Waiting BIGINT NOT NULL, Oldest DATETIME2(3) NULL);
+    DECLARE @Key BIGINT = NULL, @Seq BIGINT, @Before BIGINT;
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Waiting BIGINT NOT NULL, Oldest DATETIME2(3) NULL);
 
-    SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Status = 0;
-    WHILE @Topic IS NOT NULL
+    SELECT TOP (1) @Key = TopicKey, @Seq = Seq FROM [dbo].[Outbox_State] WITH (READCOMMITTEDLOCK, READPAST)
+    WHERE Status = 0 ORDER BY TopicKey, NextAttemptAt, Seq
+    OPTION (MAXDOP 1);
+    WHILE @Key IS NOT NULL
     BEGIN
-        INSERT INTO @Found (Topic, Waiting, Oldest)
-        SELECT @Topic, COUNT(*), MIN(d.NextAttemptAt)
-        FROM (SELECT TOP (@Limit) NextAttemptAt FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST)
-              WHERE Status = 0 AND Topic = @Topic AND NextAttemptAt <= @Now ORDER BY NextAttemptAt, Seq) AS d;
+        INSERT INTO @Found (Seq, Waiting, Oldest)
+        SELECT @Seq, COUNT(*), MIN(d.NextAttemptAt)
+        FROM (SELECT TOP (@Limit) NextAttemptAt FROM [dbo].[Outbox_State] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+              WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now ORDER BY NextAttemptAt, Seq) AS d
+        OPTION (MAXDOP 1);
 
-        SELECT @Topic = MIN(Topic) FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, READPAST) WHERE Status = 0 AND Topic > @Topic;
+        SET @Before = @Key;
+        SET @Key = NULL;
+        SELECT TOP (1) @Key = TopicKey, @Seq = Seq FROM [dbo].[Outbox_State] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        WHERE Status = 0 AND TopicKey > @Before ORDER BY TopicKey, NextAttemptAt, Seq
+        OPTION (MAXDOP 1);
     END
 
-    SELECT f.Topic, f.Waiting, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), f.Oldest), DATEDIFF_BIG(MILLISECOND, f.Oldest, @Now)
-    FROM @Found AS f WHERE f.Waiting > 0;
+    SELECT o.Topic, f.Waiting, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), f.Oldest), DATEDIFF_BIG(MILLISECOND, f.Oldest, @Now)
+    FROM @Found AS f INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
+    WHERE f.Waiting > 0
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -1,12 +1,16 @@
--- Adds ended steps to the counters of joins, ends those whose verdict has fallen, and makes due the messages that wait for
--- them. Answers with the joins that have ended, once for each topic of theirs that was woken.
--- Runs in the transaction of whoever calls it. Joins are locked in order of their ids, waiting messages last. Ended joins
--- count no more (JOIN-042).
+-- Adds ended steps to the counters of joins, ends those whose verdict has fallen, and sees to it that the messages that wait
+-- for them become due. Answers with the joins that have ended, once for each topic of theirs that is woken.
+-- Runs in the transaction of whoever calls it; @Outer is how many transactions were open outside of that. Joins are locked in
+-- order of their ids. Ended joins count no more (JOIN-042).
+-- No message is waited for after the joins: those who hold messages wait for joins. One that another has locked is listed in a
+-- lease of nobody, and the next claim makes it due; in a caller's transaction, which may have any isolation level and last for
+-- any time, so is each. An insert meets no lock.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Advance]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Advance] AS RETURN 0');
 GO
 ALTER PROCEDURE [dbo].[Outbox_Join_Advance]
-    @Arg NVARCHAR(MAX)
+    @Arg NVARCHAR(MAX),
+    @Outer INT
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -14,7 +18,9 @@ BEGIN
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Steps TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Done INT NOT NULL, Dead INT NOT NULL);
     DECLARE @Ended TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
-    DECLARE @Waiting TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Waiting TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, Seq BIGINT NOT NULL, PRIMARY KEY (Seq, JoinId));
+    DECLARE @Seqs TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Free TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
     INSERT INTO @Steps (JoinId, Done, Dead)
     SELECT s.id, s.done, s.dead
@@ -35,24 +41,41 @@ BEGIN
 
     IF NOT EXISTS (SELECT 1 FROM @Ended) RETURN;
 
-    INSERT INTO @Waiting (Seq)
-    SELECT DISTINCT o.Seq
+    INSERT INTO @Waiting (JoinId, Seq)
+    SELECT DISTINCT e.JoinId, o.Seq
     FROM @Ended AS e
     INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK) ON w.JoinId = e.JoinId
     INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    UPDATE o
-    SET NextAttemptAt = @Now
-    FROM @Waiting AS w INNER JOIN [dbo].[Outbox] AS o WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON o.Seq = w.Seq
-    WHERE o.Status = 0
-    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    INSERT INTO @Seqs (Seq) SELECT DISTINCT Seq FROM @Waiting;
+    IF @@ROWCOUNT > 0
+    BEGIN
+        IF @Outer = 0
+        BEGIN
+            INSERT INTO @Free (Seq)
+            SELECT s.Seq
+            FROM @Seqs AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            UPDATE s
+            SET NextAttemptAt = @Now
+            FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+            WHERE s.Status = 0
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        END
+
+        INSERT INTO [dbo].[Outbox_Lease] (OwnerToken, WorkerId, LockedUntil, Seqs)
+        SELECT NEWID(), 0, CAST('1970-01-01' AS DATETIME2(3)), N'[' + CAST(w.Seq AS NVARCHAR(20)) + N']'
+        FROM @Seqs AS w
+        WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = w.Seq);
+    END
 
     SELECT DISTINCT CAST(0 AS BIGINT), CAST(j.JoinId AS CHAR(36)), o.Topic, CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps
     FROM @Ended AS e
     INNER JOIN [dbo].[OutboxJoin] AS j WITH (FORCESEEK) ON j.JoinId = e.JoinId
-    LEFT JOIN [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK) ON w.JoinId = j.JoinId
-    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
+    LEFT JOIN @Waiting AS w ON w.JoinId = j.JoinId
+    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = w.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -3,6 +3,10 @@
 SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES
     (N'table', N'[dbo].[Outbox]'),
+    (N'table', N'[dbo].[Outbox_State]'),
+    (N'table', N'[dbo].[Outbox_Lease]'),
+    (N'table', N'[dbo].[Outbox_Attempt]'),
+    (N'table', N'[dbo].[Outbox_Worker]'),
     (N'table', N'[dbo].[Outbox_Log]'),
     (N'table', N'[dbo].[Outbox_Log_Pending]'),
     (N'table', N'[dbo].[Outbox_Log_Counter]'),
@@ -29,6 +33,9 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Join_List]'),
     (N'procedure', N'[dbo].[Outbox_Join_Members]'),
     (N'procedure', N'[dbo].[Outbox_Join_Purge]'),
+    (N'procedure', N'[dbo].[Outbox_Give_Back]'),
+    (N'procedure', N'[dbo].[Outbox_Worker_Number]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Count]'),
     (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
     (N'procedure', N'[dbo].[Outbox_Entry_Add]'),
     (N'procedure', N'[dbo].[Outbox_Entry_Get]'),
@@ -52,16 +59,28 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Fail]')) AS w (Kind, Name)
 WHERE OBJECT_ID(w.Name) IS NULL
 UNION ALL
-SELECT N'index ' + w.Name + N' of the table is missing'
-FROM (VALUES (N'[IX_Outbox_Ready]'), (N'[IX_Outbox_Leased]'), (N'[IX_Outbox_Ended]')) AS w (Name)
-WHERE OBJECT_ID(N'[dbo].[Outbox]') IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox]') AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
+SELECT N'index ' + w.Name + N' of ' + w.TableName + N' is missing'
+FROM (VALUES (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Ready]'), (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Dead]'),
+             (N'[dbo].[Outbox_Lease]', N'[IX_Outbox_Lease_LockedUntil]'), (N'[dbo].[Outbox_Worker]', N'[IX_Outbox_Worker_Name]'),
+             (N'[dbo].[Outbox_Log_Pending]', N'[IX_Outbox_Log_Pending_MessageId]'),
+             (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_Topic]'), (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_MessageId]'),
+             (N'[dbo].[Outbox_Log_Dead]', N'[IX_Outbox_Log_Dead_Position]'),
+             (N'[dbo].[Outbox_Log_Dead]', N'[IX_Outbox_Log_Dead_Requeued]')) AS w (TableName, Name)
+WHERE OBJECT_ID(w.TableName) IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
 UNION ALL
-SELECT N'column ' + w.Name + N' of the table is missing'
-FROM (VALUES (N'Seq'), (N'MessageId'), (N'Uuid'), (N'Topic'), (N'Payload'), (N'Headers'), (N'CorrelationId'), (N'StreamKey'),
-             (N'CreatedAt'), (N'DueTimeUtc'), (N'NextAttemptAt'), (N'Status'), (N'LockedUntil'), (N'OwnerToken'),
-             (N'RetryCount'), (N'LastError'), (N'ProcessedAt'), (N'ProcessedBy')) AS w (Name)
-WHERE OBJECT_ID(N'[dbo].[Outbox]') IS NOT NULL AND COL_LENGTH(N'[dbo].[Outbox]', w.Name) IS NULL
+SELECT N'column ' + w.Name + N' of ' + w.TableName + N' is missing'
+FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'[dbo].[Outbox]', N'Uuid'), (N'[dbo].[Outbox]', N'Topic'),
+             (N'[dbo].[Outbox]', N'TopicKey'), (N'[dbo].[Outbox]', N'Payload'), (N'[dbo].[Outbox]', N'Headers'),
+             (N'[dbo].[Outbox]', N'CorrelationId'), (N'[dbo].[Outbox]', N'StreamKey'), (N'[dbo].[Outbox]', N'CreatedAt'),
+             (N'[dbo].[Outbox]', N'DueTimeUtc'),
+             (N'[dbo].[Outbox_State]', N'Seq'), (N'[dbo].[Outbox_State]', N'TopicKey'), (N'[dbo].[Outbox_State]', N'NextAttemptAt'),
+             (N'[dbo].[Outbox_State]', N'ProcessedAt'), (N'[dbo].[Outbox_State]', N'OwnerToken'), (N'[dbo].[Outbox_State]', N'Size'),
+             (N'[dbo].[Outbox_State]', N'RetryCount'), (N'[dbo].[Outbox_State]', N'WorkerId'), (N'[dbo].[Outbox_State]', N'Status'),
+             (N'[dbo].[Outbox_State]', N'Flags'),
+             (N'[dbo].[Outbox_Lease]', N'OwnerToken'), (N'[dbo].[Outbox_Lease]', N'WorkerId'), (N'[dbo].[Outbox_Lease]', N'LockedUntil'),
+             (N'[dbo].[Outbox_Lease]', N'Seqs')) AS w (TableName, Name)
+WHERE OBJECT_ID(w.TableName) IS NOT NULL AND COL_LENGTH(w.TableName, w.Name) IS NULL
 UNION ALL
 SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
 FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
@@ -76,7 +95,8 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Discard]'), OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Report]'), OBJECT_ID(N'[dbo].[Outbox_Join_Seal]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wait]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Count]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Give_Back]'), OBJECT_ID(N'[dbo].[Outbox_Worker_Number]'),
                       OBJECT_ID(N'[dbo].[Outbox_Entry_Add]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Save]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'

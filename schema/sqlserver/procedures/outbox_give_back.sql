@@ -1,0 +1,116 @@
+-- Gives back what expired leases hold, oldest first, which counts an attempt, until @Most messages or more are looked at;
+-- says how many came back and how many leases have ended by it. Each message is due again after a random time up to its wait,
+-- so that one that ends its process does not take the same others with it each time. What a lease of nobody lists (worker 0)
+-- waits for a join that has ended, and is made due.
+-- Part of its caller's own transaction, at READ COMMITTED. It waits for nobody: what another transaction has locked keeps its
+-- lease, which is looked at again. A lease ends when nothing that it lists is held by it. What is not to be seen at all may be
+-- a row whose delete is not committed, and would then come back without a lease: NOWAIT tells the two apart.
+IF OBJECT_ID(N'[dbo].[Outbox_Give_Back]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Give_Back] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Give_Back]
+    @Most INT,
+    @Waits NVARCHAR(MAX),
+    @Messages INT OUTPUT,
+    @Leases INT OUTPUT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT OFF; -- until it returns: 1222 must not end the transaction
+
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @LastWait INT, @Gone INT, @Locked BIT = 0;
+    DECLARE @Wait TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
+    DECLARE @Expired TABLE (
+        Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL);
+    DECLARE @First TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL);
+    DECLARE @Listed TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Free TABLE (
+        Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Held BIT NOT NULL, RetryCount INT NOT NULL,
+        PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Unseen TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
+    DECLARE @Staying TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+
+    SET @Messages = 0;
+    SET @Leases = 0;
+
+    INSERT INTO @Expired (OwnerToken, WorkerId, Seqs)
+    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    WHERE LockedUntil < @Now
+    ORDER BY LockedUntil, OwnerToken
+    OPTION (MAXDOP 1);
+    IF @@ROWCOUNT = 0 RETURN;
+
+    INSERT INTO @Wait (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Waits) AS w;
+    SELECT @LastWait = MAX(Retry) FROM @Wait;
+
+    -- As many messages as a list has commas, and one.
+    INSERT INTO @First (OwnerToken, WorkerId, Seqs)
+    SELECT s.OwnerToken, s.WorkerId, s.Seqs
+    FROM (SELECT e.OwnerToken, e.WorkerId, e.Seqs, e.Size, SUM(e.Size) OVER (ORDER BY e.Place ROWS UNBOUNDED PRECEDING) AS Total
+          FROM (SELECT Place, OwnerToken, WorkerId, Seqs, CAST(LEN(Seqs) - LEN(REPLACE(Seqs, N',', N'')) + 1 AS BIGINT) AS Size FROM @Expired) AS e) AS s
+    WHERE s.Total - s.Size < @Most;
+
+    INSERT INTO @Listed (Seq, OwnerToken, WorkerId)
+    SELECT DISTINCT CAST(i.value AS BIGINT), f.OwnerToken, f.WorkerId FROM @First AS f CROSS APPLY OPENJSON(f.Seqs) AS i;
+
+    INSERT INTO @Free (Seq, OwnerToken, WorkerId, Held, RetryCount)
+    SELECT l.Seq, l.OwnerToken, l.WorkerId, CASE WHEN s.OwnerToken = l.OwnerToken THEN 1 ELSE 0 END, s.RetryCount
+    FROM @Listed AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = l.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    UPDATE s
+    SET Status = 0, OwnerToken = NULL, RetryCount = s.RetryCount + 1,
+        NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
+            SELECT w.Ms FROM @Wait AS w WHERE w.Retry = CASE WHEN s.RetryCount < @LastWait THEN s.RetryCount ELSE @LastWait END), 0)) AS INT), @Now)
+    FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+    WHERE f.Held = 1 AND s.OwnerToken = f.OwnerToken
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    SET @Messages = @@ROWCOUNT;
+
+    IF @Messages > 0
+        INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
+        SELECT f.Seq, @Now, f.WorkerId, f.RetryCount + 1, 4, N'the lease expired: the worker stopped or did not renew it in time'
+        FROM @Free AS f WHERE f.Held = 1;
+
+    IF EXISTS (SELECT 1 FROM @Free WHERE WorkerId = 0)
+        UPDATE s
+        SET NextAttemptAt = @Now
+        FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+        WHERE f.WorkerId = 0 AND s.Status = 0 AND s.NextAttemptAt > @Now
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    IF EXISTS (SELECT 1 FROM @Listed AS l WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken))
+    BEGIN
+        INSERT INTO @Staying (OwnerToken)
+        SELECT DISTINCT l.OwnerToken
+        FROM @Listed AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = l.Seq
+        WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Unseen (Seq, OwnerToken)
+        SELECT l.Seq, l.OwnerToken
+        FROM @Listed AS l
+        WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken)
+          AND NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = l.OwnerToken);
+
+        BEGIN TRY
+            SELECT @Gone = COUNT(*)
+            FROM @Unseen AS u INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, NOWAIT, FORCESEEK) ON s.Seq = u.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            IF @Gone > 0 SET @Locked = 1;
+        END TRY
+        BEGIN CATCH
+            IF ERROR_NUMBER() <> 1222 OR XACT_STATE() <> 1 THROW;
+            SET @Locked = 1;
+        END CATCH
+        IF @Locked = 1 INSERT INTO @Staying (OwnerToken) SELECT DISTINCT u.OwnerToken FROM @Unseen AS u;
+    END
+
+    DELETE l
+    FROM @First AS f INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, FORCESEEK) ON l.OwnerToken = f.OwnerToken
+    WHERE NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = f.OwnerToken)
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    SET @Leases = @@ROWCOUNT;
+END
+GO
