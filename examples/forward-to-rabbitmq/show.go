@@ -165,7 +165,7 @@ func settled(ctx context.Context, db *sql.DB) (attempts int, err error) {
 	defer ticker.Stop()
 	for {
 		var left int
-		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FILTER (WHERE status <> 2), MAX(retry_count) FROM outbox").Scan(&left, &attempts)
+		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FILTER (WHERE status <> 2), MAX(retry_count) FROM outbox_state").Scan(&left, &attempts)
 		if err != nil || left == 0 {
 			return attempts, err
 		}

@@ -58,7 +58,7 @@ func (r *result) count(ctx context.Context, tenant, dsn string, published []stri
 		}
 	}
 	open := 0
-	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox WHERE status <> ?", outbox.Done).Scan(&open)
+	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_state WHERE status <> ?", outbox.Done).Scan(&open)
 	r.open += open
 	return err
 }

@@ -40,7 +40,7 @@ func (s *shop) audit(ctx context.Context) (*result, error) {
 		err := row.Scan(&name, &status)
 		rows[name] = status
 		return err
-	}, "SELECT Uuid, Status FROM {outbox}")
+	}, "SELECT Uuid, Status FROM {outbox_view}")
 	if err != nil {
 		return nil, err
 	}
@@ -130,14 +130,14 @@ func (s *shop) states(ctx context.Context) (map[outbox.Status]int, error) {
 		err := row.Scan(&status, &n)
 		states[status] = n
 		return err
-	}, "SELECT Status, COUNT(*) FROM {outbox} GROUP BY Status")
+	}, "SELECT Status, COUNT(*) FROM {outbox_state} GROUP BY Status")
 	return states, err
 }
 
 // hasLive says whether any message is still on its way.
 func (s *shop) hasLive(ctx context.Context) (live bool, err error) {
-	err = s.QueryRowContext(ctx, s.SQL(`SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox} WHERE Status = 0)
-		OR EXISTS (SELECT 1 FROM {outbox} WHERE Status = 1) THEN 1 ELSE 0 END`)).Scan(&live)
+	err = s.QueryRowContext(ctx, s.SQL(`SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox_state} WHERE Status = 0)
+		OR EXISTS (SELECT 1 FROM {outbox_state} WHERE Status = 1) THEN 1 ELSE 0 END`)).Scan(&live)
 	return live, err
 }
 

@@ -115,7 +115,7 @@ func TestBadInput(t *testing.T) {
 // TestLossIsSeen: a message that goes missing, or arrives changed, ends the story with an error.
 func TestLossIsSeen(t *testing.T) {
 	const deliver = "INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) SELECT uuid, message_id, 'w', 1, 'delivered', payload FROM {outbox} WHERE uuid <> 'poison'"
-	const end = "UPDATE {outbox} SET status = CASE uuid WHEN 'poison' THEN 3 ELSE 2 END"
+	const end = "UPDATE {outbox_state} SET status = CASE (SELECT o.uuid FROM {outbox} AS o WHERE o.seq = {outbox_state}.seq) WHEN 'poison' THEN 3 ELSE 2 END"
 	for name, test := range map[string]struct {
 		statements []string
 		want       string
@@ -124,8 +124,8 @@ func TestLossIsSeen(t *testing.T) {
 		"never claimed":           {nil, "published 3, delivered 0, failed 0, lost 3", "lost"},
 		"done without a handler":  {[]string{end}, "published 3, delivered 0, failed 1, lost 2", "lost"},
 		"gone from the table":     {[]string{deliver, end, "DELETE FROM {outbox} WHERE uuid = 'order-2'"}, "published 3, delivered 1, failed 1, lost 1", "order-2"},
-		"handled and not settled": {[]string{deliver, end, "UPDATE {outbox} SET status = 0 WHERE uuid = 'order-1'"}, "published 3, delivered 1, failed 1, lost 1", "order-1"},
-		"failed with the poison":  {[]string{deliver, "DELETE FROM {handled} WHERE name = 'order-1'", end, "UPDATE {outbox} SET status = 3 WHERE uuid = 'order-1'"}, "published 3, delivered 1, failed 2, lost 0", "one message"},
+		"handled and not settled": {[]string{deliver, end, "UPDATE {outbox_state} SET status = 0 WHERE seq IN (SELECT seq FROM {outbox} WHERE uuid = 'order-1')"}, "published 3, delivered 1, failed 1, lost 1", "order-1"},
+		"failed with the poison":  {[]string{deliver, "DELETE FROM {handled} WHERE name = 'order-1'", end, "UPDATE {outbox_state} SET status = 3 WHERE seq IN (SELECT seq FROM {outbox} WHERE uuid = 'order-1')"}, "published 3, delivered 1, failed 2, lost 0", "one message"},
 		"changed on its way":      {[]string{deliver, end, "UPDATE {handled} SET payload = 'x' WHERE name = 'order-1'"}, "published 3, delivered 1, failed 1, lost 1", "order-1"},
 		"delivered though rolled back": {[]string{deliver, end, "INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ('declined', '', 'w', 1, 'delivered', '')"},
 			"published 3, delivered 2, failed 1, lost 0", "rolled back"},

@@ -111,7 +111,7 @@ func (d *Database) SQL(statement string) string {
 	return statement
 }
 
-var inBraces = regexp.MustCompile(`\{[a-z]+\}`)
+var inBraces = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // createTables creates the tables of the application. In earnest your own migrations do.
 func (d *Database) createTables(ctx context.Context, tables fs.FS) error {

@@ -22,6 +22,7 @@ DECLARE
     taker   uuid        := (arg->>'owner')::uuid;
     expired int         := 0;
     taken   bigint[];
+    tries   int[];
     room    bigint      := coalesce((arg->>'bytes')::bigint, 9223372036854775807);
     larger  boolean     := coalesce((arg->>'first')::boolean, true);
 BEGIN
@@ -54,8 +55,8 @@ BEGIN
         UPDATE "public"."outbox_state" AS s
         SET status = 1, owner_token = taker
         FROM fitting AS f WHERE s.seq = ANY (ARRAY[f.seq])
-        RETURNING s.seq)
-    SELECT array_agg(c.seq) INTO taken FROM claimed AS c;
+        RETURNING s.seq, s.retry_count)
+    SELECT array_agg(c.seq), array_agg(c.retry_count) INTO taken, tries FROM claimed AS c;
     IF taken IS NULL THEN
         RETURN;
     END IF;
@@ -67,7 +68,8 @@ BEGIN
     RETURN QUERY
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
-           (SELECT s.retry_count FROM "public"."outbox_state" AS s WHERE s.seq = o.seq)
-    FROM "public"."outbox" AS o WHERE o.seq = ANY (taken);
+           t.retry_count
+    FROM unnest(taken, tries) AS t(seq, retry_count)
+    CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = ANY (ARRAY[t.seq]) OFFSET 0) AS o;
 END
 $outbox$;

@@ -57,8 +57,7 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
     CREATE INDEX [IX_Outbox_State_Dead] ON [dbo].[Outbox_State] (ProcessedAt, Seq) INCLUDE (TopicKey) WHERE Status = 3;
 GO
 -- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
--- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired. Of worker 0 are leases of
--- nobody: what they list waits for a join that has ended, and is to be made due.
+-- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired.
 IF OBJECT_ID(N'[dbo].[Outbox_Lease]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Lease] (
         OwnerToken  UNIQUEIDENTIFIER NOT NULL,
@@ -97,4 +96,13 @@ GO
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Worker]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Worker_Name]', 1))) = PARSENAME(N'[IX_Outbox_Worker_Name]', 1))
     CREATE INDEX [IX_Outbox_Worker_Name] ON [dbo].[Outbox_Worker] (Name, WorkerId);
+GO
+-- Messages to be made due because what they waited for has ended. Insert-only for whoever ends it, who so meets no lock of a
+-- message; the next claim carries it out.
+IF OBJECT_ID(N'[dbo].[Outbox_Wake]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Wake] (
+        WakeId BIGINT IDENTITY(1, 1) NOT NULL,
+        Seq    BIGINT NOT NULL,
+        CONSTRAINT [PK_Outbox_Wake] PRIMARY KEY CLUSTERED (WakeId)
+    );
 GO

@@ -1,5 +1,5 @@
 -- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired ones hold, which
--- counts an attempt; a row with Seq 0 tells the number in RetryCount.
+-- counts an attempt; a row with Seq 0 tells the number in RetryCount. Messages that wait to be woken are made due, too.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
 -- A topic with from_ms begins there: what became due before is passed over, and so are the ghosts of what was claimed.
@@ -47,6 +47,12 @@ BEGIN
 
     BEGIN TRY
         BEGIN TRANSACTION;
+
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Wake] WITH (READCOMMITTEDLOCK, READPAST))
+        BEGIN
+            EXEC [dbo].[Outbox_Join_Wake];
+            SET @Now = SYSUTCDATETIME(); -- what was woken is due by now
+        END
 
         IF @GiveBack > 0
            AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Lease] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE LockedUntil < @Now)

@@ -1,7 +1,6 @@
 -- Gives back what expired leases hold, oldest first, which counts an attempt, until @Most messages or more are looked at;
 -- says how many came back and how many leases have ended by it. Each message is due again after a random time up to its wait,
--- so that one that ends its process does not take the same others with it each time. What a lease of nobody lists (worker 0)
--- waits for a join that has ended, and is made due.
+-- so that one that ends its process does not take the same others with it each time.
 -- Part of its caller's own transaction, at READ COMMITTED. It waits for nobody: what another transaction has locked keeps its
 -- lease, which is looked at again. A lease ends when nothing that it lists is held by it. What is not to be seen at all may be
 -- a row whose delete is not committed, and would then come back without a lease: NOWAIT tells the two apart.
@@ -72,13 +71,6 @@ BEGIN
         INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
         SELECT f.Seq, @Now, f.WorkerId, f.RetryCount + 1, 4, N'the lease expired: the worker stopped or did not renew it in time'
         FROM @Free AS f WHERE f.Held = 1;
-
-    IF EXISTS (SELECT 1 FROM @Free WHERE WorkerId = 0)
-        UPDATE s
-        SET NextAttemptAt = @Now
-        FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
-        WHERE f.WorkerId = 0 AND s.Status = 0 AND s.NextAttemptAt > @Now
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     IF EXISTS (SELECT 1 FROM @Listed AS l WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken))
     BEGIN

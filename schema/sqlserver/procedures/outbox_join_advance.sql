@@ -2,9 +2,9 @@
 -- for them become due. Answers with the joins that have ended, once for each topic of theirs that is woken.
 -- Runs in the transaction of whoever calls it; @Outer is how many transactions were open outside of that. Joins are locked in
 -- order of their ids. Ended joins count no more (JOIN-042).
--- No message is waited for after the joins: those who hold messages wait for joins. One that another has locked is listed in a
--- lease of nobody, and the next claim makes it due; in a caller's transaction, which may have any isolation level and last for
--- any time, so is each. An insert meets no lock.
+-- No message is waited for after the joins: those who hold messages wait for joins. One that another has locked is noted in
+-- Outbox_Wake, and the next claim makes it due; in a caller's transaction, which may have any isolation level and last for any
+-- time, so is each. An insert meets no lock.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Advance]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Advance] AS RETURN 0');
 GO
@@ -65,10 +65,8 @@ BEGIN
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         END
 
-        INSERT INTO [dbo].[Outbox_Lease] (OwnerToken, WorkerId, LockedUntil, Seqs)
-        SELECT NEWID(), 0, CAST('1970-01-01' AS DATETIME2(3)), N'[' + CAST(w.Seq AS NVARCHAR(20)) + N']'
-        FROM @Seqs AS w
-        WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = w.Seq);
+        INSERT INTO [dbo].[Outbox_Wake] (Seq)
+        SELECT w.Seq FROM @Seqs AS w WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = w.Seq);
     END
 
     SELECT DISTINCT CAST(0 AS BIGINT), CAST(j.JoinId AS CHAR(36)), o.Topic, CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps

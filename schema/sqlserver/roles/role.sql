@@ -50,6 +50,7 @@ GRANT VIEW DEFINITION ON [dbo].[Outbox_State] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Lease] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Attempt] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Worker] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Wake] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Pending] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Log_Counter] TO [dbo_Outbox_Role];
@@ -59,6 +60,7 @@ GRANT VIEW DEFINITION ON [dbo].[Outbox_Kept] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Give_Back] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Worker_Number] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Count] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Wake] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Advance] TO [dbo_Outbox_Role];
 GO
 IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NOT NULL

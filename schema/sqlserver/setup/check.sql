@@ -7,6 +7,7 @@ FROM (VALUES
     (N'table', N'[dbo].[Outbox_Lease]'),
     (N'table', N'[dbo].[Outbox_Attempt]'),
     (N'table', N'[dbo].[Outbox_Worker]'),
+    (N'table', N'[dbo].[Outbox_Wake]'),
     (N'table', N'[dbo].[Outbox_Log]'),
     (N'table', N'[dbo].[Outbox_Log_Pending]'),
     (N'table', N'[dbo].[Outbox_Log_Counter]'),
@@ -36,6 +37,7 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Give_Back]'),
     (N'procedure', N'[dbo].[Outbox_Worker_Number]'),
     (N'procedure', N'[dbo].[Outbox_Join_Count]'),
+    (N'procedure', N'[dbo].[Outbox_Join_Wake]'),
     (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
     (N'procedure', N'[dbo].[Outbox_Entry_Add]'),
     (N'procedure', N'[dbo].[Outbox_Entry_Get]'),
@@ -95,7 +97,8 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Discard]'), OBJECT_ID(N'[dbo].[Outbox_Join_Start]'), OBJECT_ID(N'[dbo].[Outbox_Join_Attach]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Report]'), OBJECT_ID(N'[dbo].[Outbox_Join_Seal]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wait]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Count]'), OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Count]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wake]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
                       OBJECT_ID(N'[dbo].[Outbox_Give_Back]'), OBJECT_ID(N'[dbo].[Outbox_Worker_Number]'),
                       OBJECT_ID(N'[dbo].[Outbox_Entry_Add]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Save]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]'))
 UNION ALL

@@ -1,0 +1,43 @@
+-- Makes due the messages whose join has ended while another had them locked, or in a caller's transaction: see
+-- Outbox_Join_Advance. One that is claimed by now sees the end of its join by itself.
+-- Part of a claim's own transaction, at READ COMMITTED. It waits for nobody: what is locked is left for the next claim.
+IF OBJECT_ID(N'[dbo].[Outbox_Join_Wake]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wake] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Join_Wake]
+AS
+BEGIN
+    SET NOCOUNT ON;
+
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @Wakes TABLE (WakeId BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
+    DECLARE @Seqs TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Free TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+
+    INSERT INTO @Wakes (WakeId, Seq)
+    SELECT TOP (100) WakeId, Seq FROM [dbo].[Outbox_Wake] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    WHERE WakeId > 0
+    ORDER BY WakeId
+    OPTION (MAXDOP 1);
+    IF @@ROWCOUNT = 0 RETURN;
+
+    INSERT INTO @Seqs (Seq) SELECT DISTINCT Seq FROM @Wakes;
+
+    INSERT INTO @Free (Seq)
+    SELECT s.Seq
+    FROM @Seqs AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    UPDATE s
+    SET NextAttemptAt = @Now
+    FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+    WHERE s.Status = 0 AND s.NextAttemptAt > @Now
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    DELETE k
+    FROM @Wakes AS w INNER JOIN [dbo].[Outbox_Wake] AS k WITH (ROWLOCK, FORCESEEK) ON k.WakeId = w.WakeId
+    WHERE EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = w.Seq)
+       OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = w.Seq)
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+END
+GO
