@@ -6,7 +6,7 @@
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored; what was taken is what has the token then. Rows are
 -- picked first and written to by their keys, and both plans are pinned: a claim then costs the same whatever waits behind it,
--- and takes no more than it has picked.
+-- and takes no more than it has picked. Size is not in the index of ready messages, and so the pick locks the row itself, too.
 IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
 GO
@@ -34,9 +34,10 @@ BEGIN
     DECLARE @Room BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT), 9223372036854775807);
     DECLARE @Larger BIT = CASE JSON_VALUE(@Arg, '$.first') WHEN N'false' THEN 0 ELSE 1 END;
     DECLARE @TooLarge INT;
-    DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
-    DECLARE @Written TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL, RetryCount INT NOT NULL);
     DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL);
+    DECLARE @Ours TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Written INT, @Lost BIT = 0;
 
     INSERT INTO @Topics (Turn, TopicKey, Quota, Since)
     SELECT CAST(t.[key] AS INT), CAST(JSON_VALUE(t.value, '$.key') AS BIGINT), CAST(JSON_VALUE(t.value, '$.quota') AS INT), COALESCE(
@@ -68,8 +69,8 @@ BEGIN
             IF @Take > @Left SET @Take = @Left;
 
             DELETE FROM @Picked;
-            INSERT INTO @Picked (Seq, Size)
-            SELECT TOP (@Take) Seq, Size
+            INSERT INTO @Picked (Seq, Size, RetryCount)
+            SELECT TOP (@Take) Seq, Size, RetryCount
             FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
             WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
             ORDER BY NextAttemptAt, Seq
@@ -88,21 +89,29 @@ BEGIN
             WHERE s.Status = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-            SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @@ROWCOUNT ELSE 0 END;
-            INSERT INTO @Written (Seq) SELECT Seq FROM @Picked;
+            SET @Written = @@ROWCOUNT;
+
+            INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @Picked;
+            IF @@ROWCOUNT <> @Written SET @Lost = 1;
+            SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @Written ELSE 0 END;
             SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
             SET @Turn = @Turn + 1;
             SET @Key = NULL;
             SELECT @Key = TopicKey, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
         END
 
-        INSERT INTO @Claimed (Seq, RetryCount)
-        SELECT s.Seq, s.RetryCount
-        FROM @Written AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = w.Seq
-        WHERE s.OwnerToken = @Owner
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        -- Never where UPDLOCK is heeded.
+        IF @Lost = 1
+        BEGIN
+            INSERT INTO @Ours (Seq)
+            SELECT s.Seq
+            FROM @Claimed AS c INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = c.Seq
+            WHERE s.OwnerToken = @Owner
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            DELETE FROM @Claimed WHERE Seq NOT IN (SELECT u.Seq FROM @Ours AS u);
+        END
 
-        IF @@ROWCOUNT > 0
+        IF EXISTS (SELECT 1 FROM @Claimed)
         BEGIN
             EXEC [dbo].[Outbox_Worker_Number] @Worker = @Worker, @Number = @WorkerId OUTPUT;
             SELECT @Seqs = STRING_AGG(CAST(Seq AS NVARCHAR(MAX)), N',') FROM @Claimed;

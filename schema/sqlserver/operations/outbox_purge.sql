@@ -26,7 +26,7 @@ BEGIN
     DECLARE @Seqs NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.seqs');
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
-    DECLARE @Next BIGINT = 0, @Young BIGINT, @Count INT;
+    DECLARE @Next BIGINT = 0, @Young BIGINT, @FirstAt DATETIME2(3), @Count INT = 0;
     DECLARE @Looked TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, CreatedAt DATETIME2(3) NOT NULL);
     DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Flags TINYINT NULL); -- NULL: no state
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
@@ -50,13 +50,22 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
     BEGIN
-        INSERT INTO @Looked (Seq, MessageId, CreatedAt)
-        SELECT TOP (@Limit) o.Seq, o.MessageId, o.CreatedAt
+        SELECT TOP (1) @FirstAt = o.CreatedAt
         FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         WHERE o.Seq > @After
         ORDER BY o.Seq
         OPTION (MAXDOP 1);
-        SET @Count = @@ROWCOUNT;
+
+        IF @FirstAt <= @Before
+        BEGIN
+            INSERT INTO @Looked (Seq, MessageId, CreatedAt)
+            SELECT TOP (@Limit) o.Seq, o.MessageId, o.CreatedAt
+            FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+            WHERE o.Seq > @After
+            ORDER BY o.Seq
+            OPTION (MAXDOP 1);
+            SET @Count = @@ROWCOUNT;
+        END
 
         SELECT @Young = MIN(Seq) FROM @Looked WHERE CreatedAt > @Before;
         IF @Young IS NULL AND @Count = @Limit SELECT @Next = MAX(Seq) FROM @Looked;
