@@ -51,8 +51,8 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 		require.ElementsMatch(t, want, listing(d), d.Name())
 	}
 	for d, want := range map[outbox.Dialect][]string{
-		outbox.SQLServer{}: {"ack", "abandon", "fail", "join_advance", "log_begin", "log_next", "log_advance"},
-		outbox.Postgres{}:  {"ack", "abandon", "fail", "join_advance", "join_count"},
+		outbox.SQLServer{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count", "join_wake", "log_begin", "log_next", "log_advance"},
+		outbox.Postgres{}:  {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count"},
 		outbox.SQLite{}:    nil,
 	} {
 		var names []string

@@ -81,16 +81,3 @@ func TestTrap_RolesOfTwoSchemasAreTwo(t *testing.T) {
 		assert.Equal(t, "MigrateConfig.Role", field.Field)
 	}
 }
-
-// Settling asks the history whether there are joins: by the number of the migration that makes their tables.
-func TestJOIN090_SettlingKnowsTheMigrationOfJoins(t *testing.T) {
-	files := outbox.SQLServer{}.Files()
-	settle, err := fs.ReadFile(files, "operations/outbox_settle.sql")
-	require.NoError(t, err)
-	joins, err := fs.Glob(files, "migrations/*_joins.sql")
-	require.NoError(t, err)
-	require.Len(t, joins, 1)
-	number := regexp.MustCompile(`\[Outbox_Migrations\] WHERE Version = (\d+)\)`).FindStringSubmatch(string(settle))
-	require.NotNil(t, number)
-	assert.Equal(t, "migrations/000"+number[1]+"_joins.sql", joins[0])
-}
