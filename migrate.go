@@ -222,6 +222,9 @@ func (s *script) install(ctx context.Context, db *sql.DB) error {
 // bring runs what has not run yet, or everything if something is missing: all of it can be run again.
 func (s *script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) error {
 	s.keepParts(applied)
+	if err := s.earlier(ctx, tx); err != nil {
+		return err
+	}
 	missing, err := s.missing(ctx, tx)
 	if err != nil {
 		return err
@@ -255,6 +258,17 @@ func (s *script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) 
 		return fmt.Errorf("%w: it cannot be repaired:\n%w", ErrSchema, errors.Join(missing...))
 	}
 	return nil
+}
+
+// earlier is an error if the tables are of a layout that no migration leads on from.
+func (s *script) earlier(ctx context.Context, x Executor) error {
+	problems, err := s.problems(ctx, x)
+	for _, p := range problems {
+		if strings.Contains(p.Error(), " is of an earlier layout") {
+			err = fmt.Errorf("%w: %w", ErrSchema, p)
+		}
+	}
+	return err
 }
 
 // keepParts adds the parts that the database has already: what is left out today was not left out then.

@@ -194,3 +194,16 @@ func TestTrap_ThePrintedScriptInATransaction(t *testing.T) {
 		f.Empty(f.names("table"), "it went with the transaction")
 	})
 }
+
+// Tables in which contents and states were one cannot be carried over: who migrates or checks is told what to do.
+func TestMigrate_NamesAnEarlierLayout(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.exec("CREATE TABLE {outbox} ({seq} BIGINT NOT NULL, {topic} VARCHAR(10) NOT NULL, {status} SMALLINT NOT NULL, {locked_until} BIGINT)")
+		err := outbox.Migrate(f.ctx(), f.db.DB, f.migrateConfig())
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, "drop its tables")
+		f.ErrorContains(outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()), "drop its tables")
+		f.exec("DROP TABLE {outbox}")
+		f.migrate()
+	})
+}

@@ -79,5 +79,9 @@ WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
                   WHERE a.attrelid = to_regclass(c.of) AND a.attname = c.name AND NOT a.attisdropped)
 UNION ALL
+SELECT 'the table "public"."outbox" is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
+FROM pg_attribute AS a
+WHERE a.attrelid = to_regclass('"public"."outbox"') AND a.attname = 'locked_until' AND NOT a.attisdropped
+UNION ALL
 SELECT 'PostgreSQL ' || current_setting('server_version') || ' is older than 14'
 WHERE current_setting('server_version_num')::int < 140000;

@@ -40,6 +40,10 @@ WHERE EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND
   AND c.value NOT IN (SELECT i.name FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i
                       WHERE '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)
 UNION ALL
+SELECT 'the table "outbox" is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
+FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i
+WHERE '"' || replace(m.name, '"', '""') || '"' = '"outbox"' COLLATE NOCASE AND i.name = 'locked_until'
+UNION ALL
 SELECT 'journal_mode is ' || j.journal_mode || ': open the database with _pragma=journal_mode(WAL), or readers and the writer block each other'
 FROM pragma_journal_mode AS j WHERE j.journal_mode NOT IN ('wal', 'memory')
 UNION ALL

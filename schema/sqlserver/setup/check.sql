@@ -84,6 +84,9 @@ FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'
              (N'[dbo].[Outbox_Lease]', N'Seqs')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL AND COL_LENGTH(w.TableName, w.Name) IS NULL
 UNION ALL
+SELECT N'the table [dbo].[Outbox] is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
+WHERE COL_LENGTH(N'[dbo].[Outbox]', N'LockedUntil') IS NOT NULL
+UNION ALL
 SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
 FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
