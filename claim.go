@@ -142,7 +142,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		claimed = claimed[1:]
 	}
 	if err == nil {
-		claimed, err = o.withoutStrangers(ctx, claimed, params.Topics)
+		claimed = o.withoutStrangers(ctx, claimed, params.Topics)
 	}
 	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
 	if err != nil {
@@ -158,27 +158,22 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 const strangerDelay = time.Minute
 
 // withoutStrangers gives back what is of another topic than those asked for: two have the same key. Theirs come again.
-func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) ([]Claimed, error) {
+func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
 	var back []Settlement
-	asked := claimed[:0:0]
-	for i := range claimed {
-		c := &claimed[i]
-		if slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
-			if back != nil {
-				asked = append(asked, *c)
-			}
-			continue
-		}
-		if back == nil {
-			asked = slices.Clone(claimed[:i])
+	known := "" // messages of one topic come together
+	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
+		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
+			known = c.Topic
+			return false
 		}
 		back = append(back, Settlement{Receipt: c.Receipt, Outcome: Release, Delay: strangerDelay})
+		return true
+	})
+	if len(back) == 0 {
+		return asked
 	}
-	if back == nil {
-		return claimed, nil
-	}
+	_, err := o.settle(ctx, o.db, back) // else their lease runs out
 	o.logger.Error("A topic has the same key as another; its messages wait for a minute each time they are claimed for that: rename one of the two",
-		nil, watermill.LogFields{"count": len(back)})
-	_, err := o.settle(ctx, o.db, back)
-	return asked, err
+		err, watermill.LogFields{"count": len(back)})
+	return asked
 }
