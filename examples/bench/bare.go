@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,20 +54,26 @@ func (b *bench) inserts(rows int) ([]insert, error) {
 }
 
 func rowByRow(rows []row) []any {
-	args := make([]any, 0, 4*len(rows))
+	args := make([]any, 0, 5*len(rows))
 	for _, r := range rows {
-		args = append(args, r.id, r.uuid, r.topic, r.payload)
+		args = append(args, r.id, r.uuid, r.topic, r.payload, topicKey(r.topic))
 	}
 	return args
 }
 
 func columnByColumn(rows []row) []any {
 	ids, uuids, topics := make([]string, len(rows)), make([]string, len(rows)), make([]string, len(rows))
-	payloads := make([][]byte, len(rows))
+	payloads, keys := make([][]byte, len(rows)), make([]int64, len(rows))
 	for i, r := range rows {
-		ids[i], uuids[i], topics[i], payloads[i] = r.id, r.uuid, r.topic, r.payload
+		ids[i], uuids[i], topics[i], payloads[i], keys[i] = r.id, r.uuid, r.topic, r.payload, topicKey(r.topic)
 	}
-	return []any{ids, uuids, topics, payloads}
+	return []any{ids, uuids, topics, payloads, keys}
+}
+
+// topicKey is what the tables have for a topic: the first eight bytes of its SHA-256.
+func topicKey(topic string) int64 {
+	sum := sha256.Sum256([]byte(topic))
+	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // the bits matter, not the number
 }
 
 // A bareWorker claims and acks with two statements, one after the other on one connection.
@@ -96,7 +104,7 @@ type claimed struct {
 }
 
 func (w *bareWorker) take(ctx context.Context, topic string, limit int) (keys []int64, messages []claimed, err error) {
-	rows, err := w.QueryContext(ctx, w.claim, topic, limit)
+	rows, err := w.QueryContext(ctx, w.claim, topicKey(topic), limit)
 	if err != nil {
 		return nil, nil, fmt.Errorf("claim: %w", err)
 	}

@@ -128,8 +128,16 @@ const seedBatch = 100_000
 
 // seed adds n messages, the first with the number from.
 func (b *bench) seed(ctx context.Context, from, n, topics int, later bool) error {
+	topicKeys := make([]int64, topics)
+	for i := range topicKeys {
+		topicKeys[i] = topicKey(fmt.Sprintf("bench-%d", i))
+	}
+	keys, err := b.keys(topicKeys)
+	if err != nil {
+		return err
+	}
 	for end := from + n; from < end; from += seedBatch {
-		if err := b.execute(ctx, "seed", from, min(seedBatch, end-from), topics, later, b.payload); err != nil {
+		if err := b.execute(ctx, "seed", from, min(seedBatch, end-from), topics, later, b.payload, keys); err != nil {
 			return err
 		}
 	}

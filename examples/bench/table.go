@@ -62,7 +62,7 @@ func openTable(ctx context.Context, backendName, dsn, prefix string) (*table, er
 func (t *table) tableName() string { return t.prefix + "_outbox" }
 
 // rowParameters are the numbers of the parameters of one row of a list.
-type rowParameters struct{ ID, UUID, Topic, Payload int }
+type rowParameters struct{ ID, UUID, Topic, Payload, Key int }
 
 // statement reads a statement and fills it in. rows is for the one that takes a list.
 func (t *table) statement(name string, rows int) (string, error) {
@@ -75,16 +75,16 @@ func (t *table) statement(name string, rows int) (string, error) {
 		return "", err
 	}
 	data := struct {
-		Outbox, Join, JoinMember, JoinSize, JoinWait string
+		Outbox, State, Lease, Attempt, Join, JoinMember, JoinSize, JoinWait string
 
 		Rows []rowParameters
 	}{
-		Outbox: t.quoted("", ""),
+		Outbox: t.quoted("", ""), State: t.quoted("_state", "_State"), Lease: t.quoted("_lease", "_Lease"), Attempt: t.quoted("_attempt", "_Attempt"),
 		Join:   t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
 		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
 	}
 	for i := range rows {
-		data.Rows = append(data.Rows, rowParameters{4*i + 1, 4*i + 2, 4*i + 3, 4*i + 4})
+		data.Rows = append(data.Rows, rowParameters{5*i + 1, 5*i + 2, 5*i + 3, 5*i + 4, 5*i + 5})
 	}
 	var filled strings.Builder
 	err = parsed.Execute(&filled, data)

@@ -1,2 +1,2 @@
 -- Empties the tables, and their indexes with them.
-TRUNCATE {{.Outbox}}, {{.Join}}, {{.JoinMember}}, {{.JoinSize}}, {{.JoinWait}};
+TRUNCATE {{.Outbox}}, {{.State}}, {{.Lease}}, {{.Attempt}}, {{.Join}}, {{.JoinMember}}, {{.JoinSize}}, {{.JoinWait}};

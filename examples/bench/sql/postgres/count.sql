@@ -1,2 +1,2 @@
 -- How many messages are in each state.
-SELECT status, count(*) FROM {{.Outbox}} GROUP BY status;
+SELECT status, count(*) FROM {{.State}} GROUP BY status;

@@ -1,2 +1,2 @@
--- Bare draining: ends claimed messages by key, and deletes them.
-DELETE FROM {{.Outbox}} WHERE seq = ANY ($1::bigint[]);
+-- Bare draining: ends claimed messages by key, and deletes their states.
+DELETE FROM {{.State}} WHERE seq = ANY ($1::bigint[]);

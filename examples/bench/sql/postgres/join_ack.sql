@@ -1,11 +1,12 @@
 -- Bare draining of steps: ends claimed messages by key, their steps, and the joins that have none left.
 WITH acked AS (
-    UPDATE {{.Outbox}} SET status = 2, owner_token = NULL, locked_until = NULL, processed_at = now()
+    UPDATE {{.State}} SET status = 2, owner_token = NULL, processed_at = now()
     WHERE seq = ANY ($1::bigint[])
-    RETURNING message_id),
+    RETURNING seq),
 counted AS (
     UPDATE {{.JoinMember}} AS m SET status = 1
-    FROM acked AS a WHERE m.message_id = a.message_id
+    FROM acked AS a INNER JOIN {{.Outbox}} AS o ON o.seq = a.seq
+    WHERE m.message_id = o.message_id
     RETURNING m.join_id)
 UPDATE {{.Join}} AS j
 SET completed_steps = j.completed_steps + d.done, last_updated_at = now(),

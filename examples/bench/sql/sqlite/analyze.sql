@@ -1,4 +1,5 @@
 -- Tells the planner what the tables hold now.
 ANALYZE {{.Outbox}};
+ANALYZE {{.State}};
 ANALYZE {{.Join}};
 ANALYZE {{.JoinMember}};

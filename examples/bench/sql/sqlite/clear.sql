@@ -1,4 +1,7 @@
 -- Empties the tables, and their indexes with them.
+DELETE FROM {{.State}};
+DELETE FROM {{.Lease}};
+DELETE FROM {{.Attempt}};
 DELETE FROM {{.Outbox}};
 DELETE FROM {{.JoinMember}};
 DELETE FROM {{.JoinSize}};

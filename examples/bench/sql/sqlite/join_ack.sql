@@ -1,8 +1,8 @@
 -- Bare draining of steps: ends claimed messages by key, their steps, and the joins that have none left.
 BEGIN IMMEDIATE;
 
-UPDATE {{.Outbox}}
-SET status = 2, owner_token = NULL, locked_until = NULL, processed_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+UPDATE {{.State}}
+SET status = 2, owner_token = NULL, processed_at = CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 WHERE seq IN (SELECT value FROM json_each(?1));
 
 UPDATE {{.JoinMember}} SET status = 1

@@ -1,8 +1,10 @@
--- Bare draining: @p2 messages of a topic, with payload.
-UPDATE {{.Outbox}} WITH (ROWLOCK, READPAST)
-SET Status = 1, OwnerToken = '00000000-0000-4000-8000-000000000001', LockedUntil = DATEADD(SECOND, 30, SYSUTCDATETIME())
-OUTPUT inserted.Seq, inserted.Uuid, inserted.Payload
+-- Bare draining: @p2 messages of a topic, by its key, with payload.
+DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+UPDATE {{.State}} WITH (ROWLOCK, READPAST)
+SET Status = 1, OwnerToken = '00000000-0000-4000-8000-000000000001'
+OUTPUT inserted.Seq INTO @Claimed (Seq)
 WHERE Status = 0 AND Seq IN (
-    SELECT TOP (@p2) Seq FROM {{.Outbox}} WITH (UPDLOCK, READPAST, ROWLOCK)
-    WHERE Status = 0 AND Topic = @p1 AND NextAttemptAt <= SYSUTCDATETIME()
+    SELECT TOP (@p2) Seq FROM {{.State}} WITH (UPDLOCK, READPAST, ROWLOCK)
+    WHERE Status = 0 AND TopicKey = @p1 AND NextAttemptAt <= SYSUTCDATETIME()
     ORDER BY NextAttemptAt, Seq);
+SELECT o.Seq, o.Uuid, o.Payload FROM @Claimed AS c INNER JOIN {{.Outbox}} AS o ON o.Seq = c.Seq;

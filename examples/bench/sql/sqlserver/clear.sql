@@ -1,4 +1,7 @@
 -- Empties the tables, and their indexes with them. One that others refer to cannot be truncated.
+TRUNCATE TABLE {{.State}};
+TRUNCATE TABLE {{.Lease}};
+TRUNCATE TABLE {{.Attempt}};
 TRUNCATE TABLE {{.Outbox}};
 TRUNCATE TABLE {{.JoinMember}};
 TRUNCATE TABLE {{.JoinSize}};

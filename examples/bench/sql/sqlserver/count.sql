@@ -1,2 +1,2 @@
 -- How many messages are in each state.
-SELECT Status, COUNT_BIG(*) FROM {{.Outbox}} GROUP BY Status;
+SELECT Status, COUNT_BIG(*) FROM {{.State}} GROUP BY Status;

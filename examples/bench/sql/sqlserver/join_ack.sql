@@ -4,9 +4,11 @@ BEGIN TRANSACTION;
 DECLARE @Acked TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
 DECLARE @Counted TABLE (JoinId UNIQUEIDENTIFIER NOT NULL);
 
-UPDATE {{.Outbox}} SET Status = 2, OwnerToken = NULL, LockedUntil = NULL, ProcessedAt = SYSUTCDATETIME()
-OUTPUT inserted.MessageId INTO @Acked (MessageId)
+UPDATE {{.State}} SET Status = 2, OwnerToken = NULL, ProcessedAt = SYSUTCDATETIME()
 WHERE Seq IN (SELECT CAST(value AS BIGINT) FROM OPENJSON(@p1));
+
+INSERT INTO @Acked (MessageId)
+SELECT o.MessageId FROM OPENJSON(@p1) AS s INNER JOIN {{.Outbox}} AS o ON o.Seq = CAST(s.value AS BIGINT);
 
 UPDATE {{.JoinMember}} SET Status = 1
 OUTPUT inserted.JoinId INTO @Counted (JoinId)

@@ -1,4 +1,6 @@
 -- Fills the tables of joins: the messages 0 to @p1 - 1 are steps, @p2 a join.
+UPDATE {{.State}} SET Flags = 1;
+
 SET XACT_ABORT ON;
 DECLARE @Numbers TABLE (n BIGINT NOT NULL PRIMARY KEY);
 INSERT INTO @Numbers (n)
