@@ -80,7 +80,7 @@ func (r *faultRun) noteStuck(left map[string]int) {
 
 func (r *faultRun) inboxLeft() (n int) {
 	r.t.Helper()
-	table := r.object(r.either("inbox", "Inbox"))
+	table := r.object(r.either("inbox_state", "Inbox_State"))
 	r.NoError(r.db.QueryRowContext(r.ctx(), r.sql("SELECT COUNT(*) FROM %s WHERE {status} IN (0, 1)", table)).Scan(&n))
 	return n
 }

@@ -17,7 +17,11 @@ func TestOBX102_MigrateCreatesTablesAndProcedures(t *testing.T) {
 		f.migrate()
 		table := f.config.Dialect.Traits().Table
 		f.Contains(lower(f.names("table")), strings.ToLower(table)) // not every catalog keeps the case
-		f.Len(f.names("view"), 2)
+		views := 2
+		if f.db.Name == testdb.SQLite {
+			views = 3 // one to publish into
+		}
+		f.Len(f.names("view"), views)
 		if !f.config.Dialect.Traits().Procedures {
 			return
 		}
@@ -101,6 +105,9 @@ func TestOBX103_WithoutTheSchemaACallSaysWhatToDo(t *testing.T) {
 			view = "Outbox_View"
 		}
 		f.exec("DROP VIEW %s", f.object(view))
+		if f.db.Name == testdb.SQLite {
+			f.exec("DROP VIEW outbox_queued")
+		}
 		f.exec("ALTER TABLE {outbox} DROP COLUMN {stream_key}")
 		_, err = f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
 		f.ErrorIs(err, outbox.ErrSchema)

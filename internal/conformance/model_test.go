@@ -202,11 +202,10 @@ func (m *model) renew(t *rapid.T) {
 			continue
 		}
 		seen[receipt] = true
-		if r := m.held(receipt); r != nil {
-			for _, same := range m.rows { // of the same claim
-				same.expired = same.expired && same.owner != r.owner
-			}
-		} else {
+		for _, same := range m.rows { // what a claim has taken has one lease
+			same.expired = same.expired && same.owner != receipt.Owner
+		}
+		if m.held(receipt) == nil {
 			want = append(want, receipt.Seq)
 		}
 	}

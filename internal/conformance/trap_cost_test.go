@@ -63,7 +63,7 @@ func (f *fixture) loadLater(n int, later string) {
 	for i := range 10 {
 		keys += fmt.Sprintf(" WHEN %d THEN %d", i, testdb.TopicKey(fmt.Sprint("topic ", i)))
 	}
-	f.exec("INSERT INTO {outbox_worker} ({name}, {started_at}) VALUES ('x', {past})")
+	f.exec("INSERT INTO {outbox_worker} ({name}, {started_at}) SELECT 'x', {past} WHERE NOT EXISTS (SELECT 1 FROM {outbox_worker} WHERE {name} = 'x')")
 	f.exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {topic_key}, {payload}, {created_at}) SELECT %s, 'x', %s, "+keys+" END, %s, {past} FROM %s",
 		id, topic, payload, fmt.Sprintf(series, n))
 	f.exec("INSERT INTO {outbox_state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+

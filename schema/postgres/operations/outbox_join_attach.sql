@@ -53,7 +53,7 @@ BEGIN
         refusal := CASE WHEN missing IS NOT NULL THEN -4 END;
         IF refusal IS NULL AND NOT fresh THEN
             SELECT i INTO missing FROM unnest(steps) AS i
-            WHERE (SELECT t.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_state" AS t ON t.seq = o.seq WHERE o.message_id = i) IS NULL
+            WHERE (SELECT t.seq FROM "public"."outbox_state" AS t WHERE t.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = i)) IS NULL
               AND ((SELECT g.message_id FROM "public"."outbox_log" AS g WHERE g.message_id = i LIMIT 1) IS NOT NULL
                    OR (SELECT g.message_id FROM "public"."outbox_log_pending" AS g WHERE g.message_id = i LIMIT 1) IS NOT NULL) LIMIT 1;
             refusal := CASE WHEN missing IS NOT NULL THEN -6 END;
@@ -68,8 +68,8 @@ BEGIN
         INSERT INTO "public"."outbox_join_member" (join_id, message_id, ends_by, status)
         SELECT target, i, reported::int,
                CASE WHEN reported OR fresh THEN 0
-                    ELSE coalesce((SELECT CASE coalesce(t.status, 2) WHEN 2 THEN 1 WHEN 3 THEN 2 END FROM "public"."outbox" AS o
-                                   LEFT JOIN "public"."outbox_state" AS t ON t.seq = o.seq WHERE o.message_id = i), 0) END
+                    ELSE coalesce((SELECT CASE t.status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END FROM "public"."outbox_state" AS t
+                                   WHERE t.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = i)), 1) END
         FROM unnest(steps) AS i
         RETURNING status)
     SELECT count(*) FILTER (WHERE j.status = 1), count(*) FILTER (WHERE j.status = 2) INTO done, dead FROM joined AS j;

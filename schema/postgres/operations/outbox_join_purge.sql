@@ -20,7 +20,8 @@ BEGIN
           WHERE j.status <> 0 AND j.created_at < before AND j.last_updated_at < before
             AND (SELECT w.join_id FROM "public"."outbox_join_wait" AS w
                  WHERE w.join_id = j.join_id
-                   AND (SELECT s.status FROM "public"."outbox" AS o INNER JOIN "public"."outbox_state" AS s ON s.seq = o.seq WHERE o.message_id = w.message_id) <> 2
+                   AND (SELECT s.status FROM "public"."outbox_state" AS s
+                        WHERE s.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = w.message_id)) <> 2
                  LIMIT 1) IS NULL
           ORDER BY j.created_at LIMIT most FOR UPDATE SKIP LOCKED) AS l;
     DELETE FROM "public"."outbox_join_member" AS m

@@ -35,8 +35,8 @@ BEGIN
     END IF;
 
     waiting := ARRAY(
-        SELECT (SELECT s.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_state" AS s ON s.seq = o.seq
-                WHERE o.message_id = w.message_id AND s.status + 0 = 0)
+        SELECT (SELECT s.seq FROM "public"."outbox_state" AS s
+                WHERE s.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = w.message_id) AND s.status + 0 = 0)
         FROM "public"."outbox_join_wait" AS w WHERE w.join_id = ANY (ended)
         ORDER BY 1);
     PERFORM FROM unnest(waiting) AS s

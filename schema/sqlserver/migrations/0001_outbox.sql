@@ -42,7 +42,8 @@ IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
         WorkerId      INT              NULL,
         Status        TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Status] DEFAULT (0),
         Flags         TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Flags] DEFAULT (0),
-        CONSTRAINT [PK_Outbox_State] PRIMARY KEY CLUSTERED (Seq)
+        CONSTRAINT [PK_Outbox_State] PRIMARY KEY CLUSTERED (Seq),
+        CONSTRAINT [CK_Outbox_State_Held] CHECK ((Status = 1 AND OwnerToken IS NOT NULL) OR (Status <> 1 AND OwnerToken IS NULL))
     );
 GO
 -- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.

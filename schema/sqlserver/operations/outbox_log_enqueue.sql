@@ -16,7 +16,7 @@ BEGIN
     DECLARE @LogOnly BIT = CASE JSON_VALUE(@Arg, '$[0].log_only') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Added TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
-        TopicKey BIGINT NOT NULL, DueAt DATETIME2(3) NULL, Size INT NOT NULL);
+        TopicKey BIGINT NOT NULL, DueAt DATETIME2(3) NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -24,9 +24,8 @@ BEGIN
 
         INSERT INTO [dbo].[Outbox]
             (MessageId, Uuid, Topic, TopicKey, Payload, Headers, CorrelationId, StreamKey, CreatedAt, DueTimeUtc)
-        OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic, inserted.TopicKey, inserted.DueTimeUtc,
-               CAST(DATALENGTH(inserted.Payload) + COALESCE(DATALENGTH(inserted.Headers), 0) AS INT)
-        INTO @Added (Seq, MessageId, Topic, TopicKey, DueAt, Size)
+        OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic, inserted.TopicKey, inserted.DueTimeUtc
+        INTO @Added (Seq, MessageId, Topic, TopicKey, DueAt)
         SELECT m.id, m.uuid, m.topic, m.topic_key, SUBSTRING(@Payloads, m.[at] + 1, m.size), COALESCE(m.headers_text, m.headers), m.correlation_id,
                m.stream_key, @Now,
                CASE WHEN m.due_ms IS NOT NULL
@@ -43,7 +42,10 @@ BEGIN
 
         IF @LogOnly = 0
             INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, NextAttemptAt, Size, Flags)
-            SELECT Seq, TopicKey, CASE WHEN DueAt > @Now THEN DueAt ELSE @Now END, Size, 2 FROM @Added ORDER BY Seq;
+            SELECT a.Seq, a.TopicKey, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END,
+                   CAST(DATALENGTH(o.Payload) + COALESCE(DATALENGTH(o.Headers), 0) AS INT), 2
+            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = a.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO [dbo].[Outbox_Log_Pending] (Seq, MessageId, Topic)
         SELECT Seq, MessageId, Topic FROM @Added ORDER BY Seq;

@@ -109,7 +109,7 @@ BEGIN
             SELECT h.Seq, @Now, @WorkerId, h.RetryCount + 1, h.Outcome, h.Error
             FROM @Held AS h
             OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
-            WHERE h.Outcome IN (1, 3) OR (h.Error IS NOT NULL AND (l.Error IS NULL OR l.Error <> h.Error COLLATE Latin1_General_BIN2))
+            WHERE h.Outcome IN (1, 3) OR (h.Error IS NOT NULL AND (l.Error IS NULL OR CAST(l.Error AS VARBINARY(MAX)) <> CAST(h.Error AS VARBINARY(MAX))))
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @Found < @Asked
