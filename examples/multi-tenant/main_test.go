@@ -49,7 +49,7 @@ func TestWhatIsWrongIsSeen(t *testing.T) {
 		"one is missing":     {ship + "DELETE FROM shipped WHERE name = 'b'", "tenants 1, published 2, delivered 1, lost 1", "1 lost"},
 		"one comes twice":    {ship + "INSERT INTO shipped (name, tenant) VALUES ('b', 'late')", "tenants 1, published 2, delivered 2, lost 0", "1 shipped again"},
 		"one was another's":  {ship + "UPDATE shipped SET tenant = 'x' WHERE name = 'a'", "tenants 1, published 2, delivered 1, lost 1", "1 lost"},
-		"one is in progress": {ship + "UPDATE outbox SET status = 1 WHERE seq = 1", "tenants 1, published 2, delivered 2, lost 0", "1 messages not done"},
+		"one is in progress": {ship + "UPDATE outbox_state SET status = 1 WHERE seq = 1", "tenants 1, published 2, delivered 2, lost 0", "1 messages not done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -62,7 +62,7 @@ func TestWhatIsWrongIsSeen(t *testing.T) {
 			shop.published["late"] = []string{"a", "b"}
 			store, err := shop.router.Store("late")
 			require.NoError(t, err)
-			_, err = store.DB().ExecContext(ctx, "PRAGMA ignore_check_constraints = ON; UPDATE outbox SET status = 2; "+test.statements)
+			_, err = store.DB().ExecContext(ctx, "PRAGMA ignore_check_constraints = ON; UPDATE outbox_state SET status = 2; "+test.statements)
 			require.NoError(t, err)
 			result, err := shop.audit(ctx, files)
 			require.NoError(t, err)
