@@ -164,7 +164,7 @@ func (m *model) settle(t *rapid.T) {
 	}
 	got := m.f.settle(settlements...)
 	for _, seq := range backoff { // it ends while a slow machine is on its way to look
-		m.f.exec("UPDATE {outbox} SET {next_attempt_at} = {future} WHERE {seq} = %d", seq)
+		m.f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {seq} = %d", seq)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
