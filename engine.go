@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"path"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -26,16 +29,17 @@ type engine struct {
 type operation string
 
 const (
-	opEnqueue operation = "outbox_enqueue"
-	opClaim   operation = "outbox_claim"
-	opSettle  operation = "outbox_settle"
-	opRenew   operation = "outbox_renew"
-	opReap    operation = "outbox_reap"
-	opRequeue operation = "outbox_requeue"
-	opPurge   operation = "outbox_purge"
-	opTopics  operation = "outbox_topics"
-	opFailed  operation = "outbox_failed"
-	opGet     operation = "outbox_get"
+	opEnqueue    operation = "outbox_enqueue"
+	opEnqueueOne operation = "outbox_enqueue_one"
+	opClaim      operation = "outbox_claim"
+	opSettle     operation = "outbox_settle"
+	opRenew      operation = "outbox_renew"
+	opReap       operation = "outbox_reap"
+	opRequeue    operation = "outbox_requeue"
+	opPurge      operation = "outbox_purge"
+	opTopics     operation = "outbox_topics"
+	opFailed     operation = "outbox_failed"
+	opGet        operation = "outbox_get"
 
 	opJoinPurge  operation = "outbox_join_purge"
 	opEntryPurge operation = "outbox_entry_purge"
@@ -106,18 +110,21 @@ func (n names) prepare(c Call) preparedCall {
 	return prepared
 }
 
-// parameters is how many arguments a statement has: a procedure all that there are, another those that it marks, for
+// parameters is how many arguments a statement takes at most: a procedure all that there are, another those that it marks, for
 // drivers refuse more. It looks at the text before the outbox's names, which may contain anything, are in it.
 func (n names) parameters(text string) int {
-	switch {
-	case n.dialect.Traits().Procedures, strings.Contains(text, "?2"):
-		return 2
-	case strings.Contains(text, "?1"):
-		return 1
-	default:
-		return 0
+	if n.dialect.Traits().Procedures {
+		return math.MaxInt
 	}
+	highest := 0
+	for _, mark := range marked.FindAllStringSubmatch(text, -1) {
+		number, _ := strconv.Atoi(mark[1]) // of digits
+		highest = max(highest, number)
+	}
+	return highest
 }
+
+var marked = regexp.MustCompile(`\?(\d+)`)
 
 // call runs an operation on x with its argument and, for the one that takes it, a run of bytes, and returns its rows as
 // scan reads them. On a *sql.DB the operation is a transaction of its own, and run again if it lost a conflict.
@@ -130,12 +137,12 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	if payloads != nil {
 		args = append(args, payloads)
 	}
+	if scan == nil {
+		return nil, e.do(ctx, x, op, args)
+	}
 	var result []Row
 	err = e.retry(ctx, x, func() error {
 		result = nil
-		if scan == nil {
-			return e.run(ctx, x, op, args, nil)
-		}
 		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row
 			result = append(result, row)
@@ -146,6 +153,14 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 		return nil, e.explain(op, err)
 	}
 	return result, nil
+}
+
+// do runs an operation that answers no rows.
+func (e *engine) do(ctx context.Context, x Executor, op operation, args []any) error {
+	if err := e.retry(ctx, x, func() error { return e.run(ctx, x, op, args, nil) }); err != nil {
+		return e.explain(op, err)
+	}
+	return nil
 }
 
 // retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry, and
@@ -171,13 +186,13 @@ func (e *engine) explain(op operation, err error) error {
 	}
 }
 
-// encodeArgument escapes no more than JSON demands.
+// encodeArgument is the value as JSON that escapes no more than it must.
 func encodeArgument(arg any) (string, error) {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(arg)
-	return b.String(), err
+	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
 // run runs an operation; on a *sql.DB on a connection taken for it, so that an error from before anything was sent is told

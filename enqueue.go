@@ -127,13 +127,66 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
-	payloads := joinPayloads(messages, rows)
-	op := opEnqueue
 	if o.config.Log != QueueOnly {
-		op = opLogEnqueue
+		_, err := call[struct{}](ctx, o.engine, x, opLogEnqueue, rows, joinPayloads(messages, rows), nil)
+		return err
 	}
-	_, err := call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
+	if len(rows) == 1 {
+		args, err := rows[0].parameters(messages[0].Payload)
+		if err != nil {
+			return err
+		}
+		return o.engine.do(ctx, x, opEnqueueOne, args)
+	}
+	payloads := joinPayloads(messages, rows)
+	if o.engine.dialect.Traits().Arrays {
+		args, err := columns(rows, payloads)
+		if err != nil {
+			return err
+		}
+		return o.engine.do(ctx, x, opEnqueue, args)
+	}
+	_, err := call[struct{}](ctx, o.engine, x, opEnqueue, rows, payloads, nil)
 	return err
+}
+
+// parameters are the message as the typed parameters of opEnqueueOne.
+func (m *enqueuedMessage) parameters(payload []byte) ([]any, error) {
+	headers, err := m.headersText()
+	if err != nil {
+		return nil, err
+	}
+	if payload == nil {
+		payload = []byte{} // NULL is refused
+	}
+	var due, delay any
+	if m.DueMS != nil {
+		due = *m.DueMS
+	}
+	if m.DelayMS != 0 {
+		delay = m.DelayMS
+	}
+	return []any{m.ID, m.UUID, m.Topic, m.TopicKey, payload, optional(headers), optional(m.CorrelationID), optional(m.StreamKey), due, delay}, nil
+}
+
+// headersText is what the row has: JSON, or nothing.
+func (m *enqueuedMessage) headersText() (string, error) {
+	if len(m.Headers) == 0 {
+		return m.HeadersText, nil
+	}
+	text, err := encodeArgument(m.Headers)
+	if err != nil {
+		return "", fmt.Errorf("encode the headers: %w", err)
+	}
+	return text, nil
+}
+
+// optional is NULL where there is no text.
+func optional(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 // joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.

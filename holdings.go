@@ -21,7 +21,9 @@ type heldLease struct {
 	ended bool      // nobody renewed it in time, and the handler knows
 }
 
-func newHoldings() *holdings { return &holdings{leases: map[*Delivery]*heldLease{}, claims: map[OwnerToken]int{}} }
+func newHoldings() *holdings {
+	return &holdings{leases: map[*Delivery]*heldLease{}, claims: map[OwnerToken]int{}}
+}
 
 // add takes in what a claim has brought that was sent at a time.
 func (h *holdings) add(deliveries []*Delivery, sent time.Time) {

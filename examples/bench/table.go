@@ -80,7 +80,7 @@ func (t *table) statement(name string, rows int) (string, error) {
 		Rows []rowParameters
 	}{
 		Outbox: t.quoted("", ""), State: t.quoted("_state", "_State"), Lease: t.quoted("_lease", "_Lease"), Attempt: t.quoted("_attempt", "_Attempt"),
-		Join:   t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
+		Join: t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
 		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
 	}
 	for i := range rows {

@@ -233,6 +233,8 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 					args[0] = "[]" // the messages
 				}
 				switch {
+				case strings.Contains(statement, "?10"): // typed parameters
+					args = []any{"id", "uuid", "topic", 1, []byte{}, nil, nil, nil, nil, nil}
 				case strings.Contains(statement, "?2"):
 				case strings.Contains(statement, "?1"):
 					args = args[:1]

@@ -16,6 +16,7 @@ FROM (VALUES
     (N'view', N'[dbo].[Outbox_View]'),
     (N'view', N'[dbo].[Outbox_Kept]'),
     (N'procedure', N'[dbo].[Outbox_Enqueue]'),
+    (N'procedure', N'[dbo].[Outbox_Enqueue_One]'),
     (N'procedure', N'[dbo].[Outbox_Claim]'),
     (N'procedure', N'[dbo].[Outbox_Settle]'),
     (N'procedure', N'[dbo].[Outbox_Renew]'),
@@ -90,7 +91,8 @@ UNION ALL
 SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
 FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
-  AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
+  AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Enqueue_One]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
                       OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
                       OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
                       OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'),
