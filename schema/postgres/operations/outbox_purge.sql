@@ -24,40 +24,44 @@ DECLARE
     free    bigint[];
 BEGIN
     IF arg->'seqs' IS NOT NULL THEN
-        old := ARRAY(SELECT e::bigint FROM json_array_elements_text(arg->'seqs') AS e);
-    ELSIF (arg->>'status')::int = 3 THEN
-        old := ARRAY(
-            SELECT s.seq FROM "public"."outbox_state" AS s
-            WHERE s.status = 3 AND s.processed_at <= before
-              AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                                   WHERE o.seq = s.seq LIMIT 1) IS NULL)
-            ORDER BY s.processed_at
-            LIMIT most
-            FOR UPDATE OF s SKIP LOCKED);
-        DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
+        -- Where the state is gone, neither the log nor a join depended on the message.
+        old := ARRAY(SELECT e::bigint FROM json_array_elements_text(arg->'seqs') AS e
+                     WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = e::bigint) IS NULL);
     ELSE
-        IF (SELECT o.created_at FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT 1) > before THEN
-            RETURN QUERY SELECT 0::bigint, 0::bigint;
-            RETURN;
-        END IF;
-        looked := ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT most);
-        SELECT min(o.seq) INTO young FROM "public"."outbox" AS o WHERE o.seq = ANY (looked) AND o.created_at > before;
-        old := ARRAY(SELECT l FROM unnest(looked) AS l WHERE l < coalesce(young, 9223372036854775807));
-        done_to := CASE WHEN young IS NULL AND cardinality(looked) = most THEN looked[most] ELSE 0 END;
-        free := ARRAY(
-            SELECT f.seq FROM unnest(old) AS l CROSS JOIN LATERAL (
+        IF (arg->>'status')::int = 3 THEN
+            old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
-                WHERE s.seq = l AND s.status + 0 = 2 AND s.processed_at <= before
+                WHERE s.status = 3 AND s.processed_at <= before
                   AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
                                        WHERE o.seq = s.seq LIMIT 1) IS NULL)
-                FOR UPDATE OF s SKIP LOCKED) AS f);
-        DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (free);
+                ORDER BY s.processed_at
+                LIMIT most
+                FOR UPDATE OF s SKIP LOCKED);
+            DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
+        ELSE
+            IF (SELECT o.created_at FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT 1) > before THEN
+                RETURN QUERY SELECT 0::bigint, 0::bigint;
+                RETURN;
+            END IF;
+            looked := ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT most);
+            SELECT min(o.seq) INTO young FROM "public"."outbox" AS o WHERE o.seq = ANY (looked) AND o.created_at > before;
+            old := ARRAY(SELECT l FROM unnest(looked) AS l WHERE l < coalesce(young, 9223372036854775807));
+            done_to := CASE WHEN young IS NULL AND cardinality(looked) = most THEN looked[most] ELSE 0 END;
+            free := ARRAY(
+                SELECT f.seq FROM unnest(old) AS l CROSS JOIN LATERAL (
+                    SELECT s.seq FROM "public"."outbox_state" AS s
+                    WHERE s.seq = l AND s.status + 0 = 2 AND s.processed_at <= before
+                      AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                                           WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                    FOR UPDATE OF s SKIP LOCKED) AS f);
+            DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (free);
+        END IF;
+        old := ARRAY(SELECT l FROM unnest(old) AS l
+                     WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = l) IS NULL
+                       AND (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                            WHERE o.seq = l LIMIT 1) IS NULL);
     END IF;
 
-    old := ARRAY(SELECT l FROM unnest(old) AS l
-                 WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = l) IS NULL
-                   AND (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                        WHERE o.seq = l LIMIT 1) IS NULL);
     DELETE FROM "public"."outbox_attempt" AS a WHERE a.seq = ANY (old);
     RETURN QUERY
     WITH gone AS (DELETE FROM "public"."outbox" AS o WHERE o.seq = ANY (old) RETURNING 1)
