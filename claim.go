@@ -105,6 +105,25 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 	if err := params.validate(); err != nil {
 		return nil, err
 	}
+	started := time.Now()
+	claimed, err := call(ctx, o.engine, o.db, opClaim, o.claimArg(params), nil, params.scan)
+	return o.took(ctx, params, claimed, started, err)
+}
+
+// claimArg is a claim on the wire.
+type claimArg struct {
+	Worker   string     `json:"worker"`
+	Owner    OwnerToken `json:"owner"`
+	LeaseMS  int64      `json:"lease_ms"`
+	Limit    int        `json:"limit"`
+	Bytes    int64      `json:"bytes,omitempty"`
+	First    bool       `json:"first"`
+	GiveBack int        `json:"give_back"`
+	Waits    []int64    `json:"waits,omitempty"`
+	Topics   []topicArg `json:"topics"`
+}
+
+func (o *Outbox) claimArg(params ClaimParams) claimArg {
 	topics := make([]topicArg, len(params.Topics))
 	for i, t := range params.Topics {
 		topics[i] = topicArg{Key: topicKey(t.Topic), Quota: min(t.Quota, params.Limit)}
@@ -116,26 +135,20 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 			topics[i].FromMS = &ms
 		}
 	}
-	arg := struct {
-		Worker   string     `json:"worker"`
-		Owner    OwnerToken `json:"owner"`
-		LeaseMS  int64      `json:"lease_ms"`
-		Limit    int        `json:"limit"`
-		Bytes    int64      `json:"bytes,omitempty"`
-		First    bool       `json:"first"`
-		GiveBack int        `json:"give_back"`
-		Waits    []int64    `json:"waits,omitempty"`
-		Topics   []topicArg `json:"topics"`
-	}{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
+	arg := claimArg{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}
+	return arg
+}
 
-	started := time.Now()
-	claimed, err := call(ctx, o.engine, o.db, opClaim, arg, nil, func(rows *sql.Rows, c *Claimed) error {
-		c.Receipt.Owner = params.Owner
-		return c.scan(rows)
-	})
+func (p *ClaimParams) scan(rows *sql.Rows, c *Claimed) error {
+	c.Receipt.Owner = p.Owner
+	return c.scan(rows)
+}
+
+// took says what the rows mean that a claim has answered with, and tells of them.
+func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
 	sortBySeq(claimed)
 	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // no message: the number of those that were given back
 		o.reaped(claimed[0].RetryCount)

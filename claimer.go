@@ -24,14 +24,17 @@ func (s *Subscriber) claim(ctx context.Context) {
 	var reaped time.Time
 	var from claimFrom
 	outage := outagePauseMin
+	defer s.settler.pending.wait(0)
 	for !isClosed(s.closing) {
 		topics := rotate(s.topicNames(), turn)
 		allowed := s.window.allow(topics)
 		if allowed.limit == 0 {
+			s.settler.pending.wait(soonPatience)
 			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
 		if s.config.Turns != nil {
+			s.settler.pending.wait(0)
 			if allowed = s.awaitTurn(topics, allowed); allowed.limit == 0 {
 				continue // Close has begun
 			}
@@ -42,8 +45,12 @@ func (s *Subscriber) claim(ctx context.Context) {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
 		}
+		s.settler.pending.wait(callPatience)
 		sent := time.Now()
 		claimed, err := s.take(ctx, params)
+		if len(claimed) == 0 {
+			s.settler.pending.wait(0)
+		}
 		if err != nil {
 			if s.config.Turns == nil { // else they say it, and when to claim again
 				s.outbox.troubles.Error(cannotClaim, err, nil)
@@ -78,11 +85,17 @@ func (s *Subscriber) awaitTurn(topics []string, allowed allowance) allowance {
 	return allowed
 }
 
-// take claims within ClaimTimeout.
-func (s *Subscriber) take(ctx context.Context, params ClaimParams) ([]Claimed, error) {
+// take claims within ClaimTimeout, and settles on the way what is answered.
+func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
-	claimed, err := s.outbox.Claim(ctx, params)
+	along := s.settler.takeAlong()
+	if len(along) > 0 {
+		claimed, err = s.settler.claimAlong(ctx, along, params)
+	}
+	if len(along) == 0 || IsRetryable(err) { // what is locked holds up the settling alone
+		claimed, err = s.outbox.Claim(ctx, params)
+	}
 	if s.config.Turns != nil {
 		s.config.Turns.Claimed(len(claimed), err)
 	}

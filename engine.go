@@ -31,6 +31,7 @@ type operation string
 const (
 	opEnqueue    operation = "outbox_enqueue"
 	opEnqueueOne operation = "outbox_enqueue_one"
+	opWork       operation = "outbox_work"
 	opClaim      operation = "outbox_claim"
 	opSettle     operation = "outbox_settle"
 	opRenew      operation = "outbox_renew"
@@ -195,13 +196,8 @@ func encodeArgument(arg any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// run runs an operation; on a *sql.DB on a connection taken for it, so that an error from before anything was sent is told
-// from others.
+// run runs an operation.
 func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
-	db, pool := x.(*sql.DB)
-	if !pool {
-		return e.runOn(ctx, x, op, args, scan)
-	}
 	answers := false
 	if answer := scan; answer != nil {
 		scan = func(rows *sql.Rows) error {
@@ -209,15 +205,28 @@ func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, 
 			return answer(rows)
 		}
 	}
+	return onConn(ctx, x, func(x Executor) (again bool, err error) {
+		err = e.runOn(ctx, x, op, args, scan)
+		return !answers, err // rows that scan has had would come twice
+	})
+}
+
+// onConn runs f on x; on a *sql.DB on a connection taken for it, so that an error from before anything was sent is told from
+// others: then f is run on another, if it says that it may be.
+func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err error)) error {
+	db, pool := x.(*sql.DB)
+	if !pool {
+		_, err := f(x)
+		return err
+	}
 	for try := 0; ; try++ {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return fmt.Errorf("take a connection: %w", err)
 		}
-		err = e.runOn(ctx, ownConn{conn}, op, args, scan)
+		again, err := f(ownConn{conn})
 		_ = conn.Close() // gives it back to the pool; its only error is that it was closed before
-		// Rows that scan has had would come twice.
-		if answers || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
+		if !again || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
 			return err
 		}
 	}
@@ -238,12 +247,32 @@ func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any
 		}
 		return err
 	}
+	return e.asOne(ctx, x, job{statements, args, scan})
+}
+
+// A job is what statements of an operation are run with.
+type job struct {
+	statements preparedCall
+	args       []any
+	scan       func(*sql.Rows) error
+}
+
+// asOne runs jobs in one transaction: of ours, or as a part of the caller's.
+func (e *engine) asOne(ctx context.Context, x Executor, jobs ...job) error {
+	run := func(x Executor) error {
+		for _, j := range jobs {
+			if err := runThrough(ctx, x, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	own, ok := x.(ownConn)
 	if !ok {
-		return e.inSavepoint(ctx, x, func(x Executor) error { return runThrough(ctx, x, statements, args, scan) })
+		return e.inSavepoint(ctx, x, run)
 	}
 	t := transaction{begin: e.dialect.Traits().Begin, end: "COMMIT", rollback: "ROLLBACK", commits: true}
-	err := bracket(ctx, own, t, func() error { return runThrough(ctx, own, statements, args, scan) })
+	err := bracket(ctx, own, t, func() error { return run(own) })
 	if errors.Is(err, errRollback) {
 		// The connection may still be inside the transaction: it must not go back to the pool.
 		_ = own.Raw(func(any) error { return driver.ErrBadConn })
@@ -252,15 +281,15 @@ func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any
 }
 
 // runThrough runs the statements up to a gate that is closed.
-func runThrough(ctx context.Context, x Executor, statements preparedCall, args []any, scan func(*sql.Rows) error) error {
-	for _, s := range statements {
+func runThrough(ctx context.Context, x Executor, j job) error {
+	for _, s := range j.statements {
 		if s.gate {
-			if open, err := s.ask(ctx, x, args); err != nil || !open {
+			if open, err := s.ask(ctx, x, j.args); err != nil || !open {
 				return err
 			}
 			continue
 		}
-		if err := s.run(ctx, x, args, scan); err != nil {
+		if err := s.run(ctx, x, j.args, j.scan); err != nil {
 			return err
 		}
 	}

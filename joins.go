@@ -86,6 +86,10 @@ func (r *countRow) scan(rows *sql.Rows) error {
 	if err := rows.Scan(&r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed); err != nil {
 		return err
 	}
+	return r.refusal()
+}
+
+func (r *countRow) refusal() error {
 	if r.seq < 0 {
 		return &JoinRefusal{JoinReason(r.seq), strings.ToLower(r.id)} // SQL Server writes ids in capitals
 	}

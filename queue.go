@@ -216,8 +216,17 @@ type settleOptions struct {
 }
 
 // settleBatch settles up to 1,000.
-func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
-	rows, err := call(ctx, o.engine, x, opSettle, settleArg{
+func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
+	rows, err := call(ctx, o.engine, x, opSettle, o.settleArg(settlements, options), nil,
+		func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
+	if err != nil {
+		return settled{}, err
+	}
+	return o.readSettled(ctx, x, settlements, rows)
+}
+
+func (o *Outbox) settleArg(settlements []Settlement, options settleOptions) settleArg {
+	return settleArg{
 		Worker:       o.config.WorkerName,
 		BackoffMS:    defaultBackoffBase.Milliseconds(),
 		BackoffMaxMS: defaultBackoffMax.Milliseconds(),
@@ -225,10 +234,11 @@ func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Sett
 		PassOver:     options.passOver,
 		Over:         options.over,
 		Groups:       groupSettlements(settlements),
-	}, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
-	if err != nil {
-		return settled{}, err
 	}
+}
+
+// readSettled says what the rows mean that settling has answered with, and tells of the joins that have ended by it.
+func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
 	if o.config.DeleteOnAck {
 		for _, s := range settlements {
 			if s.Outcome == Ack {

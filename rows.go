@@ -36,10 +36,14 @@ func (c *Claimed) scan(rows *sql.Rows) error {
 	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...); err != nil {
 		return err
 	}
+	c.fill(&columns)
+	return nil
+}
+
+func (c *Claimed) fill(columns *messageColumns) {
 	c.CreatedAt = time.UnixMilli(columns.created).UTC()
 	c.size = int64(len(c.Payload) + len(columns.headers.String))
 	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
-	return nil
 }
 
 func scanRecord(rows *sql.Rows, r *Record) error {

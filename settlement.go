@@ -83,6 +83,7 @@ type settleArg struct {
 	BackoffMaxMS int64         `json:"backoff_max_ms"`
 	DeleteAcked  bool          `json:"delete_acked"`
 	PassOver     bool          `json:"pass_over,omitempty"`
+	Along        bool          `json:"along,omitempty"` // a claim waits for it
 	Over         []OwnerToken  `json:"over,omitempty"`
 	Groups       []settleGroup `json:"groups"`
 }

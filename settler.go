@@ -31,7 +31,8 @@ var errNacked = errors.New("the handler nacked the message; put middleware.Outco
 
 // A settler waits for handlers to ack or nack and settles in batches. Watermill gives each message two channels to
 // listen to; a goroutine for each message would cost a third of the throughput, and so one goroutine looks through all
-// that are out. A second one writes, so that batches grow while the database is busy: see settler_write.go.
+// that are out. Claims take answers along; a second goroutine writes the others, so that batches grow while the database is
+// busy: see settler_write.go.
 type settler struct {
 	outbox   *Outbox
 	window   *window
@@ -46,7 +47,8 @@ type settler struct {
 	returned []answer    // never given to a handler
 	arrived  chan struct{}
 
-	batches chan []answer
+	pending *answerQueue  // to be settled, by the next claim or the writer
+	locked  *answerQueue  // others had locked the rows
 	drain   chan struct{} // closed by Close: end when nothing is out any more
 	expire  chan struct{} // closed when handlers have had their time
 }
@@ -57,10 +59,11 @@ type answer struct {
 	delivery   *Delivery
 	settlement Settlement
 	void       bool
+	unsure     bool // it may be settled already: the answer to a try was lost
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) answer {
-	return answer{d, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, d.lost.Load()}
+	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, void: d.lost.Load()}
 }
 
 // watch takes over a message that was given to a handler.
@@ -87,9 +90,8 @@ func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) 
 
 // collect runs until drain is closed and everything has been answered, or expired.
 func (s *settler) collect() {
-	defer close(s.batches)
+	defer s.pending.close()
 	var open []*Delivery
-	var pending []answer
 	interval := sweepFast
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
@@ -102,18 +104,12 @@ func (s *settler) collect() {
 			open = nil
 		}
 		s.answered(answers)
-		pending = append(pending, answers...)
-		if drain == nil && len(open) == 0 && len(pending) == 0 {
+		s.pending.add(answers...)
+		if drain == nil && len(open) == 0 {
 			return
 		}
 		if interval = min(2*interval, sweepSlow); len(answers) > 0 {
 			interval = sweepFast
-		}
-
-		var batches chan<- []answer
-		n := min(len(pending), maxBatch)
-		if n > 0 {
-			batches = s.batches
 		}
 		var tick <-chan time.Time
 		if len(open) > 0 {
@@ -121,8 +117,6 @@ func (s *settler) collect() {
 			tick = timer.C
 		}
 		select {
-		case batches <- pending[:n:n]:
-			pending = pending[n:]
 		case <-tick:
 		case <-s.arrived:
 		case <-drain:

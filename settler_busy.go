@@ -16,30 +16,30 @@ const (
 // comeBack settles what transactions of others had locked, such as one that attaches a message to a join, until there is
 // nothing more to come and nothing left. Nobody else can take those messages meanwhile: even after their leases they are
 // settled here, except when the Subscriber closes.
-func (s *settler) comeBack(ctx context.Context, locked <-chan []answer) {
+func (s *settler) comeBack(ctx context.Context) {
 	var waiting []answer
 	wait := busyPauseMin
 	var closing time.Time // since when nothing more comes
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	for locked != nil || len(waiting) > 0 {
+	for more := true; more || len(waiting) > 0; {
 		var again <-chan time.Time
 		if len(waiting) > 0 {
 			again = timer.C
 		}
 		select {
-		case more, open := <-locked:
-			if !open {
-				locked = nil
-			} else if waiting = append(waiting, more...); len(waiting) == len(more) {
+		case <-s.locked.changed:
+			var arrived []answer
+			if arrived, more = s.locked.all(); len(arrived) > 0 && len(waiting) == 0 {
 				wait = busyPauseMin
 				timer.Reset(wait)
 			}
+			waiting = append(waiting, arrived...)
 			continue
 		case <-again:
 		}
 		waiting = s.again(ctx, waiting)
-		if locked == nil {
+		if !more {
 			if closing.IsZero() {
 				closing = time.Now()
 			}

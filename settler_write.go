@@ -20,26 +20,23 @@ const (
 	slowWrite = 250 * time.Millisecond
 )
 
-// write settles the batches until there are no more. What others have locked is settled beside the rest.
+// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest.
 func (s *settler) write(ctx context.Context) {
 	var writes, revisits sync.WaitGroup
-	locked := make(chan []answer, maxWrites)
-	revisits.Go(func() { s.comeBack(ctx, locked) })
+	revisits.Go(func() { s.comeBack(ctx) })
 	defer revisits.Wait()
-	defer close(locked)
+	defer s.locked.close()
 	defer writes.Wait()
 	free := make(chan struct{}, maxWrites)
 	slow := time.NewTimer(slowWrite)
 	defer slow.Stop()
-	for batch := range s.batches {
+	for batch := s.pending.next(); len(batch) > 0; batch = s.pending.next() {
 		free <- struct{}{}
 		done := make(chan struct{})
 		writes.Go(func() {
 			defer func() { <-free }()
 			defer close(done)
-			if busy := s.settleOnce(ctx, batch); len(busy) > 0 {
-				locked <- busy
-			}
+			s.locked.add(s.settleOnce(ctx, batch)...)
 		})
 		slow.Reset(slowWrite)
 		select {
@@ -51,15 +48,20 @@ func (s *settler) write(ctx context.Context) {
 
 // settleOnce settles a batch, but for what others have locked, which it returns.
 func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer) {
-	valid := make([]answer, 0, len(batch))
-	for _, a := range batch {
-		if !a.void && !a.delivery.lost.Load() {
-			valid = append(valid, a)
-		}
-	}
-	busy = s.settle(ctx, valid, false)
+	busy = s.settle(ctx, held(batch))
 	s.finished(without(batch, busy))
 	return busy
+}
+
+// held are those whose leases are not lost.
+func held(batch []answer) []answer {
+	held := make([]answer, 0, len(batch))
+	for _, a := range batch {
+		if !a.void && !a.delivery.lost.Load() {
+			held = append(held, a)
+		}
+	}
+	return held
 }
 
 // without returns the answers that are not among others.
@@ -76,13 +78,13 @@ func without(answers, others []answer) []answer {
 
 // settle writes a batch, and returns what others have locked. While the database is away it tries again, until ctx ends:
 // the leases then run out, and the messages are delivered again. A batch that takes too long is tried again in halves, in
-// case it is too much at once. unsure says that a try before may have settled some, and only its answer was lost.
-func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) (busy []answer) {
+// case it is too much at once.
+func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 	if len(batch) == 0 {
 		return nil
 	}
 	for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
-		locked, err := s.try(ctx, batch, unsure)
+		locked, err := s.try(ctx, batch)
 		if err == nil {
 			s.outbox.troubles.Over(cannotSettle)
 			return append(busy, locked...)
@@ -93,34 +95,70 @@ func (s *settler) settle(ctx context.Context, batch []answer, unsure bool) (busy
 				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(batch)})
 			return busy
 		}
-		unsure = unsure || errors.Is(err, ErrUnknownOutcome)
 		if half := len(batch) / 2; half > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errNoConnection) {
-			busy = append(busy, s.settle(ctx, batch[:half], unsure)...)
+			busy = append(busy, s.settle(ctx, batch[:half])...)
 			batch = batch[half:]
 		}
 	}
 }
 
 // try settles a batch once, within its time, and returns what others have locked.
-func (s *settler) try(ctx context.Context, batch []answer, unsure bool) (busy []answer, err error) {
+func (s *settler) try(ctx context.Context, batch []answer) (busy []answer, err error) {
+	return s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
+		return s.outbox.settleBatch(ctx, x, settlements, options)
+	})
+}
+
+// takeAlong takes answers that are to be settled with a claim, if there are any.
+func (s *settler) takeAlong() []answer {
+	batch := s.pending.take()
+	along := held(batch)
+	s.finished(without(batch, along))
+	return along
+}
+
+// claimAlong settles what takeAlong has taken, once, in the transaction of a claim.
+func (s *settler) claimAlong(ctx context.Context, batch []answer, params ClaimParams) (claimed []Claimed, err error) {
+	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
+		result, claimed, err = s.outbox.work(ctx, x, settlements, options, params)
+		return result, err
+	})
+	if err != nil {
+		s.pending.addFirst(batch...)
+		return nil, err
+	}
+	s.finished(without(batch, busy))
+	s.locked.add(busy...)
+	return claimed, nil
+}
+
+// call settles a batch by f, within its time, and returns what others have locked. With an error it notes in the batch whether it
+// may be settled all the same.
+func (s *settler) call(ctx context.Context, batch []answer,
+	f func(context.Context, Executor, []Settlement, settleOptions) (settled, error),
+) (busy []answer, err error) {
 	settlements := make([]Settlement, len(batch))
 	for i, a := range batch {
 		settlements[i] = a.settlement
 	}
 	started := time.Now()
-	over := s.holdings.claimsOver()
+	options := settleOptions{passOver: true, over: s.holdings.claimsOver()}
 	limit := limits.Settling(s.config.LeaseDuration)
-	limited, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var result settled
-	err = s.spare.run(limited, limit/4, func(x Executor) (err error) {
-		result, err = s.outbox.settleBatch(limited, x, settlements, settleOptions{passOver: true, over: over})
+	err = s.spare.run(ctx, limit/4, func(x Executor) (err error) {
+		result, err = f(ctx, x, settlements, options)
 		return err
 	})
 	event := SettleEvent{Store: s.config.Store, Outcomes: outcomes(settlements), Err: err}
 	if err == nil {
-		busy = s.sortOut(batch, result, unsure, &event)
+		busy = s.sortOut(batch, result, &event)
 		s.remover.add(result.gone)
+	} else if errors.Is(err, ErrUnknownOutcome) {
+		for i := range batch {
+			batch[i].unsure = true
+		}
 	}
 	event.Took = time.Since(started)
 	s.config.Hooks.settled(event)
@@ -128,7 +166,7 @@ func (s *settler) try(ctx context.Context, batch []answer, unsure bool) (busy []
 }
 
 // sortOut says what it means that some were not held any more, and returns those that others have locked.
-func (s *settler) sortOut(batch []answer, result settled, unsure bool, event *SettleEvent) (busy []answer) {
+func (s *settler) sortOut(batch []answer, result settled, event *SettleEvent) (busy []answer) {
 	if len(result.refused)+len(result.busy) == 0 {
 		return nil
 	}
@@ -149,7 +187,7 @@ func (s *settler) sortOut(batch []answer, result settled, unsure bool, event *Se
 		case inTx != nil: // the handler's own transaction was committed
 			event.Outcomes[a.settlement.Outcome]--
 			event.Outcomes[*inTx]++
-		case unsure:
+		case a.unsure:
 			event.Unknown++
 		default:
 			if event.Refused++; event.Refused == 1 {

@@ -91,7 +91,8 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	remover := newRemover(o, config.LeaseDuration)
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
-		arrived: make(chan struct{}, 1), batches: make(chan []answer), drain: make(chan struct{}), expire: make(chan struct{}),
+		arrived: make(chan struct{}, 1), pending: newAnswerQueue(), locked: newAnswerQueue(),
+		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.keeper = &keeper{
 		outbox: o, janitor: janitor, remover: remover, config: config,

@@ -41,7 +41,9 @@ func sqlFiles(t *testing.T, d outbox.Dialect, pattern string) map[string]string 
 func TestEveryDialectHasTheSameOperations(t *testing.T) {
 	listing := func(d outbox.Dialect) (names []string) {
 		for name := range sqlFiles(t, d, "operations/*") {
-			names = append(names, name)
+			if name != "operations/outbox_work.sql" { // on SQLite, settling and then claiming, statement by statement
+				names = append(names, name)
+			}
 		}
 		return names
 	}

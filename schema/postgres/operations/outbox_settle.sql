@@ -9,6 +9,7 @@
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done
 -- only once a lock was waited for.
+-- Along with a claim no lock is waited for for long, those of joins included: the claim should not wait, too.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
@@ -25,6 +26,7 @@ DECLARE
     worker      int         := "public"."outbox_worker_number"(arg->>'worker');
     drop_acked  boolean     := (arg->>'delete_acked')::boolean;
     pass_over   boolean     := coalesce((arg->>'pass_over')::boolean, false);
+    along       boolean     := coalesce((arg->>'along')::boolean, false);
     skipping    boolean     := false;
     patience    text        := current_setting('lock_timeout');
     backoff     bigint      := (arg->>'backoff_ms')::bigint;
@@ -103,7 +105,7 @@ BEGIN
         END;
     END LOOP;
     IF pass_over THEN
-        PERFORM set_config('lock_timeout', patience, true);
+        PERFORM set_config('lock_timeout', CASE WHEN along THEN '100ms' ELSE patience END, true);
     END IF;
 
     IF lost IS NOT NULL THEN

@@ -1,0 +1,10 @@
+-- What a worker does each time round, in one transaction: settles as outbox_settle, and then claims as outbox_claim. Rows of the
+-- first begin with false, those of the second with true; what each has not is empty.
+-- Parameters: the argument of outbox_settle, that of outbox_claim
+SELECT false, s.seq, s.id, s.topic, s.status, s.expected, s.completed, s.failed,
+       0::bigint, '', '', '', ''::bytea, NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, 0
+FROM "public"."outbox_settle"($1::json) AS s
+UNION ALL
+SELECT true, 0, '', NULL, NULL, NULL, NULL, NULL,
+       c.seq, c.message_id, c.uuid, c.topic, c.payload, c.headers, c.correlation_id, c.stream_key, c.created_ms, c.due_ms, c.retry_count
+FROM "public"."outbox_claim"($2::json) AS c

@@ -1,0 +1,28 @@
+-- What a worker does each time round, in one transaction and one round trip: settles as Outbox_Settle, and then claims as
+-- Outbox_Claim; each answers with a result of its own. Claiming waits for nobody, so that what settling has locked is soon free.
+IF OBJECT_ID(N'[dbo].[Outbox_Work]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Work] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Work]
+    @Settle NVARCHAR(MAX),
+    @Claim NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT OFF;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SET LOCK_TIMEOUT 100; -- what has to wait is settled by itself
+
+    BEGIN TRY
+        BEGIN TRANSACTION;
+        EXEC [dbo].[Outbox_Settle] @Settle;
+        EXEC [dbo].[Outbox_Claim] @Claim;
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
+END
+GO

@@ -1,0 +1,127 @@
+package outbox
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// How long answers wait for a claim that takes them along, in place of a call of their own.
+const (
+	soonPatience = 2 * time.Millisecond // a claim comes as soon as there is room, and answers make it
+	callPatience = slowWrite            // a claim is on its way, and the next follows it
+)
+
+// An answerQueue holds answers that are to be settled. It is safe for concurrent use.
+type answerQueue struct {
+	mu       sync.Mutex
+	answers  []answer
+	since    time.Time     // the first of them waits
+	patience time.Duration // how long it may wait for a claim
+	closed   bool
+	changed  chan struct{} // a note for whoever waits
+}
+
+func newAnswerQueue() *answerQueue { return &answerQueue{changed: make(chan struct{}, 1)} }
+
+func (q *answerQueue) add(answers ...answer) {
+	if len(answers) == 0 {
+		return
+	}
+	q.mu.Lock()
+	if len(q.answers) == 0 {
+		q.since = time.Now()
+	}
+	q.answers = append(q.answers, answers...)
+	q.mu.Unlock()
+	notify(q.changed)
+}
+
+// addFirst puts back what could not be settled: it waits for no claim.
+func (q *answerQueue) addFirst(answers ...answer) {
+	q.mu.Lock()
+	q.since = time.Time{}
+	q.answers = slices.Concat(answers, q.answers)
+	q.mu.Unlock()
+	notify(q.changed)
+}
+
+// take takes up to a batch, at once.
+func (q *answerQueue) take() []answer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.answers), maxBatch)
+	batch := q.answers[:n:n]
+	if q.answers = q.answers[n:]; len(q.answers) == 0 {
+		q.answers = nil
+	}
+	q.since = time.Now()
+	return batch
+}
+
+// all takes all that there is; more is false at the end.
+func (q *answerQueue) all() (answers []answer, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	answers = q.answers
+	q.answers = nil
+	return answers, !q.closed
+}
+
+// wait says how long answers may wait for a claim from now on.
+func (q *answerQueue) wait(patience time.Duration) {
+	q.mu.Lock()
+	changed := q.patience != patience
+	q.patience = patience
+	q.mu.Unlock()
+	if changed {
+		notify(q.changed)
+	}
+}
+
+// close says that nothing more is added.
+func (q *answerQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	notify(q.changed)
+}
+
+// due says in how long there is something to take that no claim has taken, and whether there is anything; more is false at the end.
+func (q *answerQueue) due() (in time.Duration, some, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.answers) == 0 {
+		return 0, false, !q.closed
+	}
+	if q.closed || len(q.answers) >= maxBatch {
+		return 0, true, true
+	}
+	return q.patience - time.Since(q.since), true, true
+}
+
+// next waits for a batch that no claim has taken along. It is empty at the end.
+func (q *answerQueue) next() []answer {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		in, some, more := q.due()
+		var late <-chan time.Time
+		switch {
+		case !more:
+			return nil
+		case some && in <= 0:
+			if batch := q.take(); len(batch) > 0 {
+				return batch
+			}
+			continue // a claim was faster
+		case some:
+			timer.Reset(in)
+			late = timer.C
+		}
+		select {
+		case <-q.changed:
+		case <-late:
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// work settles and claims in one transaction and, where there is a server, in one round trip: what a worker's loop needs each
+// time round. It is not tried again: who loses a conflict does one after the other.
+func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement, options settleOptions, params ClaimParams) (result settled, claimed []Claimed, err error) {
+	params.setDefaults()
+	if err := params.validate(); err != nil {
+		return settled{}, nil, err
+	}
+	started := time.Now()
+	settle := o.settleArg(settlements, options)
+	settle.Along = true
+	rows, err := o.engine.work(ctx, x, settle, o.claimArg(params))
+	if err == nil {
+		result, err = o.readSettled(ctx, x, settlements, rows.counts)
+	}
+	for i := range rows.claimed {
+		rows.claimed[i].Receipt.Owner = params.Owner
+	}
+	claimed, err = o.took(ctx, params, rows.claimed, started, err)
+	return result, claimed, err
+}
+
+// workRows is what settling and claiming have answered with.
+type workRows struct {
+	counts  []countRow
+	claimed []Claimed
+}
+
+// work runs opSettle and opClaim as one: as the procedure opWork, or statement by statement in a transaction of ours.
+func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim claimArg) (rows workRows, err error) {
+	var args [2]string
+	for i, arg := range []any{settle, claim} {
+		if args[i], err = encodeArgument(arg); err != nil {
+			return workRows{}, err
+		}
+	}
+	if e.dialect.Traits().Procedures {
+		err = e.run(ctx, x, opWork, []any{args[0], args[1]}, rows.scan)
+	} else {
+		err = onConn(ctx, x, func(x Executor) (again bool, err error) {
+			rows = workRows{}
+			return true, e.asOne(ctx, x,
+				job{e.operations[opSettle], []any{args[0]}, rows.scanCount},
+				job{e.operations[opClaim], []any{args[1]}, rows.scanClaimed})
+		})
+	}
+	if err != nil {
+		return workRows{}, e.explain(opWork, err)
+	}
+	return rows, nil
+}
+
+// What opWork answers with: a result of opSettle and one of opClaim, or where there is only one result, rows of both, which are
+// told apart by their first column.
+const (
+	countColumns = 7
+	claimColumns = 11
+)
+
+func (w *workRows) scan(rows *sql.Rows) error {
+	columns, err := rows.Columns()
+	switch {
+	case err != nil:
+		return err
+	case len(columns) == countColumns:
+		return w.scanCount(rows)
+	case len(columns) == claimColumns:
+		return w.scanClaimed(rows)
+	}
+	var isMessage bool
+	var r countRow
+	var c Claimed
+	var m messageColumns
+	if err := rows.Scan(append([]any{&isMessage, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...)...); err != nil {
+		return err
+	}
+	if isMessage {
+		c.fill(&m)
+		w.claimed = append(w.claimed, c)
+		return nil
+	}
+	w.counts = append(w.counts, r)
+	return r.refusal()
+}
+
+func (w *workRows) scanCount(rows *sql.Rows) error {
+	w.counts = append(w.counts, countRow{})
+	return w.counts[len(w.counts)-1].scan(rows)
+}
+
+func (w *workRows) scanClaimed(rows *sql.Rows) error {
+	w.claimed = append(w.claimed, Claimed{})
+	return w.claimed[len(w.claimed)-1].scan(rows)
+}
