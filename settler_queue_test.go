@@ -1,0 +1,72 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func answersOf(seqs ...WorkItemID) []answer {
+	answers := make([]answer, len(seqs))
+	for i, seq := range seqs {
+		answers[i].settlement.Receipt.Seq = seq
+	}
+	return answers
+}
+
+func seqsOf(answers []answer) []WorkItemID {
+	seqs := make([]WorkItemID, len(answers))
+	for i, a := range answers {
+		seqs[i] = a.settlement.Receipt.Seq
+	}
+	return seqs
+}
+
+func TestAnswersThatNoClaimAwaitsAreWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newAnswerQueue()
+	q.add(answersOf(1, 2)...)
+	require.Equal(t, []WorkItemID{1, 2}, seqsOf(q.next()))
+	q.close()
+	require.Empty(t, q.next())
+}
+
+func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
+	t.Parallel()
+	q := newAnswerQueue()
+	q.wait(time.Hour)
+	q.add(answersOf(1)...)
+	written := make(chan []answer)
+	go func() { written <- q.next() }()
+	require.Equal(t, []WorkItemID{1}, seqsOf(q.take()))
+
+	q.add(answersOf(2)...)
+	select {
+	case batch := <-written:
+		t.Fatalf("written although a claim is on its way: %v", seqsOf(batch))
+	default:
+	}
+	q.wait(0) // no claim comes any more
+	require.Equal(t, []WorkItemID{2}, seqsOf(<-written))
+}
+
+func TestWhatCouldNotBeSettledIsWrittenFirstAndAtOnce(t *testing.T) {
+	t.Parallel()
+	q := newAnswerQueue()
+	q.wait(time.Hour)
+	q.add(answersOf(3)...)
+	q.addFirst(answersOf(1, 2)...)
+	require.Equal(t, []WorkItemID{1, 2, 3}, seqsOf(q.next()))
+}
+
+func TestAWholeBatchWaitsForNoClaim(t *testing.T) {
+	t.Parallel()
+	q := newAnswerQueue()
+	q.wait(time.Hour)
+	q.add(answersOf(make([]WorkItemID, maxBatch+1)...)...)
+	require.Len(t, q.next(), maxBatch)
+	q.close()
+	require.Len(t, q.next(), 1, "what is left at the end is written")
+	require.Empty(t, q.next())
+}
