@@ -104,7 +104,6 @@ func (s *settler) collect() {
 			open = nil
 		}
 		s.answered(answers)
-		s.pending.add(answers...)
 		if drain == nil && len(open) == 0 {
 			return
 		}
@@ -162,7 +161,8 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 	return kept, answers
 }
 
-// answered frees the places of messages that are over, and ends their contexts.
+// answered ends the contexts of messages that are over, has them settled, and frees their places: a claim that is woken by that
+// finds them to take along.
 func (s *settler) answered(answers []answer) {
 	if len(answers) == 0 {
 		return
@@ -173,6 +173,7 @@ func (s *settler) answered(answers []answer) {
 		a.delivery.close()
 		s.tell(a)
 	}
+	s.pending.add(answers...)
 	s.window.answered(deliveries)
 	if s.config.Turns != nil {
 		s.config.Turns.Answered(len(deliveries))

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// roundtrips measures how often the database is called for 1,000 messages that are drained, with up to roundtripBatch in
-// flight, by handlers that return at once. Beside it, a loop claims as many and acks them: two calls a batch.
+// roundtrips measures how often the database is called for 1,000 messages that are drained by handlers that return at once,
+// with two batches in flight: one is handled while the other is on its way. Beside it, a loop claims a batch and acks it: two
+// calls a batch.
 //
 // A call is a statement, or the beginning or end of a transaction, as the driver gets it: a round trip on a server, once the
 // driver has prepared the statement on the connection, and not even that on SQLite. The product is counted while it drains,
@@ -34,7 +35,7 @@ func measureRoundtrips(ctx context.Context, b *bench) (results []result, err err
 	// Whole batches, so that the loop has no last one that is smaller.
 	messages := max(b.count(roundtripMessages), roundtripFewest) / roundtripBatch * roundtripBatch
 	steady := &steadyCalls{calls: &calls, from: roundtripBatch, to: messages - roundtripBatch}
-	d := draining{messages: messages, inFlight: roundtripBatch, acked: steady.acked}
+	d := draining{messages: messages, inFlight: 2 * roundtripBatch, acked: steady.acked}
 	if err := d.show(ctx, b, "roundtrips"); err != nil {
 		return nil, err
 	}
