@@ -5,7 +5,7 @@ DROP FUNCTION IF EXISTS "public"."outbox_entry_add"(json);
 CREATE FUNCTION "public"."outbox_entry_add"(arg json) RETURNS TABLE (
     n int, content_hash bytea, first_seen_ms bigint, last_seen_ms bigint, seen int, queue_id text, processed_ms bigint,
     status int, attempts int, last_error text, result bytea)
-LANGUAGE plpgsql SET enable_seqscan = off AS $outbox$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment timestamptz := clock_timestamp();

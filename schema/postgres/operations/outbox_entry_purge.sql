@@ -7,7 +7,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
 CREATE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE

@@ -4,7 +4,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_join_cancel"(json);
 CREATE FUNCTION "public"."outbox_join_cancel"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
-LANGUAGE plpgsql SET enable_seqscan = off AS $outbox$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column
 DECLARE
     target  uuid := (arg->>'id')::uuid;

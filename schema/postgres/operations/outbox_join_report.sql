@@ -5,7 +5,7 @@ DROP FUNCTION IF EXISTS "public"."outbox_join_report"(json);
 CREATE FUNCTION "public"."outbox_join_report"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column

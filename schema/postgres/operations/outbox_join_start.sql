@@ -2,7 +2,7 @@
 -- Called as: SELECT * FROM "public"."outbox_join_start"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_start"(json);
 CREATE FUNCTION "public"."outbox_join_start"(arg json) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off AS $outbox$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 BEGIN
     INSERT INTO "public"."outbox_join" (join_id, grouping_key, expected_steps, quorum, fail_fast, metadata)
     VALUES ((arg->>'id')::uuid, arg->>'grouping_key', (arg->>'expected')::int, (arg->>'quorum')::int,

@@ -8,7 +8,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
 CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
     status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)
-LANGUAGE plpgsql SET enable_seqscan = off AS $outbox$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment   timestamptz := clock_timestamp();

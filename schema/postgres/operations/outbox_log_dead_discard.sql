@@ -5,7 +5,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_log_dead_discard"(json);
 CREATE FUNCTION "public"."outbox_log_dead_discard"(arg json) RETURNS TABLE (affected bigint, last bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE

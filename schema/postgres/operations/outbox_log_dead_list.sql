@@ -6,7 +6,7 @@ CREATE FUNCTION "public"."outbox_log_dead_list"(arg json) RETURNS TABLE (
     "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, group_name text, attempts int, reason text, failed_ms bigint, requeued boolean)
 LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 BEGIN

@@ -9,7 +9,7 @@ DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
 CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
     held boolean, "position" bigint, last bigint, tried bigint, attempts int, version bigint, shape bigint, interrupted boolean)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE

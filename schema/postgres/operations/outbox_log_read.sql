@@ -8,7 +8,7 @@ CREATE FUNCTION "public"."outbox_log_read"(arg json) RETURNS TABLE (
     "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, logged_ms bigint, age_ms bigint)
 LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
 SET join_collapse_limit = 1
 AS $outbox$
 #variable_conflict use_column

@@ -4,7 +4,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_topics"(json);
 CREATE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $outbox$
 #variable_conflict use_column
 DECLARE

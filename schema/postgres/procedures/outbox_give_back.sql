@@ -8,7 +8,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_give_back"(int, bigint[]);
 CREATE FUNCTION "public"."outbox_give_back"(most int, waits bigint[], OUT messages int, OUT leases int)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
