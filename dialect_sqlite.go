@@ -1,18 +1,25 @@
 package outbox
 
 import (
+	"database/sql"
 	"errors"
 	"io/fs"
 	"strings"
 
+	"github.com/incursa/watermill-outbox/internal/kept"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
 // SQLite is the dialect of SQLite 3.45 and later through modernc.org/sqlite, which needs no C compiler.
-// Open the database with WAL, a busy timeout and immediate transactions:
+// Open the database by OpenSQLite, with WAL, a busy timeout and immediate transactions:
 //
 //	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
 type SQLite struct{}
+
+// OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone compiles each at
+// every call, a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
+// What (*sql.Conn).Raw is given has a method Unwrap, which returns the driver's connection.
+func OpenSQLite(driverName, dsn string) (*sql.DB, error) { return kept.Open(driverName, dsn) }
 
 // Name implements Dialect.
 func (SQLite) Name() string { return "sqlite" }
@@ -45,6 +52,7 @@ func (SQLite) Files() fs.FS { return schema.SQLite() }
 func (SQLite) Call(text string) Call {
 	var call Call
 	for _, statement := range strings.Split(text, ";\n") {
+		statement = strings.TrimSpace(statement) // the driver keeps no text that has anything behind its statement
 		if code := withoutComments(statement); code != "" {
 			call = append(call, Statement{Text: statement, Gate: strings.HasPrefix(code, "SELECT EXISTS")})
 		}

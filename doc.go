@@ -64,5 +64,6 @@
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
 //	internal/limits, …/quiet    what text every database can store, how long statements may take; one line a kind of trouble
+//	internal/kept               connections that keep statements compiled
 //	Watermill, google/uuid, the standard library
 package outbox

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
 // engine runs the operations of one outbox, whatever the database: an operation has one JSON argument and one result.
@@ -233,6 +235,7 @@ func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err e
 }
 
 func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
+	ctx = kept.Keep(ctx)
 	statements := e.operations[op]
 	if len(statements) > 0 && statements[0].gate {
 		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {

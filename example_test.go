@@ -22,7 +22,7 @@ import (
 // An order and its message in one transaction, and the handler that gets the message.
 func Example() {
 	ctx := context.Background()
-	db, closeDB := openExample(ctx) // sql.Open, outbox.Migrate, CREATE TABLE orders
+	db, closeDB := openExample(ctx) // outbox.OpenSQLite, outbox.Migrate, CREATE TABLE orders
 	defer closeDB()
 	publisher, err := outbox.NewPublisher(db, outbox.PublisherConfig{Dialect: outbox.SQLite{}}, nil)
 	check(err)
@@ -250,7 +250,7 @@ func openExample(ctx context.Context) (db *sql.DB, closeDB func()) {
 	dir, err := os.MkdirTemp("", "outbox")
 	check(err)
 	dsn := "file:" + filepath.ToSlash(filepath.Join(dir, "shop.db")) + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
-	db, err = sql.Open("sqlite", dsn)
+	db, err = outbox.OpenSQLite("sqlite", dsn)
 	check(err)
 	check(outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: outbox.SQLite{}}))
 	_, err = db.ExecContext(ctx, "CREATE TABLE orders (item TEXT)")

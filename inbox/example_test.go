@@ -18,7 +18,7 @@ import (
 // A message that comes twice has its effect once.
 func Example() {
 	ctx := context.Background()
-	db, closeDB := openExample(ctx) // sql.Open, inbox.Migrate
+	db, closeDB := openExample(ctx) // outbox.OpenSQLite, inbox.Migrate
 	defer closeDB()
 	in, err := inbox.New(db, inbox.Config{Dialect: outbox.SQLite{}}, nil)
 	check(err)
@@ -71,7 +71,7 @@ func openExample(ctx context.Context) (*sql.DB, func()) {
 	folder, err := os.MkdirTemp("", "inbox")
 	check(err)
 	dsn := "file:" + filepath.Join(folder, "shop.db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
-	db, err := sql.Open("sqlite", dsn)
+	db, err := outbox.OpenSQLite("sqlite", dsn)
 	check(err)
 	check(inbox.Migrate(ctx, db, inbox.Config{Dialect: outbox.SQLite{}}))
 	_, err = db.ExecContext(ctx, "CREATE TABLE shipments (what TEXT NOT NULL)")

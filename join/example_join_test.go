@@ -19,7 +19,7 @@ import (
 // Two extractions, and the transformation when both have ended.
 func Example() {
 	ctx := context.Background()
-	db, closeDB := openExample(ctx) // sql.Open, outbox.Migrate
+	db, closeDB := openExample(ctx) // outbox.OpenSQLite, outbox.Migrate
 	defer closeDB()
 	joins, err := join.NewCoordinator(db, join.Config{Dialect: outbox.SQLite{}}, nil)
 	check(err)
@@ -155,7 +155,7 @@ func openExample(ctx context.Context) (db *sql.DB, closeDB func()) {
 	dir, err := os.MkdirTemp("", "outbox")
 	check(err)
 	dsn := "file:" + filepath.ToSlash(filepath.Join(dir, "shop.db")) + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
-	db, err = sql.Open("sqlite", dsn)
+	db, err = outbox.OpenSQLite("sqlite", dsn)
 	check(err)
 	check(outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: outbox.SQLite{}}))
 	return db, func() {

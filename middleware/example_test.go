@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,7 @@ func ExampleTransaction() {
 	dir, err := os.MkdirTemp("", "outbox")
 	check(err)
 	defer func() { check(os.RemoveAll(dir)) }()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+
+	db, err := outbox.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+
 		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate")
 	check(err)
 	defer func() { check(db.Close()) }()

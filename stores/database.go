@@ -16,7 +16,7 @@ type Database struct {
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
 	Dialect outbox.Dialect
 
-	// Driver and DSN are for sql.Open. They may be empty where the store is made of an open *sql.DB. The DSN is never logged.
+	// Driver and DSN are as for sql.Open. They may be empty where the store is made of an open *sql.DB. The DSN is never logged.
 	Driver, DSN string
 
 	// Schema and Table name the outbox. Default to those of outbox.Config.

@@ -32,8 +32,8 @@ type DynamicConfig struct {
 	// Defaults to 5 s, or to RefreshInterval if that is less.
 	RetryInterval time.Duration
 
-	// Open opens the pool of a database; it need not connect. The pool is closed with its store. Defaults to sql.Open with
-	// the limits below, which are not set on a pool of yours.
+	// Open opens the pool of a database; it need not connect. The pool is closed with its store. Defaults to sql.Open, on
+	// SQLite to outbox.OpenSQLite, with the limits below, which are not set on a pool of yours.
 	Open func(Database) (*sql.DB, error)
 
 	// MaxOpenConns is the most connections to a store. Defaults to 4, which a Subscriber can make use of, and handlers need
@@ -81,7 +81,11 @@ func (c *DynamicConfig) validate() error {
 }
 
 func (c *DynamicConfig) open(d Database) (*sql.DB, error) {
-	db, err := sql.Open(d.Driver, d.DSN)
+	open := sql.Open
+	if _, ok := d.Dialect.(outbox.SQLite); ok {
+		open = outbox.OpenSQLite
+	}
+	db, err := open(d.Driver, d.DSN)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,11 @@ const patience = 30 * time.Second
 
 // open opens a pool that the product and the bare statements share.
 func (b backend) open(ctx context.Context, dsn string) (*sql.DB, error) {
-	db, err := sql.Open(b.driver, dsn)
+	open := sql.Open
+	if b.embedded { // the bare statements are still compiled at each call, as they are without the product
+		open = outbox.OpenSQLite
+	}
+	db, err := open(b.driver, dsn)
 	if err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}

@@ -24,7 +24,7 @@ type shop struct {
 // open opens a database file as an outbox needs it.
 func open(file string) (*sql.DB, error) {
 	name := url.URL{Path: filepath.ToSlash(file)}
-	return sql.Open("sqlite", "file:"+name.EscapedPath()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+	return outbox.OpenSQLite("sqlite", "file:"+name.EscapedPath()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 }
 
 func openShop(ctx context.Context, todo job) (*shop, error) {

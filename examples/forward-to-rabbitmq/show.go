@@ -97,7 +97,7 @@ func openDatabase(ctx context.Context) (db *sql.DB, end func() error, err error)
 		return nil, nil, err
 	}
 	file := url.URL{Path: filepath.ToSlash(filepath.Join(folder, "shop.db"))}
-	db, err = sql.Open("sqlite", "file:"+file.EscapedPath()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+	db, err = outbox.OpenSQLite("sqlite", "file:"+file.EscapedPath()+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(folder))
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/incursa/watermill-outbox/internal/kept"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -54,11 +55,14 @@ type Statement struct {
 // Open returns another pool on the database and schema of db, with hooks. It is closed when the test ends.
 func Open(t testing.TB, db *testdb.DB, hooks Hooks) *sql.DB {
 	t.Helper()
-	c, err := Connector(db.Driver(), db.DSN, hooks)
+	c, err := base(db.Driver(), db.DSN)
 	if err != nil {
 		t.Fatalf("open %s: %v", db.Name, err)
 	}
-	pool := sql.OpenDB(c)
+	if db.Name == testdb.SQLite {
+		c = kept.Connector(c) // below, so that hooks see each statement as it was sent
+	}
+	pool := sql.OpenDB(&connector{c, hooks})
 	pool.SetMaxIdleConns(8)
 	t.Cleanup(func() {
 		if err := pool.Close(); err != nil {
@@ -70,14 +74,18 @@ func Open(t testing.TB, db *testdb.DB, hooks Hooks) *sql.DB {
 
 // Connector connects through a driver, with hooks.
 func Connector(d driver.Driver, dsn string, hooks Hooks) (driver.Connector, error) {
-	var base driver.Connector = dsnConnector{d, dsn}
-	if c, ok := d.(driver.DriverContext); ok {
-		var err error
-		if base, err = c.OpenConnector(dsn); err != nil {
-			return nil, err
-		}
+	c, err := base(d, dsn)
+	if err != nil {
+		return nil, err
 	}
-	return &connector{base, hooks}, nil
+	return &connector{c, hooks}, nil
+}
+
+func base(d driver.Driver, dsn string) (driver.Connector, error) {
+	if c, ok := d.(driver.DriverContext); ok {
+		return c.OpenConnector(dsn)
+	}
+	return dsnConnector{d, dsn}, nil
 }
 
 // A Log keeps what was sent, in order.

@@ -27,6 +27,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/microsoft/go-mssqldb"
 	_ "modernc.org/sqlite"
+
+	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
 // The names of the backends, in the order in which tests run on them.
@@ -59,7 +61,7 @@ type DB struct {
 	// test has its own file instead.
 	Schema string
 
-	// DSN and DriverName are what sql.Open was called with, for a test that starts other processes.
+	// DSN and DriverName are what it was opened with, for a test that starts other processes.
 	DSN        string
 	DriverName string
 }
@@ -105,7 +107,11 @@ func (d *DB) Reopen(t testing.TB) *DB {
 
 func (d *DB) connect(t testing.TB) *DB {
 	t.Helper()
-	pool, err := sql.Open(d.DriverName, d.DSN)
+	open := sql.Open
+	if d.Name == SQLite {
+		open = kept.Open
+	}
+	pool, err := open(d.DriverName, d.DSN)
 	if err != nil {
 		t.Fatalf("opening %s: %v", d.Name, err)
 	}

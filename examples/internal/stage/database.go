@@ -67,7 +67,7 @@ func Create(ctx context.Context, dsn, example string, tables fs.FS) (db *Databas
 // Open chooses driver and dialect by the scheme of dsn.
 func Open(ctx context.Context, dsn, prefix string) (*Database, error) {
 	db := &Database{DSN: dsn, Prefix: prefix}
-	driver := ""
+	driver, open := "", sql.Open
 	switch scheme, _, found := strings.Cut(dsn, ":"); {
 	case !found:
 		return nil, errors.New("-dsn: does not begin with postgres://, sqlserver:// or file: as it must")
@@ -76,7 +76,7 @@ func Open(ctx context.Context, dsn, prefix string) (*Database, error) {
 	case scheme == "sqlserver":
 		driver, db.Name, db.Dialect = "sqlserver", "SQL Server", outbox.SQLServer{}
 	case scheme == "file":
-		driver, db.Name, db.Dialect = "sqlite", "SQLite", outbox.SQLite{}
+		driver, db.Name, db.Dialect, open = "sqlite", "SQLite", outbox.SQLite{}, outbox.OpenSQLite
 		if !strings.Contains(dsn, "?") {
 			dsn += "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate"
 		}
@@ -84,7 +84,7 @@ func Open(ctx context.Context, dsn, prefix string) (*Database, error) {
 		return nil, fmt.Errorf("-dsn: neither postgres://, sqlserver:// nor file: but %q", scheme)
 	}
 	var err error
-	if db.DB, err = sql.Open(driver, dsn); err != nil {
+	if db.DB, err = open(driver, dsn); err != nil {
 		return nil, fmt.Errorf("-dsn: %w", err)
 	}
 	db.SetMaxOpenConns(10)
