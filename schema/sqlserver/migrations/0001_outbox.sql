@@ -28,8 +28,7 @@ GO
 -- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Flags: 1 joins depend on the message, 2 the log does.
 -- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
--- OwnerToken is set exactly where Status is 1. No CHECK says so: a table with one, or with a trigger, cannot take the OUTPUT of
--- another insert, by which publishing is one statement.
+-- OwnerToken is set exactly where Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
         Seq           BIGINT           NOT NULL,

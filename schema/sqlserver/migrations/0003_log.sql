@@ -86,11 +86,11 @@ IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Counter])
     SELECT 1, COALESCE(MAX(p.Position), 0)
     FROM (SELECT Position FROM [dbo].[Outbox_Log] UNION ALL SELECT Position FROM [dbo].[Outbox_Log_Group]) AS p;
 GO
--- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
--- does not replace. A view must be created alone in its batch, and so it stands in a string.
+-- The ids of messages that are not deleted when they have ended, but for those of Outbox_Log_Pending: whoever asks asks there
+-- first, in a statement of its own, since messages go from there to Outbox_Log. Joins put theirs in by a view of their own,
+-- which this one does not replace, however often it is run. A view must be created alone in its batch, and so it stands in a
+-- string.
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
-SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
-UNION ALL
-SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p');
+SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l');
 GO

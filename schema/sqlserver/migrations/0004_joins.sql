@@ -73,14 +73,13 @@ GO
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
     EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
 GO
--- A view must be created alone in its batch, and so it stands in a string. NOLOCK: whoever attaches, in however long a
--- transaction, keeps no one from purging; what is attached and not committed counts as kept.
+-- A view must be created alone in its batch, and so it stands in a string. NOLOCK and READPAST: whoever attaches or ends a
+-- step, in however long a transaction, keeps no one from purging; what is attached and not committed counts as kept, and so
+-- does what belongs to a join that somebody has locked.
 EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
 SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
 UNION ALL
-SELECT p.MessageId FROM [dbo].[Outbox_Log_Pending] AS p
-UNION ALL
 SELECT m.OutboxMessageId
-FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK) INNER JOIN [dbo].[OutboxJoin] AS j ON j.JoinId = m.JoinId
-WHERE j.Status = 0');
+FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK)
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST) WHERE j.JoinId = m.JoinId AND j.Status <> 0)');
 GO

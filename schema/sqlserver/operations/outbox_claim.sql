@@ -49,7 +49,7 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Wake] WITH (READCOMMITTEDLOCK, READPAST))
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Wake] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE WakeId > 0)
         BEGIN
             EXEC [dbo].[Outbox_Join_Wake];
             SET @Now = SYSUTCDATETIME(); -- what was woken is due by now
@@ -71,7 +71,7 @@ BEGIN
             DELETE FROM @Picked;
             INSERT INTO @Picked (Seq, Size, RetryCount)
             SELECT TOP (@Take) Seq, Size, RetryCount
-            FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+            FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
             WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
             ORDER BY NextAttemptAt, Seq
             OPTION (MAXDOP 1);
@@ -85,7 +85,7 @@ BEGIN
 
             UPDATE s
             SET Status = 1, OwnerToken = @Owner
-            FROM @Picked AS p INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = p.Seq
+            FROM @Picked AS p INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = p.Seq
             WHERE s.Status = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

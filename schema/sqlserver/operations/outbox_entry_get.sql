@@ -25,25 +25,25 @@ BEGIN
     INSERT INTO @Found (N, Seq)
     SELECT w.N, e.Seq
     FROM @Wanted AS w
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE f
     SET QueueSeq = o.Seq
     FROM @Found AS f
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Seq = f.Seq
-    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
+    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     -- As OutboxEntry_View has them. Not from there: the order in which it joins could not be forced.
     SELECT f.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
            e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
            CAST(COALESCE(s.Status, 2) AS INT), COALESCE(s.RetryCount, 0),
-           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
+           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
            e.Result
     FROM @Found AS f
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (FORCESEEK) ON e.Seq = f.Seq
-    LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = f.QueueSeq
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
+    LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = f.QueueSeq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -23,7 +23,8 @@ BEGIN
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL); -- NULL: no state
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL, QueueSeq BIGINT NULL, Flags TINYINT NULL); -- NULL: no state
+    DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL);
     DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
@@ -33,20 +34,28 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Entry_Purge;
 
-        INSERT INTO @Found (Seq, QueueSeq, Flags)
-        SELECT TOP (@Limit) e.Seq, o.Seq, s.Flags
+        INSERT INTO @Found (Seq, QueueId, QueueSeq, Flags)
+        SELECT TOP (@Limit) e.Seq, e.QueueId, o.Seq, s.Flags
         FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = e.QueueId
-        LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = o.Seq
+        LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
+        LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
         WHERE e.LastSeenAt <= @Before
           AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before
+          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId)
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId)
         ORDER BY e.LastSeenAt
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+        -- A message goes from Outbox_Log_Pending to Outbox_Log, and one statement may have looked into both at the wrong time.
+        INSERT INTO @Spared (Seq)
+        SELECT f.Seq FROM @Found AS f
+        WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = f.QueueId)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        DELETE FROM @Found WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
+
         INSERT INTO @Old (Seq, QueueSeq, Flags)
         SELECT e.Seq, f.QueueSeq, f.Flags
-        FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON e.Seq = f.Seq
+        FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON e.Seq = f.Seq
         WHERE e.LastSeenAt <= @Before
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -54,7 +63,7 @@ BEGIN
 
         INSERT INTO @Held (Seq)
         SELECT s.Seq
-        FROM @Queued AS q INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = q.Seq
+        FROM @Queued AS q INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = q.Seq
         WHERE s.Status = @Status AND s.Flags = q.Flags
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -66,11 +75,11 @@ BEGIN
         SELECT q.Seq FROM @Queued AS q WHERE q.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = q.Seq);
 
         DELETE a
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON a.Seq = g.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE o
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = g.Seq
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE e

@@ -1,4 +1,6 @@
 -- Joins as they stand: the one with an id, or a page of those with a grouping key, in order of id after a given one.
+-- A page is found by the index of grouping keys alone, and read by id: whoever deletes a join locks its row first, and its
+-- key after that. A plan for both cases would look at every join, and wait for each that somebody has.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_List] AS RETURN 0');
 GO
@@ -15,13 +17,23 @@ BEGIN
     DECLARE @After UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.after');
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
 
-    SELECT TOP (@Limit) CAST(j.JoinId AS CHAR(36)), j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum,
+    DECLARE @Page TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+
+    IF @Id IS NOT NULL
+        INSERT INTO @Page (JoinId) VALUES (@Id);
+    ELSE
+        INSERT INTO @Page (JoinId)
+        SELECT TOP (@Limit) j.JoinId
+        FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK)
+        WHERE j.GroupingKey IS NOT NULL AND j.GroupingKey = @GroupingKey AND (@After IS NULL OR j.JoinId > @After)
+        ORDER BY j.JoinId
+        OPTION (RECOMPILE, MAXDOP 1);
+
+    SELECT CAST(j.JoinId AS CHAR(36)), j.GroupingKey, j.ExpectedSteps, j.CompletedSteps, j.FailedSteps, j.Quorum,
            j.FailFast, CAST(j.Status AS INT), j.Metadata,
            DATEDIFF_BIG(MILLISECOND, @Epoch, j.CreatedUtc), DATEDIFF_BIG(MILLISECOND, @Epoch, j.LastUpdatedUtc)
-    FROM [dbo].[OutboxJoin] AS j
-    WHERE j.JoinId = @Id
-       OR (j.GroupingKey IS NOT NULL AND j.GroupingKey = @GroupingKey AND (@After IS NULL OR j.JoinId > @After))
+    FROM @Page AS p INNER JOIN [dbo].[OutboxJoin] AS j WITH (FORCESEEK) ON j.JoinId = p.JoinId
     ORDER BY j.JoinId
-    OPTION (RECOMPILE);
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

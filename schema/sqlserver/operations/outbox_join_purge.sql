@@ -22,6 +22,7 @@ BEGIN
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @Steps INT, @Joins INT;
     DECLARE @Found TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Sized TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (JoinId, MessageId));
 
@@ -35,17 +36,23 @@ BEGIN
         FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before
           AND NOT EXISTS (SELECT 1
-                          FROM [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK)
-                          INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                          INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = o.Seq
+                          FROM [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK)
+                          INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                          INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
                           WHERE w.JoinId = j.JoinId AND s.Status <> 2)
         ORDER BY j.CreatedUtc
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        -- The size before the join, as attaching has them: who attaches keeps the one while it reads the other.
+        INSERT INTO @Sized (JoinId)
+        SELECT z.JoinId
+        FROM @Found AS f INNER JOIN [dbo].[OutboxJoinSize] AS z WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON z.JoinId = f.JoinId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         -- A message may have begun to wait meanwhile, for which the join is locked first.
         INSERT INTO @Old (JoinId)
         SELECT j.JoinId
-        FROM @Found AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId
+        FROM @Sized AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId
         WHERE j.Status <> 0
           AND NOT EXISTS (SELECT 1
                           FROM [dbo].[OutboxJoinWait] AS w WITH (NOLOCK, FORCESEEK)
@@ -56,7 +63,7 @@ BEGIN
 
         INSERT INTO @Gone (JoinId, MessageId)
         SELECT TOP (@Limit) m.JoinId, m.OutboxMessageId
-        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON m.JoinId = d.JoinId
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON m.JoinId = d.JoinId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE m
@@ -73,7 +80,7 @@ BEGIN
 
         DELETE s
         FROM @Old AS d INNER JOIN [dbo].[OutboxJoinSize] AS s WITH (ROWLOCK, FORCESEEK) ON s.JoinId = d.JoinId
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (FORCESEEK) WHERE j.JoinId = d.JoinId)
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTED, FORCESEEK) WHERE j.JoinId = d.JoinId)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(@Steps + @Joins AS BIGINT), CAST(@Joins AS BIGINT);

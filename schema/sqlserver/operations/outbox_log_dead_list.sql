@@ -1,5 +1,6 @@
 -- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
--- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
+-- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else. A page is found
+-- by one index alone and then read by position: whoever writes to a row locks it first, and its entries in indexes after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_List] AS RETURN 0');
 GO
@@ -16,24 +17,32 @@ BEGIN
     DECLARE @After BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Requeued BIT = CASE JSON_VALUE(@Arg, '$.requeued') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Page TABLE (
+        Position BIGINT NOT NULL, GroupName NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
     DECLARE @Dead TABLE (
         Position BIGINT NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, Seq BIGINT NULL, GroupName NVARCHAR(255) NOT NULL, Attempts INT NOT NULL,
         Reason NVARCHAR(MAX) NULL, FailedAt DATETIME2(3) NOT NULL, Requeued BIT NOT NULL);
 
     IF @Requeued = 1
-        INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
-        SELECT TOP (@Limit) d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
-        FROM [dbo].[Outbox_Log_Dead] AS d
+        INSERT INTO @Page (Position, GroupName, Topic)
+        SELECT TOP (@Limit) d.Position, d.GroupName, d.Topic
+        FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK)
         WHERE d.Requeued = 1 AND d.GroupName = @Group AND d.Topic = @Topic AND d.Position > @After
         ORDER BY d.Position
         OPTION (MAXDOP 1);
     ELSE
-        INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
-        SELECT TOP (@Limit) d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
-        FROM [dbo].[Outbox_Log_Dead] AS d
+        INSERT INTO @Page (Position, GroupName, Topic)
+        SELECT TOP (@Limit) d.Position, d.GroupName, d.Topic
+        FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK)
         WHERE d.Position > @After AND (@Group IS NULL OR d.GroupName = @Group) AND (@Topic IS NULL OR d.Topic = @Topic)
         ORDER BY d.Position
         OPTION (RECOMPILE, MAXDOP 1);
+
+    INSERT INTO @Dead (Position, MessageId, GroupName, Attempts, Reason, FailedAt, Requeued)
+    SELECT d.Position, d.MessageId, d.GroupName, d.Attempts, d.Reason, d.FailedAt, d.Requeued
+    FROM @Page AS p
+    INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) ON d.Position = p.Position AND d.GroupName = p.GroupName AND d.Topic = p.Topic
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     -- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
     UPDATE d

@@ -44,7 +44,7 @@ BEGIN
             INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, NextAttemptAt, Size, Flags)
             SELECT a.Seq, a.TopicKey, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END,
                    CAST(DATALENGTH(o.Payload) + COALESCE(DATALENGTH(o.Headers), 0) AS INT), 2
-            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = a.Seq
+            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = a.Seq
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO [dbo].[Outbox_Log_Pending] (Seq, MessageId, Topic)

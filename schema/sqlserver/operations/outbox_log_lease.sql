@@ -46,10 +46,10 @@ BEGIN
             SELECT @Group, @Topic
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic);
 
-        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WHERE Id = 1;
+        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTED, FORCESEEK) WHERE Id = 1;
 
         IF @MessageId IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WHERE Position = @Position AND MessageId = @MessageId)
+           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WITH (READCOMMITTED, FORCESEEK) WHERE Position = @Position AND MessageId = @MessageId)
             SET @There = 0;
 
         UPDATE g
@@ -67,7 +67,7 @@ BEGIN
           AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)));
 
         SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape, Interrupted
-        FROM [dbo].[Outbox_Log_Group]
+        FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK)
         WHERE GroupName = @Group AND Topic = @Topic;
 
         IF @Outer = 0 COMMIT TRANSACTION;

@@ -28,7 +28,7 @@ BEGIN
     DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
 
     IF @Until IS NULL
-        SELECT TOP (1) @Until = Position FROM [dbo].[Outbox_Log] WITH (READPAST, FORCESEEK)
+        SELECT TOP (1) @Until = Position FROM [dbo].[Outbox_Log] WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
         WHERE Position > @After AND LoggedAt > @Before
         ORDER BY Position
         OPTION (MAXDOP 1);
@@ -62,7 +62,7 @@ BEGIN
 
         INSERT INTO @Old (Position, Seq)
         SELECT l.Position, f.Seq
-        FROM @Found AS f INNER JOIN [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON l.Position = f.Position
+        FROM @Found AS f INNER JOIN [dbo].[Outbox_Log] AS l WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON l.Position = f.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE l
@@ -70,7 +70,7 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE o
-        FROM @Bare AS b INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = b.Seq
+        FROM @Bare AS b INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = b.Seq
         WHERE EXISTS (SELECT 1 FROM @Old AS d WHERE d.Seq = b.Seq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

@@ -29,10 +29,10 @@ BEGIN
     DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
 
     -- While a sequencer has the counter it is passed over: the log then grows, and the next read looks again.
-    SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST) WHERE Id = 1;
+    SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Id = 1;
 
     IF @Last < @After
-       OR EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WHERE Position = @After AND MessageId <> @MessageId)
+       OR EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WITH (FORCESEEK) WHERE Position = @After AND MessageId <> @MessageId)
     BEGIN
         SELECT COALESCE(@Last, 0), '', N'', N'', CAST(0x AS VARBINARY(MAX)), N'', N'', N'', CAST(0 AS BIGINT), CAST(0 AS BIGINT), 0,
                CAST(0 AS BIGINT), CAST(0 AS BIGINT);

@@ -18,17 +18,17 @@ BEGIN
     DECLARE @Taken TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
 
-    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST)) RETURN;
+    IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Seq > 0) RETURN;
 
     BEGIN TRY
         BEGIN TRANSACTION;
 
         SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE Id = 1;
 
-        SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST);
+        SELECT @Highest = MAX(Seq) FROM [dbo].[Outbox_Log_Pending] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Seq > 0;
 
         INSERT INTO @Taken (Seq, MessageId, Topic)
-        SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+        SELECT TOP (@Limit) Seq, MessageId, Topic FROM [dbo].[Outbox_Log_Pending] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
         WHERE Seq <= @Highest
         ORDER BY Seq
         OPTION (MAXDOP 1);

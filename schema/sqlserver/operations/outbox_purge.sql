@@ -45,7 +45,9 @@ BEGIN
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
         WHERE s.Status = 3 AND s.ProcessedAt <= @Before
-          AND (s.Flags = 0 OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId))
+          AND (s.Flags = 0
+               OR (NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId)
+                   AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)))
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
@@ -105,7 +107,7 @@ BEGIN
         -- What was found may have been requeued meanwhile.
         INSERT INTO @Held (Seq, Flags)
         SELECT s.Seq, s.Flags
-        FROM @Old AS o INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = o.Seq
+        FROM @Old AS o INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = o.Seq
         WHERE s.Status = @Status AND s.ProcessedAt <= @Before AND s.Flags = o.Flags
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -131,11 +133,11 @@ BEGIN
         SELECT o.Seq FROM @Old AS o WHERE o.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = o.Seq);
 
         DELETE a
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON a.Seq = g.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE o
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, FORCESEEK) ON o.Seq = g.Seq
+        FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Count = @@ROWCOUNT;
 

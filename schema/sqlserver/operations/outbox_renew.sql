@@ -30,7 +30,7 @@ BEGIN
 
         INSERT INTO @Free (OwnerToken)
         SELECT l.OwnerToken
-        FROM @Owners AS w INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON l.OwnerToken = w.OwnerToken
+        FROM @Owners AS w INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON l.OwnerToken = w.OwnerToken
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         UPDATE l

@@ -56,7 +56,7 @@ BEGIN
     -- What was found may have been requeued, and have failed again, meanwhile.
     UPDATE s
     SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, WorkerId = NULL
-    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.Seq
     WHERE s.Status = 3 AND s.ProcessedAt <= @Until
       AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);

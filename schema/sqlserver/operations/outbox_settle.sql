@@ -9,7 +9,8 @@
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other.
--- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides.
+-- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides. Its level is not
+-- set here either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps beside what is read, where others insert.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
 GO
@@ -59,13 +60,13 @@ BEGIN
         IF @PassOver = 1
             INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
             SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
             INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
             SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Found = @@ROWCOUNT;
@@ -108,7 +109,7 @@ BEGIN
             INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
             SELECT h.Seq, @Now, @WorkerId, h.RetryCount + 1, h.Outcome, h.Error
             FROM @Held AS h
-            OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
+            OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
             WHERE h.Outcome IN (1, 3) OR (h.Error IS NOT NULL AND (l.Error IS NULL OR CAST(l.Error AS VARBINARY(MAX)) <> CAST(h.Error AS VARBINARY(MAX))))
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -133,14 +134,14 @@ BEGIN
         IF @Over IS NOT NULL AND @Outer = 0
             DELETE l
             FROM OPENJSON(@Over) AS o
-            INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, READPAST, FORCESEEK) ON l.OwnerToken = CAST(o.value AS UNIQUEIDENTIFIER)
+            INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON l.OwnerToken = CAST(o.value AS UNIQUEIDENTIFIER)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF EXISTS (SELECT 1 FROM @Held WHERE Flags & 1 = 1 AND Outcome IN (0, 3))
         BEGIN
             SELECT @Ended = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(o.MessageId AS NVARCHAR(36)) + N'","status":'
                 + CASE h.Outcome WHEN 0 THEN N'1' ELSE N'2' END + N'}' AS NVARCHAR(MAX)), N',') + N']'
-            FROM @Held AS h INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = h.Seq
+            FROM @Held AS h INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = h.Seq
             WHERE h.Flags & 1 = 1 AND h.Outcome IN (0, 3)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             EXEC [dbo].[Outbox_Join_Count] @Arg = @Ended, @Outer = @Outer;

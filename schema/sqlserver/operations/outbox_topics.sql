@@ -18,8 +18,8 @@ BEGIN
     DECLARE @Key BIGINT = NULL, @Seq BIGINT, @Before BIGINT;
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Waiting BIGINT NOT NULL, Oldest DATETIME2(3) NULL);
 
-    SELECT TOP (1) @Key = TopicKey, @Seq = Seq FROM [dbo].[Outbox_State] WITH (READCOMMITTEDLOCK, READPAST)
-    WHERE Status = 0 ORDER BY TopicKey, NextAttemptAt, Seq
+    SELECT TOP (1) @Key = TopicKey, @Seq = Seq FROM [dbo].[Outbox_State] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    WHERE Status = 0 AND TopicKey >= -9223372036854775808 ORDER BY TopicKey, NextAttemptAt, Seq
     OPTION (MAXDOP 1);
     WHILE @Key IS NOT NULL
     BEGIN

@@ -15,7 +15,6 @@ ALTER PROCEDURE [dbo].[Outbox_Give_Back]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT OFF; -- until it returns: 1222 must not end the transaction
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @LastWait INT, @Gone INT, @Locked BIT = 0;
@@ -34,7 +33,7 @@ BEGIN
     SET @Leases = 0;
 
     INSERT INTO @Expired (OwnerToken, WorkerId, Seqs)
-    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
     WHERE LockedUntil < @Now
     ORDER BY LockedUntil, OwnerToken
     OPTION (MAXDOP 1);
@@ -55,14 +54,14 @@ BEGIN
 
     INSERT INTO @Free (Seq, OwnerToken, WorkerId, Held, RetryCount)
     SELECT l.Seq, l.OwnerToken, l.WorkerId, CASE WHEN s.OwnerToken = l.OwnerToken THEN 1 ELSE 0 END, s.RetryCount
-    FROM @Listed AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = l.Seq
+    FROM @Listed AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = l.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE s
     SET Status = 0, OwnerToken = NULL, RetryCount = s.RetryCount + 1,
         NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
             SELECT w.Ms FROM @Wait AS w WHERE w.Retry = CASE WHEN s.RetryCount < @LastWait THEN s.RetryCount ELSE @LastWait END), 0)) AS INT), @Now)
-    FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+    FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.Seq
     WHERE f.Held = 1 AND s.OwnerToken = f.OwnerToken
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     SET @Messages = @@ROWCOUNT;
@@ -86,6 +85,8 @@ BEGIN
         WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken)
           AND NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = l.OwnerToken);
 
+        -- 1222 must not end the transaction. Only from here on, since a call that is cut off while this is OFF leaves it open.
+        SET XACT_ABORT OFF;
         BEGIN TRY
             SELECT @Gone = COUNT(*)
             FROM @Unseen AS u INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, NOWAIT, FORCESEEK) ON s.Seq = u.Seq

@@ -44,8 +44,8 @@ BEGIN
     INSERT INTO @Waiting (JoinId, Seq)
     SELECT DISTINCT e.JoinId, o.Seq
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (FORCESEEK) ON w.JoinId = e.JoinId
-    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = w.OutboxMessageId
+    INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK) ON w.JoinId = e.JoinId
+    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Seqs (Seq) SELECT DISTINCT Seq FROM @Waiting;
@@ -55,12 +55,12 @@ BEGIN
         BEGIN
             INSERT INTO @Free (Seq)
             SELECT s.Seq
-            FROM @Seqs AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            FROM @Seqs AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             UPDATE s
             SET NextAttemptAt = @Now
-            FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, FORCESEEK) ON s.Seq = f.Seq
+            FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.Seq
             WHERE s.Status = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         END
@@ -71,9 +71,9 @@ BEGIN
 
     SELECT DISTINCT CAST(0 AS BIGINT), CAST(j.JoinId AS CHAR(36)), o.Topic, CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoin] AS j WITH (FORCESEEK) ON j.JoinId = e.JoinId
+    INNER JOIN [dbo].[OutboxJoin] AS j WITH (READCOMMITTED, FORCESEEK) ON j.JoinId = e.JoinId
     LEFT JOIN @Waiting AS w ON w.JoinId = j.JoinId
-    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = w.Seq
+    LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = w.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO
