@@ -32,12 +32,16 @@ func (SQLServer) Traits() Traits {
 		BatchSeparator: "GO",
 		// sqlcmd's default would create indexes that a filter cannot use.
 		ScriptHeader: "SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;\nGO\n\n",
-		// An error ends the transaction, and sqlcmd goes on after it unless it is told otherwise (-b).
-		BatchHeader:  "IF @@TRANCOUNT = 0 SET NOEXEC ON;\nGO\n",
-		ScriptFooter: "IF @@TRANCOUNT > 0 COMMIT TRANSACTION;\nGO\nSET NOEXEC OFF;\nGO\n",
+		// An error ends the transaction, but for one of compiling, which XACT_ABORT does not look at; and sqlcmd goes on after
+		// either unless it is told otherwise (-b).
+		BatchHeader:  afterAnError + "IF @@TRANCOUNT = 0 SET NOEXEC ON;\nGO\n",
+		ScriptFooter: afterAnError + "IF @@TRANCOUNT > 0 COMMIT TRANSACTION;\nGO\nSET NOEXEC OFF;\nGO\n",
 		NewMessageID: newSQLServerID,
 	}
 }
+
+// afterAnError comes first in its batch: @@ERROR is that of the last statement of the batch before.
+const afterAnError = "IF @@ERROR <> 0 AND @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\n"
 
 // Quote implements Dialect.
 func (SQLServer) Quote(name string) string { return "[" + strings.ReplaceAll(name, "]", "]]") + "]" }
