@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 
@@ -83,3 +84,21 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 
 // inside is a connection on which a transaction has begun.
 type inside struct{ *sql.Conn }
+
+// cutOff ends the transaction of a procedure whose call was cut off by its context. On SQL Server neither its CATCH nor its
+// savepoint is heeded then: what it had done in a caller's transaction is there without the rest, such as a step that has
+// ended and is not counted, and a transaction of ours can stay open on its connection, with all its locks. PostgreSQL lets
+// nobody commit in this state either.
+func cutOff(x Executor) {
+	switch x := x.(type) {
+	case *sql.Tx:
+		_ = x.Rollback() // whoever commits is told that there is nothing to commit
+	case ownConn:
+		discard(x.Conn)
+	case *sql.Conn:
+		discard(x)
+	}
+}
+
+// discard closes a connection instead of giving it back to its pool.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

@@ -245,6 +245,9 @@ func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any
 	}
 	if len(statements) == 1 {
 		err := statements[0].run(ctx, x, args, scan)
+		if err != nil && ctx.Err() != nil && e.dialect.Traits().Procedures && !readOnly[op] {
+			cutOff(x)
+		}
 		if commitsItself(x) && !readOnly[op] {
 			err = unknown(err)
 		}
@@ -278,7 +281,7 @@ func (e *engine) asOne(ctx context.Context, x Executor, jobs ...job) error {
 	err := bracket(ctx, own, t, func() error { return run(own) })
 	if errors.Is(err, errRollback) {
 		// The connection may still be inside the transaction: it must not go back to the pool.
-		_ = own.Raw(func(any) error { return driver.ErrBadConn })
+		discard(own.Conn)
 	}
 	return err
 }
