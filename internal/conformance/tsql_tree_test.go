@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/sqlc-dev/teesql/ast"
 	"github.com/sqlc-dev/teesql/parser"
@@ -15,22 +16,93 @@ import (
 
 // What the rules over the T-SQL see of it: procedures, the statements in them, and what those read and write.
 
-// parsedProcedures returns the procedures of the schema, as they are parsed, by file.
-func parsedProcedures(t *testing.T) map[string]*ast.AlterProcedureStatement {
+// A tsql is the T-SQL of a schema, parsed.
+type tsql struct {
+	procedures []*procedure
+	tables     []*ast.CreateTableStatement
+	indexes    []index
+	order      []string // of docs/locks.md
+}
+
+// A procedure is one as it is parsed, with the file that it is in. Its nodes tell their lines there.
+type procedure struct {
+	*ast.AlterProcedureStatement
+	file  string
+	text  []uint16 // what the offsets of its nodes count in
+	steps []step
+}
+
+func (p *procedure) name() string { return p.ProcedureReference.Name.BaseIdentifier.Value }
+
+// says is the text of a node, in one line.
+func (p *procedure) says(node any) string {
+	at, length := fragment(node).FieldByName("StartOffset").Int(), fragment(node).FieldByName("FragmentLength").Int()
+	return strings.Join(strings.Fields(string(utf16.Decode(p.text[at:at+length]))), " ")
+}
+
+// operation says whether applications call it.
+func (p *procedure) operation() bool { return strings.HasPrefix(p.file, "operations/") }
+
+// An index is what a seek can go by: the first column, and those that its filter speaks of.
+type index struct {
+	table, first string
+	filter       []string
+}
+
+// parsedTSQL parses the files of the schema.
+func parsedTSQL(t *testing.T) *tsql {
 	t.Helper()
-	found := map[string]*ast.AlterProcedureStatement{}
-	for _, pattern := range []string{"operations/*", "procedures/*"} {
+	s := &tsql{order: lockOrder(t)}
+	for _, pattern := range []string{"migrations/*", "operations/*", "procedures/*"} {
 		for name, text := range sqlFiles(t, outbox.SQLServer{}, pattern) {
-			at := 0 // the lines before the batch, so that a node tells its line in the file
-			for _, batch := range strings.Split(text, "\nGO\n") {
-				for _, procedure := range nodes[*ast.AlterProcedureStatement](parsed(t, strings.Repeat("\n", at)+batch)) {
-					found[name] = procedure
-				}
-				at += strings.Count(batch, "\n") + 2
-			}
+			s.add(t, name, text)
 		}
 	}
+	return s
+}
+
+// add parses a file, batch by batch.
+func (s *tsql) add(t *testing.T, file, text string) {
+	t.Helper()
+	at := 0 // the lines before the batch, so that a node tells its line in the file
+	for _, batch := range strings.Split(text, "\nGO\n") {
+		padded := strings.Repeat("\n", at) + batch
+		script := parsed(t, padded)
+		for _, p := range nodes[*ast.AlterProcedureStatement](script) {
+			one := &procedure{AlterProcedureStatement: p, file: file, text: utf16.Encode([]rune(padded))}
+			one.steps = one.readSteps()
+			s.procedures = append(s.procedures, one)
+		}
+		s.tables = append(s.tables, nodes[*ast.CreateTableStatement](script)...)
+		s.indexes = append(s.indexes, indexesOf(script)...)
+		at += strings.Count(batch, "\n") + 2
+	}
+}
+
+// indexesOf returns the keys and indexes of tables.
+func indexesOf(script *ast.Script) (found []index) {
+	for _, table := range nodes[*ast.CreateTableStatement](script) {
+		for _, key := range nodes[*ast.UniqueConstraintDefinition](table) {
+			found = append(found, index{table: table.SchemaObjectName.BaseIdentifier.Value, first: columnOf(key.Columns[0].Column)})
+		}
+	}
+	for _, i := range nodes[*ast.CreateIndexStatement](script) {
+		one := index{table: i.OnName.BaseIdentifier.Value, first: columnOf(i.Columns[0].Column)}
+		for _, column := range nodes[*ast.ColumnReferenceExpression](i.FilterPredicate) {
+			one.filter = append(one.filter, columnOf(column))
+		}
+		found = append(found, one)
+	}
 	return found
+}
+
+// columnOf is the name of a column, without that of its table.
+func columnOf(column *ast.ColumnReferenceExpression) string {
+	if column.MultiPartIdentifier == nil {
+		return "" // as in COUNT(*)
+	}
+	parts := column.MultiPartIdentifier.Identifiers
+	return parts[len(parts)-1].Value
 }
 
 func parsed(t *testing.T, batch string) *ast.Script {
@@ -258,6 +330,60 @@ func readBy(statement ast.Node) (tables []*ast.NamedTableReference, given int) {
 }
 
 // line is the line of the file in which a node begins.
-func line(node any) int {
-	return int(reflect.Indirect(reflect.ValueOf(node)).FieldByName("StartLine").Int())
+func line(node any) int { return int(fragment(node).FieldByName("StartLine").Int()) }
+
+func fragment(node any) reflect.Value {
+	return reflect.Indirect(reflect.ValueOf(node)).FieldByName("Fragment")
+}
+
+// A scope is a statement or query with what it takes its rows from.
+type scope struct {
+	node any
+	from *ast.FromClause
+}
+
+// scopes returns the queries, UPDATEs and DELETEs of a tree that take rows from somewhere.
+func scopes(tree any) (found []scope) {
+	for _, query := range nodes[*ast.QuerySpecification](tree) {
+		found = append(found, scope{query, query.FromClause})
+	}
+	for _, update := range nodes[*ast.UpdateSpecification](tree) {
+		found = append(found, scope{update, update.FromClause})
+	}
+	for _, remove := range nodes[*ast.DeleteSpecification](tree) {
+		found = append(found, scope{remove, remove.FromClause})
+	}
+	return found
+}
+
+// comparedColumns returns the columns of a table that conditions compare as they are, but for those under an OR. alone says
+// that columns without a table's name are of this one.
+func comparedColumns(in any, table *ast.NamedTableReference, alone bool) (columns []string) {
+	add := func(expression any) {
+		column, ok := expression.(*ast.ColumnReferenceExpression)
+		if !ok || column.MultiPartIdentifier == nil {
+			return
+		}
+		parts := column.MultiPartIdentifier.Identifiers
+		if len(parts) == 1 && alone || len(parts) == 2 && table.Alias != nil && parts[0].Value == table.Alias.Value {
+			columns = append(columns, parts[len(parts)-1].Value)
+		}
+	}
+	walk(in, func(node any) bool {
+		switch node := node.(type) {
+		case *ast.BooleanBinaryExpression:
+			return node.BinaryExpressionType != "Or"
+		case *ast.SearchedCaseExpression:
+			return false
+		case *ast.BooleanComparisonExpression:
+			add(node.FirstExpression)
+			add(node.SecondExpression)
+		case *ast.BooleanIsNullExpression:
+			if node.IsNot {
+				add(node.Expression)
+			}
+		}
+		return true
+	})
+	return columns
 }

@@ -26,7 +26,7 @@ BEGIN
     DECLARE @TimeoutMs BIGINT = CAST(JSON_VALUE(@Arg, '$.timeout_ms') AS BIGINT);
     DECLARE @RecheckMs BIGINT = CAST(JSON_VALUE(@Arg, '$.recheck_ms') AS BIGINT);
     DECLARE @Claimed BIT = CASE JSON_VALUE(@Arg, '$.claimed') WHEN N'true' THEN 1 ELSE 0 END;
-    DECLARE @Status INT, @Known BIT = 0, @Seq BIGINT, @Deadline DATETIME2(3), @Again DATETIME2(3);
+    DECLARE @Status INT, @Known BIT = 0, @Seq BIGINT, @Free BIGINT, @Deadline DATETIME2(3), @Again DATETIME2(3);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -59,10 +59,10 @@ BEGIN
                 SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (READCOMMITTED, FORCESEEK) WHERE MessageId = @Message;
                 -- The join is locked, and who settles locks messages before joins: what another has is left as it is. It then comes
                 -- up once more than it need, sees that the join is pending, and is parked by its handler.
-                UPDATE s SET NextAttemptAt = @Again
-                FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
-                WHERE Seq = @Seq AND Status = 0
+                SELECT @Free = Seq FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+                WHERE Seq = @Seq
                 OPTION (MAXDOP 1);
+                UPDATE s SET NextAttemptAt = @Again FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) WHERE Seq = @Free AND Status = 0;
             END
 
             SELECT CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps,
