@@ -70,13 +70,16 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinWait]', N'U') IS NULL
         CONSTRAINT [FK_OutboxJoinWait_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
     );
 GO
-IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NOT NULL
+-- The view that knows nothing of joins makes room; the one of below stays when this is run again, with the rights that were
+-- granted on it.
+IF EXISTS (SELECT 1 FROM sys.sql_modules AS m WHERE m.object_id = OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') AND CHARINDEX(N'JoinMember]', m.definition) = 0)
     EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
 GO
 -- A view must be created alone in its batch, and so it stands in a string. NOLOCK and READPAST: whoever attaches or ends a
 -- step, in however long a transaction, keeps no one from purging; what is attached and not committed counts as kept, and so
 -- does what belongs to a join that somebody has locked.
-EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
+IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
+    EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
 SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l
 UNION ALL
 SELECT m.OutboxMessageId
