@@ -49,12 +49,13 @@ BEGIN
         EXEC [dbo].[Outbox_Worker_Number] @Worker = @Worker, @Number = @WorkerId OUTPUT;
 
         INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error)
-        SELECT CAST(s.value AS BIGINT), g.owner, g.outcome,
-               DATEADD(MILLISECOND, g.delay_ms % 86400000, DATEADD(DAY, g.delay_ms / 86400000, @Now)), g.error
-        FROM OPENJSON(@Arg, '$.groups') WITH (
+        SELECT CAST(s.value AS BIGINT), a.owner, a.outcome,
+               DATEADD(MILLISECOND, a.delay_ms % 86400000, DATEADD(DAY, a.delay_ms / 86400000, @Now)), a.error
+        FROM OPENJSON(@Arg, '$.groups') AS g
+        CROSS APPLY OPENJSON(g.value) WITH (
                  owner UNIQUEIDENTIFIER '$.owner', outcome TINYINT '$.outcome', delay_ms BIGINT '$.delay_ms',
-                 error NVARCHAR(MAX) '$.error', seqs NVARCHAR(MAX) '$.seqs' AS JSON) AS g
-        CROSS APPLY OPENJSON(g.seqs) AS s;
+                 error NVARCHAR(MAX) '$.error') AS a
+        CROSS APPLY OPENJSON(g.value, '$.seqs') AS s; -- not AS JSON, of which a compatible server cuts off long lists
         SET @Asked = @@ROWCOUNT;
 
         IF @PassOver = 1
