@@ -73,9 +73,6 @@ type Traits struct {
 	// operation as its file has it.
 	Procedures bool
 
-	// Arrays is true where several messages are inserted from arrays, a parameter a column, in place of JSON.
-	Arrays bool
-
 	// BatchSeparator is the line between batches of a printed script, empty if there is none.
 	BatchSeparator string
 

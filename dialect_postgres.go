@@ -27,7 +27,6 @@ func (Postgres) Traits() Traits {
 		Release:    "RELEASE SAVEPOINT outbox_operation",
 		Restore:    "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
 		Procedures: true,
-		Arrays:     true,
 		// One statement is one transaction, within another (psql -1, a migration tool's) and without.
 		ScriptHeader: "DO $outbox_script$\nBEGIN\n\n",
 		BatchHeader:  "EXECUTE $outbox_batch$\n",

@@ -54,10 +54,11 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: competing, claimer, claim_from, turns, settler, settler_write, settler_busy, remover, keeper, leases,
+//	outbox   publisher.go   subscriber.go: competing, claimer, claim_from, turns, settler, settler_queue, settler_write,
+//	                        settler_busy, remover, keeper, leases,
 //	                        backlog, janitor, pacer, window, holdings, delivery, spare, drain; log_reader, log_attempt,
 //	                        log_delivery, log_dead, wake_relay
-//	         queue.go       claim, enqueue, maintenance, joins, rows, engine, bracket, outcome, names, topic_key, migrate, check
+//	         queue.go       claim, work, enqueue, maintenance, joins, rows, engine, bracket, outcome, names, topic_key, migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks

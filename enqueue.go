@@ -127,26 +127,18 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
-	if o.config.Log != QueueOnly {
-		_, err := call[struct{}](ctx, o.engine, x, opLogEnqueue, rows, joinPayloads(messages, rows), nil)
-		return err
-	}
-	if len(rows) == 1 {
+	op := opEnqueue
+	switch {
+	case o.config.Log != QueueOnly:
+		op = opLogEnqueue
+	case len(rows) == 1:
 		args, err := rows[0].parameters(messages[0].Payload)
 		if err != nil {
 			return err
 		}
 		return o.engine.do(ctx, x, opEnqueueOne, args)
 	}
-	payloads := joinPayloads(messages, rows)
-	if o.engine.dialect.Traits().Arrays {
-		args, err := columns(rows, payloads)
-		if err != nil {
-			return err
-		}
-		return o.engine.do(ctx, x, opEnqueue, args)
-	}
-	_, err := call[struct{}](ctx, o.engine, x, opEnqueue, rows, payloads, nil)
+	_, err := call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
 	return err
 }
 

@@ -9,17 +9,19 @@
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other.
+-- @Own says that the transaction which is open is Outbox_Work's.
 -- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides. Its level is not
 -- set here either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps beside what is read, where others insert.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
 GO
 ALTER PROCEDURE [dbo].[Outbox_Settle]
-    @Arg NVARCHAR(MAX)
+    @Arg NVARCHAR(MAX),
+    @Own BIT = 0
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Outer INT = @@TRANCOUNT;
+    DECLARE @Outer INT = CASE @Own WHEN 1 THEN 0 ELSE @@TRANCOUNT END;
     IF @Outer = 0
     BEGIN
         SET XACT_ABORT ON;

@@ -9,15 +9,15 @@ ALTER PROCEDURE [dbo].[Outbox_Work]
 AS
 BEGIN
     SET NOCOUNT ON;
-    SET XACT_ABORT OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
     SET IMPLICIT_TRANSACTIONS OFF;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     SET LOCK_TIMEOUT 100; -- what has to wait is settled by itself
 
     BEGIN TRY
         BEGIN TRANSACTION;
-        EXEC [dbo].[Outbox_Settle] @Settle;
-        EXEC [dbo].[Outbox_Claim] @Claim;
+        EXEC [dbo].[Outbox_Settle] @Arg = @Settle, @Own = 1;
+        EXEC [dbo].[Outbox_Claim] @Arg = @Claim;
         COMMIT TRANSACTION;
     END TRY
     BEGIN CATCH

@@ -6,6 +6,7 @@ IF DATABASE_PRINCIPAL_ID(PARSENAME(N'[dbo_Outbox_Role]', 1)) IS NULL
 GO
 GRANT EXECUTE ON [dbo].[Outbox_Enqueue] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Enqueue_One] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Work] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Settle] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Renew] TO [dbo_Outbox_Role];

@@ -17,6 +17,7 @@ FROM (VALUES
     (N'view', N'[dbo].[Outbox_Kept]'),
     (N'procedure', N'[dbo].[Outbox_Enqueue]'),
     (N'procedure', N'[dbo].[Outbox_Enqueue_One]'),
+    (N'procedure', N'[dbo].[Outbox_Work]'),
     (N'procedure', N'[dbo].[Outbox_Claim]'),
     (N'procedure', N'[dbo].[Outbox_Settle]'),
     (N'procedure', N'[dbo].[Outbox_Renew]'),
@@ -92,7 +93,7 @@ SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIF
 FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
   AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Enqueue_One]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Work]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
                       OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
                       OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
                       OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'),
