@@ -235,6 +235,7 @@ func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err e
 }
 
 func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
+	ctx = kept.Keep(ctx)
 	statements := e.operations[op]
 	if len(statements) > 0 && statements[0].gate {
 		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
@@ -307,7 +308,7 @@ func (s statement) ask(ctx context.Context, x Executor, args []any) (open bool, 
 }
 
 func (s statement) run(ctx context.Context, x Executor, args []any, scan func(*sql.Rows) error) error {
-	return query(kept.Keep(ctx), x, s.text, args[:min(s.parameters, len(args))], scan)
+	return query(ctx, x, s.text, args[:min(s.parameters, len(args))], scan)
 }
 
 // query runs one statement to its end, through all its results; without scan it has no rows to answer. Errors that come after the rows, or with a

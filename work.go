@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
 // work settles and claims in one transaction and, where there is a server, in one round trip: what a worker's loop needs each
@@ -41,6 +43,7 @@ func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim c
 			return workRows{}, err
 		}
 	}
+	ctx = kept.Keep(ctx)
 	if e.dialect.Traits().Procedures {
 		err = e.run(ctx, x, opWork, []any{args[0], args[1]}, rows.scan)
 	} else {
