@@ -99,12 +99,13 @@ BEGIN
                 ProcessedAt = CASE WHEN h.Outcome IN (0, 3) THEN @Now END,
                 WorkerId = CASE WHEN h.Outcome IN (0, 3) THEN @WorkerId END
             FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
-            WHERE s.OwnerToken = h.OwnerToken
+            WHERE s.OwnerToken = h.OwnerToken AND s.Flags = h.Flags
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @Written = @Written + @@ROWCOUNT;
         END
 
-        -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back between the look and the writing.
+        -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back, or make the message a step of a join, between
+        -- the look and the writing.
         IF @Written <> @Found
             THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
