@@ -71,7 +71,7 @@ const (
 
 // readOnly are the operations of which nothing is committed.
 var readOnly = map[operation]bool{
-	opTopics: true, opFailed: true, opGet: true, opLogRead: true,
+	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
