@@ -212,7 +212,8 @@ func TestAStatementWhoseContextHasEndedWorksAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, rows.Next())
 		cancel()
-		for rows.Next() { //nolint:revive // until it ends
+		for rows.Next() {
+			continue // until it ends
 		}
 		require.ErrorIs(t, rows.Err(), context.Canceled)
 		require.NoError(t, rows.Close())
@@ -228,6 +229,7 @@ func TestAStatementThatIsKeptHoldsNothing(t *testing.T) {
 		rows, err := conn.QueryContext(keep, "SELECT n FROM t")
 		require.NoError(t, err)
 		require.True(t, rows.Next())
+		require.NoError(t, rows.Err())
 		require.NoError(t, rows.Close(), "before the end")
 		_, err = conn.ExecContext(keep, "SELECT n FROM t")
 		require.NoError(t, err)
@@ -262,6 +264,7 @@ func TestStatementsEndWithTheirConnection(t *testing.T) {
 	rows, err := db.QueryContext(keep, "SELECT n FROM t")
 	require.NoError(t, err)
 	require.True(t, rows.Next())
+	require.NoError(t, rows.Err())
 	require.NoError(t, db.Close())
 	require.NoError(t, rows.Close())
 	require.Zero(t, c.left())
