@@ -18,8 +18,8 @@ import (
 const closeGrace = 15 * time.Second
 
 // A Subscriber is a Watermill subscriber that delivers the messages of the outbox, each at least once, to one of any
-// number of competing workers. One claim loop serves all topics that are subscribed on it, with one round trip to the
-// database an iteration; acks and nacks are settled in batches. It is safe for concurrent use.
+// number of competing workers. One loop serves all topics that are subscribed on it: one round trip to the database settles what
+// was acked and nacked, and claims more. It is safe for concurrent use.
 //
 // It needs up to four connections of the pool at a time. In a pool with a limit it keeps one for itself while it holds
 // messages, so that handlers that hold connections cannot keep it from renewing leases and settling. A pool of one has none
