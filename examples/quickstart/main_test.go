@@ -52,7 +52,7 @@ func TestStory(t *testing.T) {
 			require.Equal(t, test.want, lastLine(out), out)
 			require.Contains(t, out, "was rolled back: no row, no message, nothing delivered")
 			require.Contains(t, out, "byte for byte as published")
-			require.Contains(t, out, "fails at attempt 2")
+			require.Contains(t, out, "fails at attempt 1: the carrier does not answer; it comes again")
 			require.Contains(t, out, "held by the dead worker")
 		})
 	}
