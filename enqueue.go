@@ -151,13 +151,11 @@ func (m *enqueuedMessage) parameters(payload []byte) ([]any, error) {
 	if payload == nil {
 		payload = []byte{} // NULL is refused
 	}
-	var due, delay any
+	var due sql.NullInt64
 	if m.DueMS != nil {
-		due = *m.DueMS
+		due = sql.NullInt64{Int64: *m.DueMS, Valid: true}
 	}
-	if m.DelayMS != 0 {
-		delay = m.DelayMS
-	}
+	delay := sql.NullInt64{Int64: m.DelayMS, Valid: m.DelayMS != 0}
 	return []any{m.ID, m.UUID, m.Topic, m.TopicKey, payload, optional(headers), optional(m.CorrelationID), optional(m.StreamKey), due, delay}, nil
 }
 
@@ -173,13 +171,8 @@ func (m *enqueuedMessage) headersText() (string, error) {
 	return text, nil
 }
 
-// optional is NULL where there is no text.
-func optional(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
+// optional is NULL where there is no text; with a type, because not every server takes a parameter without one.
+func optional(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
 // joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.
 func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
