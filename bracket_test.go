@@ -38,8 +38,8 @@ func (c *deafConn) end(how string) error {
 	return nil
 }
 
-// On SQL Server a call that is cut off leaves what it has done so far, without the rest, for the caller to commit, and a
-// transaction of ours may stay open on its connection.
+// When a call to SQL Server is cut off, the caller could still commit the half that it has done, and a transaction of ours may
+// stay open on its connection.
 func TestTrap_ACallThatIsCutOff(t *testing.T) {
 	settleOn := func(t *testing.T, on func(*sql.DB) Executor) (d *deaf, x Executor) {
 		t.Helper()

@@ -212,7 +212,7 @@ type settled struct {
 
 type settleOptions struct {
 	passOver bool         // do not wait for who has locked a row
-	over     []OwnerToken // claims whose leases end: nothing is held under them any more
+	over     []OwnerToken // claims that are settled to the last message, whose leases end now
 }
 
 // settleBatch settles up to 1,000.

@@ -47,7 +47,7 @@ func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
 		t.Fatalf("written although a claim is on its way: %v", seqsOf(batch))
 	default:
 	}
-	q.wait(0) // no claim comes any more
+	q.wait(0) // no claim will come
 	require.Equal(t, []WorkItemID{2}, seqsOf(<-written))
 }
 

@@ -111,8 +111,7 @@ func (m *model) claim(t *rapid.T) {
 	}
 }
 
-// giveBack finds the messages that were given back: those that are not held by the same owner any more. What one claim has
-// taken comes back together.
+// giveBack finds the messages that were given back: those whose owner has changed. The messages of one claim come back together.
 func (m *model) giveBack(t *rapid.T) (n int) {
 	back, held := map[outbox.OwnerToken]bool{}, map[outbox.OwnerToken]bool{}
 	for id, r := range m.rows {

@@ -85,7 +85,7 @@ func (c counted) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	full, ok := base.(whole)
+	full, ok := base.(kept.Connection)
 	if !ok {
 		return nil, fmt.Errorf("the driver's connection is a %T", base)
 	}
@@ -93,25 +93,14 @@ func (c counted) Connect(ctx context.Context) (driver.Conn, error) {
 	return &countedConn{full, c.counter, map[string]int{}}, nil
 }
 
-type whole interface {
-	driver.Conn
-	driver.ConnPrepareContext
-	driver.ConnBeginTx
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.Pinger
-	driver.SessionResetter
-	driver.Validator
-}
-
 type countedConn struct {
-	whole
+	kept.Connection
 	counter  *counter
 	compiled map[string]int
 }
 
 func (c *countedConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
-	s, err := c.whole.PrepareContext(ctx, text)
+	s, err := c.Connection.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +116,12 @@ func (c *countedConn) PrepareContext(ctx context.Context, text string) (driver.S
 
 func (c *countedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	c.counter.add(func() { c.counter.direct[text]++ })
-	return c.whole.ExecContext(ctx, text, args)
+	return c.Connection.ExecContext(ctx, text, args)
 }
 
 func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	c.counter.add(func() { c.counter.direct[text]++ })
-	return c.whole.QueryContext(ctx, text, args)
+	return c.Connection.QueryContext(ctx, text, args)
 }
 
 type countedStmt struct {

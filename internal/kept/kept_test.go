@@ -128,7 +128,7 @@ func TestStatementsOutliveAChangeOfTheSchema(t *testing.T) {
 	compiled, _ := c.counts()
 	require.Equal(t, map[string]int{sum: 1}, compiled, "SQLite has compiled it again by itself")
 
-	// What does not fit any more fails, and works again once it does.
+	// A statement fails while its table is gone, and works again once it is back.
 	_, err := db.ExecContext(t.Context(), "ALTER TABLE t RENAME TO away")
 	require.NoError(t, err)
 	var n int

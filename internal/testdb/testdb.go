@@ -61,7 +61,7 @@ type DB struct {
 	// test has its own file instead.
 	Schema string
 
-	// DSN and DriverName are what it was opened with, for a test that starts other processes.
+	// DSN and DriverName let other processes of a test open the same database.
 	DSN        string
 	DriverName string
 }

@@ -1,7 +1,7 @@
 -- The outbox: what a message says lies apart from how it stands. No table refers to another by a foreign key: the check would
 -- lock what a caller's transaction holds for as long as it likes.
 --
--- Contents: written once by publishers, and deleted by purging when nothing needs them any more. seq names the message in all
+-- Contents: publishers write them once; purging deletes them when nothing needs them. seq names the message in all
 -- tables here and grows with every insert; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
 -- topic: of fixed width where states and indexes have it, and the same on every database.
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- "outbox_times" keeps out infinity, which no client can read: one such row would stop every claim.
 -- status: 0 ready, 1 in progress (leased), 2 done, 3 failed. flags: 1 joins depend on the message, 2 the log does.
--- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
+-- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,

@@ -3,7 +3,7 @@
 -- Topics compare by code point, whatever the database's collation. Indexes are guarded by themselves, so that one that was
 -- dropped comes back; by the beginning of their names, because a compatible server adds to them.
 --
--- Contents: written once by publishers, and deleted by purging when nothing needs them any more. Seq names the message in all
+-- Contents: publishers write them once; purging deletes them when nothing needs them. Seq names the message in all
 -- tables here and grows with every insert; MessageId names it outside. TopicKey is the first eight bytes of the SHA-256 of the
 -- topic: of fixed width where states and indexes have it, and the same on every database.
 IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
@@ -27,7 +27,7 @@ GO
 -- ever splits. Size is that of payload and headers in bytes.
 -- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Flags: 1 joins depend on the message, 2 the log does.
--- A message for the log alone has no state, and one that was deleted when it was acknowledged has none any more.
+-- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- OwnerToken is set exactly where Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
