@@ -21,11 +21,10 @@ import (
 
 // An operation is known by its argument, whatever the dialect makes of it.
 func isOperation(s faults.Statement, has, lacks string) bool {
-	if len(s.Args) == 0 {
-		return false
-	}
-	arg, _ := s.Args[0].(string)
-	return strings.Contains(arg, has) && (lacks == "" || !strings.Contains(arg, lacks))
+	return slices.ContainsFunc(s.Args, func(value any) bool {
+		arg, _ := value.(string)
+		return strings.Contains(arg, has) && (lacks == "" || !strings.Contains(arg, lacks))
+	})
 }
 
 func isSettle(s faults.Statement) bool   { return isOperation(s, `"delete_acked":`, "") }
