@@ -27,8 +27,9 @@ func TestTrap_ClaimsBesideAnOldSnapshot(t *testing.T) {
 		const messages, inFlight = 2000, 10
 		ids := f.enqueueN("orders", messages)
 		// Due one a second, so that an overlap of a second is one message; copied, so that no dead entry is left of the update.
+		f.exec("UPDATE {outbox} SET {due_at} = now() - ((%d - {seq}) || ' seconds')::interval", messages)
 		f.exec("CREATE TABLE copied AS SELECT * FROM {outbox_state}")
-		f.exec("UPDATE copied SET {next_attempt_at} = now() - ((%d - {seq}) || ' seconds')::interval", messages)
+		f.exec("UPDATE copied SET {next_attempt_at} = (SELECT o.{due_at} FROM {outbox} o WHERE o.{seq} = copied.{seq})")
 		f.exec("TRUNCATE {outbox_state}")
 		f.exec("INSERT INTO {outbox_state} SELECT * FROM copied")
 
