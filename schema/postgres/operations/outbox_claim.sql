@@ -67,7 +67,7 @@ BEGIN
 
     RETURN QUERY
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
-           (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
+           (date_part('epoch', o.created_at) * 1000)::bigint, (date_part('epoch', o.due_at) * 1000)::bigint,
            t.retry_count
     FROM unnest(taken, tries) AS t(seq, retry_count)
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = ANY (ARRAY[t.seq]) OFFSET 0) AS o;

@@ -1,6 +1,7 @@
 -- One sentence a row for each object that should be there and is not, and for a server that is too old.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (VALUES
+    ('type',     '"public"."outbox_time"'),
     ('table',    '"public"."outbox"'),
     ('table',    '"public"."outbox_state"'),
     ('table',    '"public"."outbox_lease"'),
@@ -67,7 +68,7 @@ FROM (VALUES
     ('function', '"public"."outbox_ack"(uuid,json)'),
     ('function', '"public"."outbox_abandon"(uuid,json,text)'),
     ('function', '"public"."outbox_fail"(uuid,json,text)')) AS w(kind, name)
-WHERE CASE w.kind WHEN 'function' THEN to_regprocedure(w.name) IS NULL ELSE to_regclass(w.name) IS NULL END
+WHERE CASE w.kind WHEN 'function' THEN to_regprocedure(w.name) IS NULL WHEN 'type' THEN to_regtype(w.name) IS NULL ELSE to_regclass(w.name) IS NULL END
 UNION ALL
 SELECT 'column ' || c.name || ' of the table ' || c.of || ' is missing'
 FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid', 'topic', 'topic_key', 'payload', 'headers', 'correlation_id',
