@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -155,6 +156,15 @@ func (d *Delivery) SetDelay(delay time.Duration) {
 	defer d.mu.Unlock()
 	d.delay = delay
 }
+
+// Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay, no attempt is
+// spent, and its row and the log say nothing of it. A consumer group, which goes in order, waits for the delay.
+func (d *Delivery) Postpone(delay time.Duration) {
+	d.SetErr(errPostponed)
+	d.SetDelay(delay)
+}
+
+var errPostponed = Unavailable(errors.New("the handler has postponed the message"))
 
 func (d *Delivery) ownDelay() time.Duration {
 	d.mu.Lock()

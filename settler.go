@@ -208,6 +208,9 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 		reason = errNacked
 	}
 	a := s.failed(d, reason)
+	if errors.Is(reason, errPostponed) {
+		a.settlement.Err = nil
+	}
 	if a.settlement.Outcome == Release && d.ownDelay() > 0 { // whoever chose the delay knows of the outage, and says so
 		return a
 	}

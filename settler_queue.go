@@ -12,6 +12,9 @@ const (
 	callPatience = slowWrite            // a claim is on its way, and the next follows it
 )
 
+// mostAlong is how many answers a claim takes along: more are better settled beside it, at the same time.
+const mostAlong = 250
+
 // An answerQueue holds answers that are to be settled. It is safe for concurrent use.
 type answerQueue struct {
 	mu       sync.Mutex
@@ -44,6 +47,17 @@ func (q *answerQueue) addFirst(answers ...answer) {
 	q.answers = slices.Concat(answers, q.answers)
 	q.mu.Unlock()
 	notify(q.changed)
+}
+
+// takeAlong takes all that a claim may take along.
+func (q *answerQueue) takeAlong() []answer {
+	q.mu.Lock()
+	few := len(q.answers) <= mostAlong
+	q.mu.Unlock()
+	if !few {
+		return nil
+	}
+	return q.take()
 }
 
 // take takes up to a batch, at once.
@@ -94,7 +108,7 @@ func (q *answerQueue) due() (in time.Duration, some, more bool) {
 	if len(q.answers) == 0 {
 		return 0, false, !q.closed
 	}
-	if q.closed || len(q.answers) >= maxBatch {
+	if q.closed || len(q.answers) > mostAlong {
 		return 0, true, true
 	}
 	return q.patience - time.Since(q.since), true, true

@@ -39,7 +39,7 @@ func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
 	q.add(answersOf(1)...)
 	written := make(chan []answer)
 	go func() { written <- q.next() }()
-	require.Equal(t, []WorkItemID{1}, seqsOf(q.take()))
+	require.Equal(t, []WorkItemID{1}, seqsOf(q.takeAlong()))
 
 	q.add(answersOf(2)...)
 	select {
@@ -69,4 +69,15 @@ func TestAWholeBatchWaitsForNoClaim(t *testing.T) {
 	q.close()
 	require.Len(t, q.next(), 1, "what is left at the end is written")
 	require.Empty(t, q.next())
+}
+
+func TestManyAnswersAreWrittenBesideAClaim(t *testing.T) {
+	t.Parallel()
+	q := newAnswerQueue()
+	q.wait(time.Hour)
+	q.add(answersOf(make([]WorkItemID, mostAlong)...)...)
+	require.Len(t, q.takeAlong(), mostAlong)
+	q.add(answersOf(make([]WorkItemID, mostAlong+1)...)...)
+	require.Empty(t, q.takeAlong())
+	require.Len(t, q.next(), mostAlong+1)
 }

@@ -111,7 +111,7 @@ func (s *settler) try(ctx context.Context, batch []answer) (busy []answer, err e
 
 // takeAlong takes answers that are to be settled with a claim, if there are any.
 func (s *settler) takeAlong() []answer {
-	batch := s.pending.take()
+	batch := s.pending.takeAlong()
 	along := held(batch)
 	s.finished(without(batch, along))
 	return along

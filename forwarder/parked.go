@@ -2,7 +2,6 @@ package forwarder
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -75,8 +74,7 @@ func (p *parked) park(it *item, since time.Time) {
 		}
 		p.mu.Unlock()
 	}
-	d.SetErr(errParked)
-	d.SetDelay(delay)
+	d.Postpone(delay)
 	it.received.Nack()
 }
 
@@ -85,8 +83,6 @@ func inSteps(delay time.Duration) time.Duration {
 	const step = 100 * time.Millisecond
 	return (delay + step - 1).Truncate(step)
 }
-
-var errParked = outbox.Unavailable(errors.New("its part of the broker is away, and enough messages are held"))
 
 func (p *parked) find(list []parkedItem, seq outbox.WorkItemID) (at int, known bool) {
 	return slices.BinarySearchFunc(list, seq, func(e parkedItem, seq outbox.WorkItemID) int { return int(e.seq - seq) })

@@ -55,10 +55,11 @@ func giveBack(msg *message.Message) {
 	msg.Nack()
 }
 
-// receive waits for a message, and takes what else is there, up to a batch. There is none once Close has begun.
+// receive waits for a message, and takes what else is there, up to a batch beside what has to wait for messages before it. There is
+// none once Close has begun.
 func (w *worker) receive() (batch []*item) {
 	var bytes int64
-	for len(batch) < w.config.BatchSize && bytes < w.config.BatchBytes {
+	for free := 0; free < w.config.BatchSize && bytes < w.config.BatchBytes; {
 		it, open := w.next(len(batch) == 0)
 		if !open || w.isClosing() {
 			if it != nil {
@@ -72,10 +73,16 @@ func (w *worker) receive() (batch []*item) {
 		if it == nil {
 			break
 		}
-		batch, bytes = append(batch, it), bytes+it.size
+		batch = append(batch, it)
+		if !w.waits(it) {
+			free, bytes = free+1, bytes+it.size
+		}
 	}
 	return batch
 }
+
+// waits is true of a message that must not overtake others of its stream.
+func (w *worker) waits(it *item) bool { return w.waiting.blocks(it) || w.parked.before(it) }
 
 func (w *worker) next(wait bool) (it *item, open bool) {
 	if wait {

@@ -239,6 +239,31 @@ func TestOBX035_037_TheLastErrorIsKept(t *testing.T) {
 	})
 }
 
+// What a handler has postponed was not tried: nothing is said of it, and what was said before stays.
+func TestAPostponedMessageComesAgainAsItWas(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		id := f.enqueueN("orders", 1)[0]
+		messages := f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Backoff = func(int) time.Duration { return 0 } }), "orders")
+		for _, answer := range []func(*outbox.Delivery){
+			func(d *outbox.Delivery) { d.Postpone(time.Millisecond) },
+			func(d *outbox.Delivery) { d.SetErr(errBoom) },
+			func(d *outbox.Delivery) { d.Postpone(time.Millisecond) },
+		} {
+			msg := f.receive(messages)
+			d, _ := outbox.DeliveryFrom(msg.Context())
+			answer(d)
+			msg.Nack()
+		}
+		msg := f.receive(messages)
+		d, _ := outbox.DeliveryFrom(msg.Context())
+		f.Equal(2, d.Attempt())
+		msg.Ack()
+		f.becomes(id, outbox.Done)
+		f.Equal(errBoom.Error(), f.row(id).lastError)
+		f.EqualValues(1, f.number("SELECT COUNT(*) FROM %s", f.object(f.either("outbox_attempt", "Outbox_Attempt"))))
+	})
+}
+
 func TestOBX036_FailEndsAMessageForGood(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.claimOne("orders")
