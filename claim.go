@@ -31,6 +31,9 @@ type ClaimParams struct {
 	// together. Defaults to 100; a negative number means none.
 	GiveBack int
 
+	// Run is the most messages of one stream to take, 1 to 1,000. Fewer are taken while many streams wait. Defaults to 32.
+	Run int
+
 	allFit bool // the first message has to fit, too
 
 	// from is where the claim begins in each topic: messages that became due earlier are skipped. While an old snapshot is
@@ -61,6 +64,7 @@ func (p *ClaimParams) setDefaults() {
 	if p.Owner == (OwnerToken{}) {
 		p.Owner = NewOwnerToken()
 	}
+	setDefault(&p.Run, defaultRun)
 	switch {
 	case p.GiveBack == 0:
 		p.GiveBack = 100
@@ -77,6 +81,8 @@ func (p *ClaimParams) validate() error {
 		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
 	case p.Bytes < 0:
 		return badField("ClaimParams.Bytes", "is negative; 0 means no limit")
+	case p.Run < 1 || p.Run > maxBatch:
+		return badField("ClaimParams.Run", "%d is not between 1 and %d", p.Run, maxBatch)
 	case p.GiveBack > maxBatch:
 		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
 	}
@@ -116,6 +122,7 @@ type claimArg struct {
 	Owner    OwnerToken `json:"owner"`
 	LeaseMS  int64      `json:"lease_ms"`
 	Limit    int        `json:"limit"`
+	Run      int        `json:"run"`
 	Bytes    int64      `json:"bytes,omitempty"`
 	First    bool       `json:"first"`
 	GiveBack int        `json:"give_back"`
@@ -135,7 +142,7 @@ func (o *Outbox) claimArg(params ClaimParams) claimArg {
 			topics[i].FromMS = &ms
 		}
 	}
-	arg := claimArg{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
+	arg := claimArg{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Run, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}

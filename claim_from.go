@@ -34,13 +34,13 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 	return c.ends
 }
 
-// claimed records the messages of a claim that began at from. Retried messages are left out: the claim does not return when
-// they became due.
+// claimed records the messages of a claim that began at from. Left out are retried messages, of which the claim does not return
+// when they became due, and those of streams, which come in an order of their own.
 func (c *claimFrom) claimed(from map[string]time.Time, messages []Claimed) {
 	ends := map[string]time.Time{}
 	for i := range messages {
 		m := &messages[i]
-		if m.RetryCount > 0 {
+		if m.RetryCount > 0 || m.StreamKey != "" {
 			continue
 		}
 		due := m.DueAt

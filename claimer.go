@@ -40,7 +40,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			}
 		}
 		params := ClaimParams{Topics: allowed.quotas, Limit: allowed.limit, Bytes: allowed.bytes, allFit: allowed.allFit,
-			Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
+			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
@@ -111,20 +111,25 @@ func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.
 	s.window.claimed(deliveries)
 	s.holdings.add(deliveries, sent)
 	s.keeper.leases.begin(ctx)
+	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
+		s.hand(d)
+	}
+}
+
+// hand puts a message into the queue of its topic, or gives it back.
+func (s *Subscriber) hand(d *Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, d := range deliveries {
-		t := s.topics[d.Topic()]
-		switch {
-		case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
-			s.settler.giveBack(Fail, errNoAttemptsLeft, d)
-		case d.claimed.Malformed != nil:
-			s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
-		case t == nil || isClosed(s.closing): // unsubscribed since the claim
-			s.settler.giveBack(Release, nil, d)
-		default:
-			t.queue <- d // has room for the whole window
-		}
+	t := s.topics[d.Topic()]
+	switch {
+	case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
+		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
+	case d.claimed.Malformed != nil:
+		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
+	case t == nil || isClosed(s.closing): // unsubscribed since the claim
+		s.settler.giveBack(Release, nil, d)
+	default:
+		t.queue <- d // has room for the whole window
 	}
 }
 

@@ -22,8 +22,12 @@ type Delivery struct {
 	lost        atomic.Bool             // the lease is somebody else's: nothing that happens here counts
 	lapsed      atomic.Bool             // the lease ran out before there was an answer: the message is delivered again, whatever it is
 
-	handed   time.Time // only used by the settler
-	timedOut bool      // only used by who waits for the answer
+	// Only used by the settler.
+	handed  time.Time
+	over    bool // it has an answer
+	endsRun bool // nothing of its run comes after it
+
+	timedOut bool // only used by who waits for the answer
 
 	mu    sync.Mutex
 	msg   *message.Message        // nil until it is handed out

@@ -29,7 +29,8 @@
 //   - A committed message is delivered at least once, also when workers are killed. It may be delivered twice: after a
 //     crash, or after a lease was lost. [Delivery.SettleTx] makes effects in the same database happen once.
 //   - No two workers hold a message at once.
-//   - A message that fails holds up no other. There is no order among messages.
+//   - A message that fails holds up no other, and there is no order among messages: but for those of one topic and stream key
+//     ([Message].StreamKey), which are delivered in order, one at a time, each when those before it have ended.
 //   - A message that keeps failing ends as Failed, with its last error, and stays until it is requeued or purged.
 //   - Payload, UUID and metadata come back as they were.
 //   - The database's clock decides on leases, due times and backoff; a worker's clock decides nothing.
@@ -56,9 +57,10 @@
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	outbox   publisher.go   subscriber.go: competing, claimer, claim_from, turns, settler, settler_queue, settler_write,
 //	                        settler_busy, remover, keeper, leases,
-//	                        backlog, janitor, pacer, window, holdings, delivery, spare, drain; log_reader, log_attempt,
+//	                        backlog, janitor, pacer, window, holdings, runs, delivery, spare, drain; log_reader, log_attempt,
 //	                        log_delivery, log_dead, wake_relay
-//	         queue.go       claim, work, enqueue, maintenance, joins, rows, engine, bracket, outcome, names, topic_key, migrate, check
+//	         queue.go       claim, work, enqueue, maintenance, stream, joins, rows, engine, bracket, outcome, names, topic_key,
+//	                        migrate, check
 //	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
 //	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
 //	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks

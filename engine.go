@@ -44,6 +44,12 @@ const (
 	opFailed     operation = "outbox_failed"
 	opGet        operation = "outbox_get"
 
+	opStreamEnqueue operation = "outbox_stream_enqueue"
+	opStreamList    operation = "outbox_stream_list"
+	opStreamResume  operation = "outbox_stream_resume"
+	opStreamTake    operation = "outbox_stream_take"
+	opStreamTopics  operation = "outbox_stream_topics"
+
 	opJoinPurge  operation = "outbox_join_purge"
 	opEntryPurge operation = "outbox_entry_purge"
 
@@ -71,7 +77,7 @@ const (
 
 // readOnly are the operations of which nothing is committed.
 var readOnly = map[operation]bool{
-	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true,
+	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
@@ -94,6 +100,12 @@ func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 		e.operations[operation(name)] = n.prepare(dialect.Call(string(text)))
 	}
 	return e, nil
+}
+
+// has reports whether there is such an operation: those of ordered streams are not on every database yet.
+func (e *engine) has(op operation) bool {
+	_, ok := e.operations[op]
+	return ok
 }
 
 // A preparedCall is a Call with the outbox's names in it.
@@ -236,7 +248,10 @@ func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err e
 
 func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
 	ctx = kept.Keep(ctx)
-	statements := e.operations[op]
+	statements, ok := e.operations[op]
+	if !ok {
+		return fmt.Errorf("there is no such operation on %s yet", e.dialect.Name())
+	}
 	if len(statements) > 0 && statements[0].gate {
 		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
 			return err

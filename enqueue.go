@@ -59,6 +59,7 @@ type enqueuedMessage struct {
 	HeadersText   string            `json:"headers_text,omitempty"`
 	CorrelationID string            `json:"correlation_id,omitempty"`
 	StreamKey     string            `json:"stream_key,omitempty"`
+	StreamID      int64             `json:"stream_id,omitempty"`
 	DueMS         *int64            `json:"due_ms,omitempty"`
 	DelayMS       int64             `json:"delay_ms,omitempty"`
 	LogOnly       bool              `json:"log_only,omitempty"`
@@ -85,7 +86,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 		}
 		rows[i] = enqueuedMessage{
 			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, TopicKey: topicKey(m.Topic), Headers: m.Headers,
-			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, DelayMS: m.Delay.Milliseconds(),
+			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, StreamID: streamID(m.Topic, m.StreamKey), DelayMS: m.Delay.Milliseconds(),
 		}
 		if rows[i].HeadersText, err = headersWithNUL(m.Headers); err != nil {
 			return nil, nil, err
@@ -127,11 +128,8 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 }
 
 func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
-	op := opEnqueue
-	switch {
-	case o.config.Log != QueueOnly:
-		op = opLogEnqueue
-	case len(rows) == 1:
+	op := o.enqueueOperation(rows)
+	if op == opEnqueue && len(rows) == 1 {
 		args, err := rows[0].parameters(messages[0].Payload)
 		if err != nil {
 			return err
@@ -173,6 +171,18 @@ func (m *enqueuedMessage) headersText() (string, error) {
 
 // optional is NULL where there is no text; with a type, because not every server takes a parameter without one.
 func optional(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
+
+// enqueueOperation is opEnqueue for what needs no more than contents and states.
+func (o *Outbox) enqueueOperation(rows []enqueuedMessage) operation {
+	switch {
+	case o.config.Log != QueueOnly:
+		return opLogEnqueue
+	case o.engine.has(opStreamEnqueue) && slices.ContainsFunc(rows, func(m enqueuedMessage) bool { return m.StreamID != 0 }):
+		return opStreamEnqueue
+	default:
+		return opEnqueue
+	}
+}
 
 // joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.
 func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {

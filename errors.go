@@ -42,6 +42,9 @@ var (
 	// and a caller's transaction goes on.
 	ErrDuplicateID = errors.New("outbox: a message with this id is there already; leave Message.ID empty for a new one")
 
+	// ErrStreamNotBlocked is returned where a stream is to go on that nothing stops.
+	ErrStreamNotBlocked = errors.New("outbox: the stream is not blocked; see Outbox.BlockedStreams")
+
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
 )

@@ -129,10 +129,12 @@ type LogWentBackEvent struct {
 type TopicBacklog struct {
 	Store   string // of the outbox's configuration
 	Topic   string
-	Waiting int           // due messages, counted up to 10,000
-	Oldest  time.Time     // when the oldest of them became due
+	Waiting int           // due messages and those behind them in their streams, counted up to 10,000; not what blocked streams hold up
+	Oldest  time.Time     // when the oldest of them became due, of streams about so
 	Age     time.Duration // for how long it has been due, by the database's clock
 	Handled bool          // whether the Subscriber that looked is subscribed to it
+
+	BlockedStreams int // streams that a message has blocked which failed for good, counted up to 10,000
 }
 
 func (h Hooks) published(e PublishEvent) {

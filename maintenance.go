@@ -228,17 +228,26 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	return rows, joins, err
 }
 
-// Topics lists the topics that have due messages waiting.
+// Topics lists the topics that have due messages waiting, or streams that are blocked.
 func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
-	return call(ctx, o.engine, o.db, opTopics, struct {
+	arg := struct {
 		Limit int `json:"limit"`
-	}{backlogCountCap}, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+	}{backlogCountCap}
+	topics, err := call(ctx, o.engine, o.db, opTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store
-		var oldest, age int64
-		err := rows.Scan(&t.Topic, &t.Waiting, &oldest, &age)
-		t.Oldest, t.Age = time.UnixMilli(oldest).UTC(), time.Duration(age)*time.Millisecond
-		return err
+		return t.scan(rows)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return o.streamTopics(ctx, topics, arg)
+}
+
+func (t *TopicBacklog) scan(rows *sql.Rows, more ...any) error {
+	var oldest, age int64
+	err := rows.Scan(append([]any{&t.Topic, &t.Waiting, &oldest, &age}, more...)...)
+	t.Oldest, t.Age = time.UnixMilli(oldest).UTC(), time.Duration(age)*time.Millisecond
+	return err
 }
 
 // Get reads the state of messages by id. Unknown ids are left out; the order is that of Seq.

@@ -44,6 +44,10 @@ type Config struct {
 	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to DefaultBackoff.
 	ExpiryBackoff Backoff
 
+	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them fails for good:
+	// StreamBlock or StreamSkip. Defaults to StreamBlock.
+	OnStreamFailure StreamFailure
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -98,6 +102,9 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 		return nil, err
 	}
 	if err := validateKey("Store", config.Store); err != nil {
+		return nil, err
+	}
+	if err := config.OnStreamFailure.validate("OnStreamFailure"); err != nil {
 		return nil, err
 	}
 	if config.ExpiryBackoff == nil {
@@ -213,11 +220,13 @@ type settled struct {
 type settleOptions struct {
 	passOver bool         // do not wait for who has locked a row
 	over     []OwnerToken // claims that are settled to the last message, whose leases end now
+
+	skipFailed bool // what fails does not block its stream, whatever the config says
 }
 
 // settleBatch settles up to 1,000.
 func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
-	rows, err := call(ctx, o.engine, x, opSettle, o.settleArg(settlements, options), nil,
+	rows, err := call(ctx, o.engine, x, opSettle, o.settleArg(x, settlements, options), nil,
 		func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
 		return settled{}, err
@@ -225,7 +234,7 @@ func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Sett
 	return o.readSettled(ctx, x, settlements, rows)
 }
 
-func (o *Outbox) settleArg(settlements []Settlement, options settleOptions) settleArg {
+func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleOptions) settleArg {
 	return settleArg{
 		Worker:       o.config.WorkerName,
 		BackoffMS:    defaultBackoffBase.Milliseconds(),
@@ -233,6 +242,8 @@ func (o *Outbox) settleArg(settlements []Settlement, options settleOptions) sett
 		DeleteAcked:  o.config.DeleteOnAck,
 		PassOver:     options.passOver,
 		Over:         options.over,
+		Own:          ours(x),
+		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == StreamSkip,
 		Groups:       groupSettlements(settlements),
 	}
 }

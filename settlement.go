@@ -85,6 +85,8 @@ type settleArg struct {
 	PassOver     bool          `json:"pass_over,omitempty"`
 	Along        bool          `json:"along,omitempty"` // a claim waits for it
 	Over         []OwnerToken  `json:"over,omitempty"`
+	Own          bool          `json:"own,omitempty"`
+	SkipFailed   bool          `json:"skip_failed,omitempty"`
 	Groups       []settleGroup `json:"groups"`
 }
 

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,15 +40,22 @@ type settler struct {
 	holdings *holdings
 	spare    *spare
 	remover  *remover
+	runs     *runs
+	hand     func(*Delivery) // what comes next in its stream
+	freed    func()          // a stream may be claimed again
 	config   SubscriberConfig
 	logger   watermill.LoggerAdapter
 
 	mu       sync.Mutex
 	handed   []*Delivery // given to handlers since the last sweep
+	prompt   []*Delivery // of streams, and answered since then
 	returned []answer    // never given to a handler
 	arrived  chan struct{}
+	prompted chan struct{}
 
 	pending *answerQueue  // to be settled, by the next claim or the writer
+	ordered *answerQueue  // those of streams, which are settled one batch after the other
+	inRuns  []answer      // of streams, and not yet in ordered; only used by the collector
 	locked  *answerQueue  // others had locked the rows
 	drain   chan struct{} // closed by Close: end when nothing is out any more
 	expire  chan struct{} // closed when handlers have had their time
@@ -73,9 +81,26 @@ func (s *settler) watch(d *Delivery) {
 	s.handed = append(s.handed, d)
 	first := len(s.handed) == 1
 	s.mu.Unlock()
+	if d.StreamKey() != "" {
+		go s.await(d)
+	}
 	if first {
 		notify(s.arrived)
 	}
+}
+
+// await has a message of a stream looked at as soon as it is answered: another waits behind it.
+func (s *settler) await(d *Delivery) {
+	select {
+	case <-d.msg.Acked():
+	case <-d.msg.Nacked():
+	case <-d.msg.Context().Done(): // then its answer is not waited for
+		return
+	}
+	s.mu.Lock()
+	s.prompt = append(s.prompt, d)
+	s.mu.Unlock()
+	notify(s.prompted)
 }
 
 // giveBack settles messages that no handler has seen.
@@ -91,33 +116,55 @@ func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) 
 // collect runs until drain is closed and everything has been answered, or expired.
 func (s *settler) collect() {
 	defer s.pending.close()
+	defer s.ordered.close()
+	defer s.settleRuns()
 	var open []*Delivery
 	interval := sweepFast
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	drain, expire := s.drain, s.expire
+	var tick <-chan time.Time
+	due := true // for a sweep: not only an answer in a stream has come
 	for {
-		answers := s.takeReturned()
-		open, answers = s.sweep(append(open, s.takeHanded()...), answers)
+		handed, prompt, answers := s.takeAll()
+		open = append(open, handed...)
+		for _, d := range prompt {
+			answers = s.take(d, answers)
+		}
+		if due || expire == nil {
+			open, answers = s.sweep(open, answers)
+		}
 		if expire == nil { // it has fired
 			answers = append(answers, s.expireAll(open)...)
 			open = nil
 		}
+		answers = s.followers(answers)
 		s.answered(answers)
+		// What is acked in the middle of a run frees nobody, and waits for the next sweep.
+		if due || slices.ContainsFunc(answers, func(a answer) bool { return a.delivery.endsRun }) {
+			s.settleRuns()
+		}
 		if drain == nil && len(open) == 0 {
 			return
 		}
-		if interval = min(2*interval, sweepSlow); len(answers) > 0 {
+		if due {
+			interval = min(2*interval, sweepSlow)
+		}
+		if len(answers) > 0 {
 			interval = sweepFast
 		}
-		var tick <-chan time.Time
-		if len(open) > 0 {
+		if len(open) == 0 {
+			tick = nil
+		} else if due || tick == nil {
 			timer.Reset(interval)
 			tick = timer.C
 		}
+		due = true
 		select {
 		case <-tick:
 		case <-s.arrived:
+		case <-s.prompted:
+			due = false
 		case <-drain:
 			drain = nil
 		case <-expire:
@@ -126,20 +173,23 @@ func (s *settler) collect() {
 	}
 }
 
-func (s *settler) takeHanded() []*Delivery {
+// takeAll takes what has come since the last time.
+func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	handed := s.handed
-	s.handed = nil
-	return handed
+	handed, prompt, returned = s.handed, s.prompt, s.returned
+	s.handed, s.prompt, s.returned = nil, nil, nil
+	return handed, prompt, returned
 }
 
-func (s *settler) takeReturned() []answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	returned := s.returned
-	s.returned = nil
-	return returned
+// take adds what a message has been answered, once.
+func (s *settler) take(d *Delivery, answers []answer) []answer {
+	acked, nacked := d.answered()
+	if d.over || !acked && !nacked {
+		return answers
+	}
+	d.over = true
+	return append(answers, s.decide(d, acked))
 }
 
 // sweep moves what has been answered from open to answers.
@@ -147,18 +197,38 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 	kept := open[:0]
 	now := time.Now()
 	for _, d := range open {
-		acked, nacked := d.answered()
-		switch {
-		case acked || nacked:
-			answers = append(answers, s.decide(d, acked))
-		case s.leftBehind(d, now):
+		if answers = s.take(d, answers); !d.over && s.leftBehind(d, now) {
+			d.over = true
 			answers = append(answers, s.takeAway(d, now))
-		default:
+		}
+		if !d.over {
 			kept = append(kept, d)
 		}
 	}
 	clear(open[len(kept):])
 	return kept, answers
+}
+
+// followers hands out what comes after in the streams of messages that are over, or gives it back with them: what follows one
+// that has not ended must not overtake it.
+func (s *settler) followers(answers []answer) []answer {
+	for _, a := range answers {
+		outcome := a.settlement.Outcome
+		if inTx := a.delivery.settledInTx.Load(); inTx != nil {
+			outcome = *inTx
+		}
+		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == StreamSkip)
+		next, back := s.runs.after(a.delivery, goesOn)
+		if next != nil {
+			s.hand(next)
+		} else {
+			a.delivery.endsRun = a.delivery.StreamKey() != ""
+		}
+		for _, d := range back {
+			answers = append(answers, d.answer(Release, nil))
+		}
+	}
+	return answers
 }
 
 // answered ends the contexts of messages that are over, has them settled, and frees their places: a claim that is woken by that
@@ -173,11 +243,29 @@ func (s *settler) answered(answers []answer) {
 		a.delivery.close()
 		s.tell(a)
 	}
-	s.pending.add(answers...)
+	s.settleSoon(answers)
 	s.window.answered(deliveries)
 	if s.config.Turns != nil {
 		s.config.Turns.Answered(len(deliveries))
 	}
+}
+
+// settleSoon has answers settled: those of streams with the next call of settleRuns.
+func (s *settler) settleSoon(answers []answer) {
+	pending := make([]answer, 0, len(answers))
+	for _, a := range answers {
+		if a.delivery.StreamKey() == "" {
+			pending = append(pending, a)
+		} else {
+			s.inRuns = append(s.inRuns, a)
+		}
+	}
+	s.pending.add(pending...)
+}
+
+func (s *settler) settleRuns() {
+	s.ordered.add(s.inRuns...)
+	s.inRuns = nil
 }
 
 // tell calls OnHandled, unless no handler ever had the message.
@@ -273,6 +361,7 @@ func (s *settler) expireAll(open []*Delivery) []answer {
 	var answers []answer
 	for _, d := range open {
 		s.logger.Info("Handler did not finish before DrainTimeout, releasing its message", d.logFields())
+		d.over = true
 		answers = append(answers, d.answer(Release, nil))
 	}
 	return answers

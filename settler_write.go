@@ -20,13 +20,20 @@ const (
 	slowWrite = 250 * time.Millisecond
 )
 
-// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest.
+// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest. Answers of
+// streams are settled one batch after the other: else what came later could be in the table when the process dies, and what came
+// before it not.
 func (s *settler) write(ctx context.Context) {
 	var writes, revisits sync.WaitGroup
 	revisits.Go(func() { s.comeBack(ctx) })
 	defer revisits.Wait()
 	defer s.locked.close()
 	defer writes.Wait()
+	writes.Go(func() {
+		for batch := s.ordered.next(); len(batch) > 0; batch = s.ordered.next() {
+			s.locked.add(s.settleOnce(ctx, batch)...)
+		}
+	})
 	free := make(chan struct{}, maxWrites)
 	slow := time.NewTimer(slowWrite)
 	defer slow.Stop()
@@ -50,6 +57,9 @@ func (s *settler) write(ctx context.Context) {
 func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer) {
 	busy = s.settle(ctx, held(batch))
 	s.finished(without(batch, busy))
+	if slices.ContainsFunc(batch, func(a answer) bool { return a.delivery.endsRun }) {
+		s.freed()
+	}
 	return busy
 }
 

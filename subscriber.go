@@ -66,7 +66,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	}
 	o, err := New(db, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store,
-		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, Hooks: config.Hooks,
+		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, OnStreamFailure: config.OnStreamFailure, Hooks: config.Hooks,
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
@@ -91,9 +91,11 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	remover := newRemover(o, config.LeaseDuration)
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
-		arrived: make(chan struct{}, 1), pending: newAnswerQueue(), locked: newAnswerQueue(),
+		runs: newRuns(), arrived: make(chan struct{}, 1), prompted: make(chan struct{}, 1),
+		pending: newAnswerQueue(), ordered: newAnswerQueue(), locked: newAnswerQueue(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
+	s.settler.hand, s.settler.freed = s.hand, s.pacer.wake
 	s.keeper = &keeper{
 		outbox: o, janitor: janitor, remover: remover, config: config,
 		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},

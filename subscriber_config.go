@@ -65,6 +65,14 @@ type SubscriberConfig struct {
 	// -1 means unlimited. Defaults to 10.
 	MaxAttempts int
 
+	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them has no attempts left or
+	// failed with Permanent: StreamBlock or StreamSkip. Defaults to StreamBlock.
+	OnStreamFailure StreamFailure
+
+	// MaxStreamRun is the most messages of one stream that a claim takes, to be handed out one after the other, 1 to 1,000.
+	// It takes fewer while many streams wait. Defaults to 32.
+	MaxStreamRun int
+
 	// Backoff says how long a message waits after a nack (OBX-057). Defaults to DefaultBackoff: 1, 2, 4 … 60 s.
 	Backoff Backoff
 
@@ -141,6 +149,7 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
 	setDefault(&c.MaxHandlerTime, time.Hour)
 	setDefault(&c.MaxAttempts, 10)
+	setDefault(&c.MaxStreamRun, defaultRun)
 	setDefault(&c.PollInterval, 5*time.Millisecond)
 	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
 	setDefault(&c.DrainTimeout, 30*time.Second)
@@ -175,6 +184,8 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
 	case c.OnGroupFailure != DeadLetter && c.OnGroupFailure != Block:
 		return badField("SubscriberConfig.OnGroupFailure", "%d is neither DeadLetter nor Block", int(c.OnGroupFailure))
+	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
+		return badField("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
 	case c.Turns != nil && c.ConsumerGroup != "":
 		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:

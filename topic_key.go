@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 )
@@ -10,4 +11,13 @@ import (
 func topicKey(topic string) int64 {
 	sum := sha256.Sum256([]byte(topic))
 	return int64(binary.BigEndian.Uint64(sum[:8])) //nolint:gosec // the bits matter, not the number
+}
+
+// streamID is the stream of a topic and a key in eight bytes, 0 without a key. Neither contains a NUL. Should two streams ever
+// have the same, they are one: still in order.
+func streamID(topic, key string) int64 {
+	if key == "" {
+		return 0
+	}
+	return cmp.Or(topicKey(topic+"\x00"+key), 1)
 }

@@ -16,7 +16,7 @@ func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement,
 		return settled{}, nil, err
 	}
 	started := time.Now()
-	settle := o.settleArg(settlements, options)
+	settle := o.settleArg(x, settlements, options)
 	settle.Along = true
 	rows, err := o.engine.work(ctx, x, settle, o.claimArg(params))
 	if err == nil {

@@ -31,11 +31,11 @@ func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
 		f.Becomes(outbox.Done, 101)
 		got := f.broker.uuids()
 		f.Len(got, 101)
-		for i := range 100 {
-			f.Equal(fmt.Sprint(i), got[i])
+		at := slices.Index(got, "the last") // of a stream: between others it comes at any time
+		last := f.broker.got[at]
+		for i, uuid := range slices.Delete(got, at, at+1) {
+			f.Equal(fmt.Sprint(i), uuid)
 		}
-		last := f.broker.got[100]
-		f.Equal("the last", last.UUID)
 		f.Equal([]byte{0, 1, 255}, []byte(last.Payload))
 		f.Equal("Zürich 😀", last.Metadata["name"])
 		f.Equal("cause", last.Metadata["correlation_id"])

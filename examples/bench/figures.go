@@ -30,6 +30,9 @@ var figures = []figure{
 	{"join", joining{messages: 150_000, steps: []int{100}}.measure},
 	{"join_size", joining{messages: 100_000, steps: []int{100, 10_000, 100_000}, perStep: true}.measure},
 
+	// Messages a second of ordered streams: of one, and of many. Beside it is the product without keys.
+	{"streams", streaming{messages: 60_000, streams: []int{1, 100, 10_000}}.measure},
+
 	// From the commit in one process to the handler in another.
 	{"latency", measureLatency},
 

@@ -26,6 +26,7 @@ type result struct {
 	Waiting     int    `json:"waiting,omitempty"`
 	Topics      int    `json:"topics,omitempty"`
 	Steps       int    `json:"steps,omitempty"`       // a join
+	Streams     int    `json:"streams,omitempty"`
 	Concurrency int    `json:"concurrency,omitempty"` // of a forwarder
 
 	// Quantiles, in milliseconds.
@@ -122,6 +123,7 @@ func (r result) details() string {
 	add(r.Waiting > 0, "%d waiting", r.Waiting)
 	add(r.Topics > 0, "topics %d", r.Topics)
 	add(r.Steps > 0, "%d steps a join", r.Steps)
+	add(r.Streams > 0, "streams %d", r.Streams)
 	add(r.P50 > 0, "p50 %.4g", r.P50)
 	add(r.P95 > 0, "p95 %.4g", r.P95)
 	add(r.P99 > 0, "p99 %.4g", r.P99)

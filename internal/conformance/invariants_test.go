@@ -35,6 +35,7 @@ func (f *fixture) checkInvariants() {
 		return
 	}
 	f.checkJoinInvariants(ctx)
+	f.checkStreamInvariants(ctx)
 	for name, broken := range invariants {
 		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all} WHERE %s", broken)).Scan(&n); err != nil {
 			f.t.Errorf("checking that %s: %v", name, err)

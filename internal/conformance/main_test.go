@@ -16,6 +16,7 @@ import (
 // TestMain ends the run with the list of what did not run, and fails it if a goroutine is left over.
 func TestMain(m *testing.M) {
 	testprocess.Run(killWorkerVariable, killJob.run)
+	testprocess.Run(streamWorkerVariable, streamJob.run)
 	testprocess.Run(poisonWorkerVariable, poisonJob.run)
 	testprocess.RunMeasured(memoryWorkerVariable, memoryJob.run)
 	testprocess.Run(fanoutWorkerVariable, fanoutJob.run)

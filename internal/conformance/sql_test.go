@@ -28,8 +28,13 @@ func (f *fixture) sql(text string, args ...any) string {
 		switch name {
 		case "outbox":
 			return f.part("")
-		case "outbox_state", "outbox_lease", "outbox_worker":
+		case "outbox_state", "outbox_lease", "outbox_worker", "outbox_stream", "outbox_queue":
 			return f.part(strings.TrimPrefix(name, "outbox_"))
+		case "arrivals": // SQLite's publishers write to the queues themselves
+			if f.db.Name == testdb.SQLite {
+				return "(SELECT 0 AS seq, 0 AS stream_id WHERE false)"
+			}
+			return f.part("arrival")
 		case "all":
 			return testdb.Messages(f.part, f.column)
 		}
@@ -219,7 +224,14 @@ func (f *fixture) makeDue() {
 // clear deletes all messages, whatever depends on them.
 func (f *fixture) clear() {
 	f.t.Helper()
-	for _, part := range []string{"state", "lease", "attempt", ""} {
+	if f.db.Name == testdb.Postgres {
+		f.exec("DELETE FROM {arrivals}")
+	}
+	parts := []string{"state", "lease", "attempt", ""}
+	if f.hasStreams() {
+		parts = append(parts, "stream", "queue")
+	}
+	for _, part := range parts {
 		f.exec("DELETE FROM %s", f.part(part))
 	}
 }

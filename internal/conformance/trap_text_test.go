@@ -150,7 +150,7 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 		for i := range messages {
 			messages[i] = outbox.Message{
 				UUID: fmt.Sprint(i), Topic: "orders", Payload: fmt.Appendf(nil, "payload %d", i), CorrelationID: fmt.Sprintf("c %d", i),
-				Headers: map[string]string{"a": fmt.Sprint(i), "b": "2", "c": "3"}, StreamKey: "s",
+				Headers: map[string]string{"a": fmt.Sprint(i), "b": "2", "c": "3"}, StreamKey: fmt.Sprintf("s %d", i),
 			}
 		}
 		ids := f.enqueue(messages...)

@@ -1,6 +1,6 @@
 -- All messages as they stand: contents, state and lease in one row. {@x} is a table, {x} a column.
 (SELECT o.{seq}, o.{message_id}, o.{uuid}, o.{topic}, o.{payload}, o.{correlation_id}, o.{created_at}, o.{due_at},
-        COALESCE(s.{status}, 4) AS {status},
+        CASE s.{status} WHEN 5 THEN 0 ELSE COALESCE(s.{status}, 4) END AS {status},
         COALESCE(s.{retry_count}, 0) AS {retry_count},
         COALESCE(s.{next_attempt_at}, o.{created_at}) AS {next_attempt_at},
         s.{owner_token},

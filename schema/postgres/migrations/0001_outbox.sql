@@ -13,7 +13,8 @@ $outbox_time$;
 
 -- Contents: publishers write them once; purging deletes them when nothing needs them. seq names the message in all
 -- tables here and grows with every insert; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database.
+-- topic: of fixed width where states and indexes have it, and the same on every database. stream_id is the same of topic and
+-- stream key, NULL without a key.
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
     seq            bigint      GENERATED ALWAYS AS IDENTITY,
     message_id     uuid        NOT NULL,
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     headers        text        NULL,
     correlation_id text        NULL,
     stream_key     text        COLLATE "C" NULL,
+    stream_id      bigint      NULL,
     created_at     "public"."outbox_time" NOT NULL DEFAULT clock_timestamp(),
     due_at         "public"."outbox_time" NULL,
     CONSTRAINT "outbox_pk" PRIMARY KEY (seq),
@@ -33,12 +35,14 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- States, all of fixed width: settling rewrites some eighty bytes, whatever the message says. size is that of payload
 -- and headers in bytes.
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- status: 0 ready, 1 in progress (leased), 2 done, 3 failed; owner_token is set exactly where it is 1.
--- flags: 1 joins depend on the message, 2 the log does.
+-- status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream; owner_token is set exactly
+-- where it is 1. flags: 1 joins depend on the message, 2 the
+-- log does, 4 it has failed and does not block its stream.
 -- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
+    stream_id       bigint      NULL,
     next_attempt_at "public"."outbox_time" NOT NULL,
     processed_at    "public"."outbox_time" NULL,
     owner_token     uuid        NULL,
@@ -63,6 +67,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
     worker_id    integer     NOT NULL,
     locked_until "public"."outbox_time" NOT NULL,
     seqs         bigint[]    NOT NULL,
+    streams      bigint[]    NOT NULL DEFAULT '{}',
     CONSTRAINT "outbox_lease_pk" PRIMARY KEY (owner_token)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
@@ -89,3 +94,46 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
 );
 
 CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);
+
+-- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
+-- none waits for another. A router, one at a time (the row of outbox_router), moves what is committed to the queues, in order
+-- of seq. A stream's row is its lease, and its lock guards its queue: who claims, routes or frees a stream holds it.
+CREATE TABLE IF NOT EXISTS "public"."outbox_arrival" (
+    seq       bigint NOT NULL,
+    stream_id bigint NOT NULL,
+    topic_key bigint NOT NULL,
+    CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE TABLE IF NOT EXISTS "public"."outbox_router" (
+    id   smallint NOT NULL,
+    turn bigint   NOT NULL,
+    CONSTRAINT "outbox_router_pk" PRIMARY KEY (id)
+) WITH (fillfactor = 50);
+
+INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
+
+-- There is a row while a message waits or is out. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- next_attempt_at: when its head is due, or since when it waits to be served. run_last: what is out, or
+-- has ended, is not behind it, but for a head that somebody has ended outside a run.
+CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
+    stream_id       bigint      NOT NULL,
+    topic_key       bigint      NOT NULL,
+    next_attempt_at "public"."outbox_time" NOT NULL,
+    run_last        bigint      NOT NULL DEFAULT 0,
+    owner_token     uuid        NULL,
+    status          smallint    NOT NULL DEFAULT 0,
+    CONSTRAINT "outbox_stream_pk" PRIMARY KEY (stream_id),
+    CONSTRAINT "outbox_stream_held" CHECK ((status = 1) = (owner_token IS NOT NULL))
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+-- Only streams that may be served are in it, those first that have waited longest.
+CREATE INDEX IF NOT EXISTS "outbox_stream_ready" ON "public"."outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
+
+CREATE INDEX IF NOT EXISTS "outbox_stream_blocked" ON "public"."outbox_stream" (topic_key, stream_id) WHERE status = 2;
+
+CREATE TABLE IF NOT EXISTS "public"."outbox_queue" (
+    stream_id bigint NOT NULL,
+    seq       bigint NOT NULL,
+    CONSTRAINT "outbox_queue_pk" PRIMARY KEY (stream_id, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);

@@ -10,7 +10,7 @@ $outbox$;
 
 CREATE OR REPLACE VIEW "public"."outbox_view" AS
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
-       CASE s.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' ELSE 'not queued' END AS state,
+       CASE s.status WHEN 0 THEN 'ready' WHEN 5 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' ELSE 'not queued' END AS state,
        s.status, coalesce(s.status = 2, false) AS is_processed, s.retry_count,
        (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1) AS last_error,
        o.headers, "public"."outbox_text"(o.payload) AS payload_text,

@@ -9,7 +9,7 @@ CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
 LANGUAGE sql STABLE SET enable_seqscan = off AS $outbox$
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
-           coalesce(s.retry_count, 0), coalesce(s.status, 4)::int, (extract(epoch FROM coalesce(s.next_attempt_at, o.created_at)) * 1000)::bigint,
+           coalesce(s.retry_count, 0), CASE s.status WHEN 5 THEN 0 ELSE coalesce(s.status, 4) END::int, (extract(epoch FROM coalesce(s.next_attempt_at, o.created_at)) * 1000)::bigint,
            (extract(epoch FROM l.locked_until) * 1000)::bigint, s.owner_token::text,
            (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
            (extract(epoch FROM CASE WHEN s.seq IS NULL THEN o.created_at ELSE s.processed_at END) * 1000)::bigint,

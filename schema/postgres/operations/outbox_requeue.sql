@@ -4,26 +4,38 @@
 -- Called as: SELECT * FROM "public"."outbox_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
 CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint)
-LANGUAGE plpgsql AS $outbox$
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $outbox$
 DECLARE
-    moment timestamptz := clock_timestamp();
-    until  timestamptz := coalesce('epoch'::timestamptz + (arg->>'until')::bigint * interval '1 microsecond', moment);
-    wanted uuid[] := (SELECT array_agg(e::uuid) FROM json_array_elements_text(arg->'ids') AS e);
+    moment  timestamptz := clock_timestamp();
+    until   timestamptz := coalesce('epoch'::timestamptz + (arg->>'until')::bigint * interval '1 microsecond', moment);
+    seqs    bigint[];
+    streams bigint[];
+    wanted  uuid[] := (SELECT array_agg(e::uuid) FROM json_array_elements_text(arg->'ids') AS e);
 BEGIN
-    RETURN QUERY
-    WITH failed AS MATERIALIZED (
+    seqs := ARRAY(
         SELECT s.seq FROM "public"."outbox_state" AS s
         WHERE s.status = 3 AND s.processed_at <= until
           AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
           AND (wanted IS NULL OR s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = ANY (wanted))))
         ORDER BY s.processed_at, s.seq
         LIMIT (arg->>'limit')::int
-        FOR UPDATE SKIP LOCKED),
-    revived AS (
-        UPDATE "public"."outbox_state" AS s
-        SET status = 0, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
-        FROM failed AS f WHERE s.seq = ANY (ARRAY[f.seq])
-        RETURNING 1)
-    SELECT count(*), (extract(epoch FROM until) * 1000000)::bigint FROM revived;
+        FOR UPDATE SKIP LOCKED);
+    UPDATE "public"."outbox_state" AS s
+    SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
+    WHERE s.seq = ANY (seqs);
+
+    -- What has blocked its stream does so no longer; what was skipped is out of its queue, and arrives again.
+    streams := ARRAY(SELECT DISTINCT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL);
+    IF cardinality(streams) > 0 THEN
+        PERFORM "public"."outbox_stream_lock"(streams);
+        INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
+        SELECT s.seq, s.stream_id, s.topic_key FROM "public"."outbox_state" AS s
+        WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL
+          AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL;
+        PERFORM "public"."outbox_stream_free"(streams);
+    END IF;
+    RETURN QUERY SELECT cardinality(seqs)::bigint, (extract(epoch FROM until) * 1000000)::bigint;
 END
 $outbox$;

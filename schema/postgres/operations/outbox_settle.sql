@@ -5,6 +5,8 @@
 -- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
+-- Messages of streams go back to their queues. In a transaction of the library's own (own) the runs end of which nothing is out
+-- any more; a caller's touches no stream. What fails does not block its stream with skip_failed.
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done
@@ -25,6 +27,8 @@ DECLARE
     moment      timestamptz := clock_timestamp();
     worker      int         := "public"."outbox_worker_number"(arg->>'worker');
     drop_acked  boolean     := (arg->>'delete_acked')::boolean;
+    own         boolean     := coalesce((arg->>'own')::boolean, false);
+    skip_failed boolean     := coalesce((arg->>'skip_failed')::boolean, false);
     pass_over   boolean     := coalesce((arg->>'pass_over')::boolean, false);
     along       boolean     := coalesce((arg->>'along')::boolean, false);
     skipping    boolean     := false;
@@ -36,6 +40,7 @@ DECLARE
     lost        bigint[];
     lost_by     text[];
     busy        int[];
+    streams     bigint[];
 BEGIN
     IF pass_over THEN
         PERFORM set_config('lock_timeout', '10ms', true);
@@ -60,10 +65,11 @@ BEGIN
                 DELETE FROM "public"."outbox_state" AS s
                 USING chosen AS w
                 WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND drop_acked AND w.outcome = 0 AND s.flags = 0
-                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags),
+                  AND (own OR s.stream_id IS NULL)
+                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
             kept AS (
                 UPDATE "public"."outbox_state" AS s
-                SET status = CASE w.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
+                SET status = CASE WHEN w.outcome = 0 THEN 2 WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
                     owner_token = NULL,
                     retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
                     next_attempt_at = CASE
@@ -71,11 +77,12 @@ BEGIN
                         ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
                             CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
                     processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
-                    worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END
+                    worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END,
+                    flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END
                 FROM chosen AS w
                 WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                   AND (NOT drop_acked OR w.outcome <> 0 OR w.seq NOT IN (SELECT d.seq FROM dropped AS d)) -- flags may change before the lock is had
-                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags),
+                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
             settled AS (
                 SELECT k.* FROM kept AS k
                 UNION ALL
@@ -90,9 +97,10 @@ BEGIN
                 SELECT w.seq, w.owner FROM wanted AS w
                 WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
                 EXCEPT SELECT s.seq, s.owner FROM settled AS s)
-            SELECT (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 0 AND s.flags & 1 = 1),
+            SELECT (SELECT array_agg(DISTINCT s.stream_id) FROM settled AS s WHERE s.stream_id IS NOT NULL),
+                   (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 0 AND s.flags & 1 = 1),
                    (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 3 AND s.flags & 1 = 1), r.seqs, r.owners, r.busy
-            INTO done, dead, lost, lost_by, busy
+            INTO streams, done, dead, lost, lost_by, busy
             FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners,
                          array_agg((SELECT 1 FROM "public"."outbox_state" AS s WHERE skipping AND s.seq = r.seq AND s.owner_token = r.owner)) AS busy
                   FROM refused AS r) AS r;
@@ -111,6 +119,10 @@ BEGIN
     IF lost IS NOT NULL THEN
         RETURN QUERY SELECT unnest(lost), unnest(lost_by), NULL::text, unnest(busy), NULL::int, NULL::int, NULL::int;
     END IF;
+    IF own AND lost IS NOT NULL THEN -- what a handler's own transaction has settled is refused here
+        streams := streams || array_remove(ARRAY(
+            SELECT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = l) FROM unnest(lost) AS l), NULL);
+    END IF;
     IF arg->'over' IS NOT NULL THEN
         DELETE FROM "public"."outbox_lease" AS l
         USING (SELECT e.owner_token FROM json_array_elements_text(arg->'over') AS o(owner) CROSS JOIN LATERAL (
@@ -121,6 +133,9 @@ BEGIN
         RETURN QUERY SELECT * FROM "public"."outbox_join_count"(
             ARRAY(SELECT o.message_id FROM "public"."outbox" AS o WHERE o.seq = ANY (done)),
             ARRAY(SELECT o.message_id FROM "public"."outbox" AS o WHERE o.seq = ANY (dead)));
+    END IF;
+    IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
+        PERFORM "public"."outbox_stream_free"(streams);
     END IF;
 END
 $outbox$;

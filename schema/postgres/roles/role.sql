@@ -10,6 +10,7 @@ $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "public_outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE
 ON "public"."outbox", "public"."outbox_state", "public"."outbox_lease", "public"."outbox_attempt", "public"."outbox_worker",
+   "public"."outbox_arrival", "public"."outbox_router", "public"."outbox_stream", "public"."outbox_queue",
    "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
    "public"."outbox_log_dead" TO "public_outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
@@ -37,6 +38,22 @@ REVOKE ALL ON FUNCTION "public"."outbox_give_back"(int, bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_give_back"(int, bigint[]) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_worker_number"(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_worker_number"(text) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_route"(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_route"(int) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_lock"(bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_lock"(bigint[]) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_free"(bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_free"(bigint[]) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_list"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_list"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_resume"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_resume"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_take"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_take"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stream_topics"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stream_topics"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_requeue"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_requeue"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_purge"(json) FROM PUBLIC;

@@ -7,6 +7,10 @@ FROM (VALUES
     ('table',    '"public"."outbox_lease"'),
     ('table',    '"public"."outbox_attempt"'),
     ('table',    '"public"."outbox_worker"'),
+    ('table',    '"public"."outbox_arrival"'),
+    ('table',    '"public"."outbox_router"'),
+    ('table',    '"public"."outbox_stream"'),
+    ('table',    '"public"."outbox_queue"'),
     ('table',    '"public"."outbox_log"'),
     ('table',    '"public"."outbox_log_pending"'),
     ('table',    '"public"."outbox_log_counter"'),
@@ -27,6 +31,12 @@ FROM (VALUES
     ('index',    '"public"."outbox_attempt_pk"'),
     ('index',    '"public"."outbox_worker_pk"'),
     ('index',    '"public"."outbox_worker_name"'),
+    ('index',    '"public"."outbox_arrival_pk"'),
+    ('index',    '"public"."outbox_router_pk"'),
+    ('index',    '"public"."outbox_stream_pk"'),
+    ('index',    '"public"."outbox_stream_ready"'),
+    ('index',    '"public"."outbox_stream_blocked"'),
+    ('index',    '"public"."outbox_queue_pk"'),
     ('view',     '"public"."outbox_view"'),
     ('view',     '"public"."outbox_kept"'),
     ('function', '"public"."outbox_claim"(json)'),
@@ -35,6 +45,14 @@ FROM (VALUES
     ('function', '"public"."outbox_reap"(json)'),
     ('function', '"public"."outbox_give_back"(integer,bigint[])'),
     ('function', '"public"."outbox_worker_number"(text)'),
+    ('function', '"public"."outbox_stream_route"(integer)'),
+    ('function', '"public"."outbox_stream_claim"(uuid,bigint[],integer,integer[],integer,bigint,boolean)'),
+    ('function', '"public"."outbox_stream_lock"(bigint[])'),
+    ('function', '"public"."outbox_stream_free"(bigint[])'),
+    ('function', '"public"."outbox_stream_list"(json)'),
+    ('function', '"public"."outbox_stream_resume"(json)'),
+    ('function', '"public"."outbox_stream_take"(json)'),
+    ('function', '"public"."outbox_stream_topics"(json)'),
     ('function', '"public"."outbox_requeue"(json)'),
     ('function', '"public"."outbox_purge"(json)'),
     ('function', '"public"."outbox_topics"(json)'),
@@ -72,9 +90,9 @@ WHERE CASE w.kind WHEN 'function' THEN to_regprocedure(w.name) IS NULL WHEN 'typ
 UNION ALL
 SELECT 'column ' || c.name || ' of the table ' || c.of || ' is missing'
 FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid', 'topic', 'topic_key', 'payload', 'headers', 'correlation_id',
-                                                    'stream_key', 'created_at', 'due_at']) AS name
+                                                    'stream_key', 'stream_id', 'created_at', 'due_at']) AS name
       UNION ALL
-      SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
+      SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
                                                      'worker_id', 'status', 'flags'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a

@@ -2,7 +2,8 @@
 --
 -- Contents: publishers write them once; purging deletes them when nothing needs them. seq names the message in all
 -- tables here and is never used again; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database.
+-- topic: of fixed width where states and indexes have it, and the same on every database. stream_id is the same of topic and
+-- stream key, NULL without a key.
 -- What may be long comes last, so that the rest is read without it.
 CREATE TABLE IF NOT EXISTS "main"."outbox" (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -10,6 +11,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox" (
     uuid           TEXT    NOT NULL,
     topic          TEXT    NOT NULL,
     topic_key      INTEGER NOT NULL,
+    stream_id      INTEGER NULL,
     correlation_id TEXT    NULL,
     stream_key     TEXT    NULL,
     created_at     INTEGER NOT NULL,
@@ -25,11 +27,13 @@ CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (messag
 -- States: settling rewrites some eighty bytes, whatever the message says. size is that of payload and headers in bytes.
 -- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
 -- "outbox_times" keeps out what is no integer, which no client can read: one such row would stop every claim.
--- status: 0 ready, 1 in progress (leased), 2 done, 3 failed. flags: 1 joins depend on the message, 2 the log does.
+-- status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. flags: 1 joins depend on the message, 2 the
+-- log does, 4 it has failed and does not block its stream.
 -- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     seq             INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,
+    stream_id       INTEGER NULL,
     next_attempt_at INTEGER NOT NULL,
     processed_at    INTEGER NULL,
     owner_token     TEXT    NULL,
@@ -65,12 +69,13 @@ END;
 
 -- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
 -- seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired; that lease is marked by
--- locked_until 0 until the end of the transaction.
+-- locked_until 0 until the end of the transaction. streams is the same of ordered streams, NULL without any.
 CREATE TABLE IF NOT EXISTS "main"."outbox_lease" (
     owner_token  TEXT    NOT NULL PRIMARY KEY,
     worker_id    INTEGER NOT NULL,
     locked_until INTEGER NOT NULL,
     seqs         TEXT    NOT NULL,
+    streams      TEXT    NULL,
     CONSTRAINT "outbox_lease_times" CHECK (typeof(locked_until) = 'integer')
 ) WITHOUT ROWID;
 
@@ -104,7 +109,7 @@ CREATE VIEW IF NOT EXISTS "main"."outbox_queued" AS
 SELECT o.message_id, o.uuid, o.topic, o.topic_key, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at
 FROM "outbox_state" AS s CROSS JOIN "outbox" AS o ON o.seq = s.seq;
 
-CREATE TRIGGER IF NOT EXISTS "main"."outbox_queue" INSTEAD OF INSERT ON "outbox_queued"
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_queued_insert" INSTEAD OF INSERT ON "outbox_queued"
 BEGIN
     INSERT INTO "outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)
     VALUES (NEW.message_id, NEW.uuid, NEW.topic, NEW.topic_key, NEW.payload, NEW.headers, NEW.correlation_id, NEW.stream_key,
@@ -120,4 +125,85 @@ BEGIN
     DELETE FROM "outbox_state" WHERE seq = OLD.seq;
     DELETE FROM "outbox_acked" WHERE seq = OLD.seq;
     DELETE FROM "outbox_attempt" WHERE seq = OLD.seq;
+END;
+
+-- Streams: messages of one topic and stream key are delivered one after the other. There is one writer at a time, and so the
+-- order of seq is that of commits, and publishers write to the queues themselves. A stream's row is its lease.
+-- There is a row while a message waits or is out. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- next_attempt_at: when its head is due, or since when it waits to be served. run_last: what is out, or
+-- has ended, is not behind it, but for a head that somebody has ended outside a run.
+CREATE TABLE IF NOT EXISTS "main"."outbox_stream" (
+    stream_id       INTEGER PRIMARY KEY,
+    topic_key       INTEGER NOT NULL,
+    next_attempt_at INTEGER NOT NULL,
+    run_last        INTEGER NOT NULL DEFAULT 0,
+    owner_token     TEXT    NULL,
+    status          INTEGER NOT NULL DEFAULT 0,
+    CONSTRAINT "outbox_stream_held" CHECK ((status = 1) = (owner_token IS NOT NULL))
+);
+
+-- Only streams that may be served are in it, those first that have waited longest.
+CREATE INDEX IF NOT EXISTS "main"."outbox_stream_ready" ON "outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
+
+CREATE INDEX IF NOT EXISTS "main"."outbox_stream_blocked" ON "outbox_stream" (topic_key, stream_id) WHERE status = 2;
+
+CREATE TABLE IF NOT EXISTS "main"."outbox_queue" (
+    stream_id INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, seq)
+) WITHOUT ROWID;
+
+-- To put a stream in here ends its run if nothing of it is out any more: what has ended leaves its queue, and it is ready or,
+-- where its head has failed and blocks it, blocked; a stream without messages is deleted. One that was ready or blocked is
+-- looked at in the same way.
+CREATE VIEW IF NOT EXISTS "main"."outbox_free" AS SELECT t.stream_id FROM "outbox_stream" AS t;
+
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_free_insert" INSTEAD OF INSERT ON "outbox_free"
+WHEN NEW.stream_id IS NOT NULL
+ AND NOT EXISTS (SELECT 1 FROM "outbox_queue" AS q
+                 WHERE q.stream_id = NEW.stream_id
+                   AND q.seq <= (SELECT t.run_last FROM "outbox_stream" AS t WHERE t.stream_id = NEW.stream_id)
+                   AND (SELECT s.status FROM "outbox_state" AS s WHERE s.seq = q.seq) = 1)
+BEGIN
+    DELETE FROM "outbox_queue"
+    WHERE stream_id = NEW.stream_id
+      AND seq <= max((SELECT t.run_last FROM "outbox_stream" AS t WHERE t.stream_id = NEW.stream_id),
+                     (SELECT q.seq FROM "outbox_queue" AS q WHERE q.stream_id = NEW.stream_id ORDER BY q.seq LIMIT 1))
+      AND coalesce((SELECT s.status = 2 OR s.status = 3 AND s.flags & 4 FROM "outbox_state" AS s WHERE s.seq = "outbox_queue".seq), 1);
+    DELETE FROM "outbox_stream"
+    WHERE stream_id = NEW.stream_id AND NOT EXISTS (SELECT 1 FROM "outbox_queue" AS q WHERE q.stream_id = NEW.stream_id);
+    UPDATE "outbox_stream"
+    SET owner_token = NULL,
+        (status, next_attempt_at) = (
+            SELECT CASE h.status WHEN 3 THEN 2 ELSE 0 END,
+                   max(CASE "outbox_stream".status WHEN 0 THEN min("outbox_stream".next_attempt_at, h.moment) ELSE h.moment END, h.due)
+            FROM (SELECT (SELECT s.status FROM "outbox_state" AS s WHERE s.seq = q.seq) AS status,
+                         coalesce((SELECT s.next_attempt_at FROM "outbox_state" AS s WHERE s.seq = q.seq), 0) AS due,
+                         CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment
+                  FROM "outbox_queue" AS q WHERE q.stream_id = NEW.stream_id ORDER BY q.seq LIMIT 1) AS h)
+    WHERE stream_id = NEW.stream_id;
+END;
+
+-- A lease that ends frees the streams of which nothing is out.
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_lease_gone" AFTER DELETE ON "outbox_lease" WHEN OLD.streams IS NOT NULL
+BEGIN
+    INSERT INTO "outbox_free" (stream_id) SELECT i.value FROM json_tree(OLD.streams) AS i WHERE i.type = 'integer';
+END;
+
+-- What is made ready again after it has failed, within a transaction. To take it out of here puts a message of a stream back
+-- into its queue.
+CREATE TABLE IF NOT EXISTS "main"."outbox_requeued" (
+    seq INTEGER PRIMARY KEY
+);
+
+CREATE TRIGGER IF NOT EXISTS "main"."outbox_requeued_gone" AFTER DELETE ON "outbox_requeued"
+WHEN (SELECT s.stream_id FROM "outbox_state" AS s WHERE s.seq = OLD.seq) IS NOT NULL
+BEGIN
+    INSERT INTO "outbox_queue" (stream_id, seq)
+    SELECT s.stream_id, s.seq FROM "outbox_state" AS s WHERE s.seq = OLD.seq
+    ON CONFLICT (stream_id, seq) DO NOTHING;
+    INSERT INTO "outbox_stream" (stream_id, topic_key, next_attempt_at)
+    SELECT s.stream_id, s.topic_key, s.next_attempt_at FROM "outbox_state" AS s WHERE s.seq = OLD.seq
+    ON CONFLICT (stream_id) DO NOTHING;
+    INSERT INTO "outbox_free" (stream_id) SELECT s.stream_id FROM "outbox_state" AS s WHERE s.seq = OLD.seq;
 END;

@@ -1,7 +1,7 @@
 -- The outbox for people: contents and states in one, states by name, payloads and times as text.
 CREATE VIEW IF NOT EXISTS "main"."outbox_view" AS
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
-       CASE s.status WHEN 0 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' ELSE 'not queued' END AS state,
+       CASE s.status WHEN 0 THEN 'ready' WHEN 5 THEN 'ready' WHEN 1 THEN 'in progress' WHEN 2 THEN 'done' WHEN 3 THEN 'failed' ELSE 'not queued' END AS state,
        s.status, coalesce(s.status = 2, 0) AS is_processed, s.retry_count,
        (SELECT a.error FROM "outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1) AS last_error,
        o.headers, CAST(o.payload AS TEXT) AS payload_text,

@@ -39,5 +39,5 @@ LEFT JOIN "outbox_state" AS s ON s.seq = o.seq;
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_entry_gone" AFTER DELETE ON "outbox_entry" WHEN OLD.queue_id IS NOT NULL
 BEGIN
     DELETE FROM "outbox"
-    WHERE message_id = OLD.queue_id AND coalesce((SELECT s.status FROM "outbox_state" AS s WHERE s.seq = "outbox".seq), 2) >= 2;
+    WHERE message_id = OLD.queue_id AND coalesce((SELECT s.status FROM "outbox_state" AS s WHERE s.seq = "outbox".seq), 2) IN (2, 3);
 END;

@@ -66,8 +66,9 @@ SET completed_steps = completed_steps + excluded.completed_steps, failed_steps =
 INSERT INTO "main"."outbox_join_member" (join_id, message_id, ends_by, status, created_at)
 SELECT (SELECT ?1 ->> '$.id'), i.value, (SELECT ?1 ->> '$.by_report'),
        CASE WHEN (SELECT ?1 ->> '$.by_report') THEN 0
-            ELSE max(coalesce((SELECT t.status FROM "main"."outbox_state" AS t
-                               WHERE t.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value)), 2) - 1, 0) END,
+            ELSE CASE coalesce((SELECT t.status FROM "main"."outbox_state" AS t
+                                WHERE t.seq = (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value)), 2)
+                     WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END END,
        CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM json_each(?1, '$.messages') AS i
 WHERE true

@@ -3,7 +3,7 @@
 -- With seqs: those of the list whose states were deleted when they were acknowledged.
 -- With status 3: what failed longer ago than the given age.
 -- Else what is done since then, or was deleted when it was acknowledged, in the order of publishing, up to the first that was
--- published later than that. What is needed by joins or the log (outbox_kept) is spared.
+-- published later than that. What is needed by joins or the log (outbox_kept), or is in the queue of its stream, is spared.
 WITH looked AS MATERIALIZED (
     SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq) <= c.before AS old, c.before
     FROM (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS before) AS c
@@ -22,12 +22,14 @@ WITH looked AS MATERIALIZED (
 chosen AS MATERIALIZED (
     SELECT l.seq FROM looked AS l
     WHERE l.seq < coalesce((SELECT min(y.seq) FROM looked AS y WHERE NOT y.old), 9223372036854775807)
-      AND coalesce((SELECT s.processed_at <= l.before FROM "main"."outbox_state" AS s WHERE s.seq = l.seq), 1)
+      AND coalesce((SELECT s.processed_at <= l.before AND NOT EXISTS (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq)
+                    FROM "main"."outbox_state" AS s WHERE s.seq = l.seq), 1)
     UNION ALL
     SELECT * FROM (
         SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
         WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 3 AND s.status = 3
           AND s.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+          AND NOT EXISTS (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq)
           AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k
                           WHERE k.message_id = (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = s.seq))
         ORDER BY s.processed_at

@@ -1,9 +1,9 @@
 -- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
 -- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile, not even
 -- in the same millisecond. Both filters are optional: a topic, and a list of message ids.
--- No state is inserted, as outbox_claim says.
-INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
-SELECT s.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+-- Messages of streams go back to their places, by a trigger. No state is inserted, as outbox_claim says.
+INSERT INTO "main"."outbox_requeued" (seq)
+SELECT s.seq
 FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
 WHERE s.status = 3
   AND s.processed_at <= coalesce(?1 ->> '$.until', 9223372036854775807)
@@ -12,8 +12,14 @@ WHERE s.status = 3
   AND (?1 -> '$.ids' IS NULL
        OR s.seq IN (SELECT (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value) FROM json_each(?1, '$.ids') AS i))
 ORDER BY s.processed_at, s.seq
-LIMIT (?1 ->> '$.limit')
+LIMIT (?1 ->> '$.limit');
+
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
+SELECT k.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) FROM "main"."outbox_requeued" AS k WHERE true
 ON CONFLICT (seq) DO UPDATE
-SET status = 0, retry_count = 0, next_attempt_at = excluded.next_attempt_at, processed_at = NULL, worker_id = NULL;
+SET status = CASE WHEN stream_id IS NULL THEN 0 ELSE 5 END, flags = flags & ~4, retry_count = 0,
+    next_attempt_at = excluded.next_attempt_at, processed_at = NULL, worker_id = NULL;
 
 SELECT changes(), coalesce(?1 ->> '$.until', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
+
+DELETE FROM "main"."outbox_requeued";

@@ -5,6 +5,8 @@
 -- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted (by a trigger), unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
+-- Messages of streams go back to their queues, and runs end of which nothing is out any more: only claims that hold streams look
+-- for them. What fails does not block its stream with skip_failed.
 -- There are no locked rows to pass over: who writes has the whole database.
 -- The groups are taken apart first: else their JSON would be read again for each message. Rows are found
 -- by their keys whatever statistics say: by subqueries of one table and its key, by INDEXED BY, and by upserts, which insert
@@ -48,36 +50,45 @@ ON CONFLICT (seq) DO NOTHING;
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value ->> '$.outcome' AS outcome, e.value ->> '$.delay_ms' AS delay_ms,
            e.value -> '$.seqs' AS seqs, ?1 ->> '$.backoff_ms' AS backoff, ?1 ->> '$.backoff_max_ms' AS backoff_cap,
+           ?1 ->> '$.skip_failed' AS skip_failed,
            (SELECT w.worker_id FROM "main"."outbox_worker" AS w WHERE w.name = ?1 ->> '$.worker') AS worker,
            CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment
     FROM json_each(?1, '$.groups') AS e),
 held AS MATERIALIZED (
-    SELECT i.value AS seq, g.outcome, g.delay_ms, g.backoff, g.backoff_cap, g.worker, g.moment,
+    SELECT i.value AS seq, g.outcome, g.delay_ms, g.backoff, g.backoff_cap, g.skip_failed, g.worker, g.moment,
            (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = g.owner) AS retry_count
     FROM g, json_each(g.seqs) AS i)
-INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at, processed_at, retry_count, worker_id, status)
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at, processed_at, retry_count, worker_id, status, flags)
 SELECT h.seq, 0,
        h.moment + coalesce(h.delay_ms, CASE h.outcome WHEN 1 THEN min(h.backoff_cap, h.backoff * (1 << min(h.retry_count, 30))) ELSE 0 END),
        CASE WHEN h.outcome IN (0, 3) THEN h.moment END, h.retry_count + (h.outcome = 1), CASE WHEN h.outcome IN (0, 3) THEN h.worker END,
-       CASE h.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END
+       CASE h.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END, CASE WHEN h.outcome = 3 AND h.skip_failed THEN 4 ELSE 0 END
 FROM held AS h
 WHERE h.retry_count IS NOT NULL
 ON CONFLICT (seq) DO UPDATE
-SET status = excluded.status, owner_token = NULL, retry_count = excluded.retry_count,
+SET status = CASE WHEN excluded.status = 0 AND stream_id IS NOT NULL THEN 5 ELSE excluded.status END,
+    flags = CASE WHEN stream_id IS NULL THEN flags ELSE flags | excluded.flags END,
+    owner_token = NULL, retry_count = excluded.retry_count,
     next_attempt_at = CASE excluded.status WHEN 0 THEN excluded.next_attempt_at ELSE next_attempt_at END,
     processed_at = excluded.processed_at, worker_id = excluded.worker_id;
+
+INSERT INTO "main"."outbox_free" (stream_id)
+SELECT DISTINCT (SELECT o.stream_id FROM "main"."outbox" AS o WHERE o.seq = i.value)
+FROM json_each(?1, '$.groups') AS g
+CROSS JOIN (SELECT 1) AS c ON (SELECT l.streams FROM "main"."outbox_lease" AS l WHERE l.owner_token = g.value ->> '$.owner') IS NOT NULL
+CROSS JOIN json_each(g.value, '$.seqs') AS i;
 
 DELETE FROM "main"."outbox_lease" WHERE owner_token IN (SELECT e.value FROM json_each(?1, '$.over') AS e);
 
 -- The rest is for steps of joins, which have flag 1: ordinary messages look nothing up.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS i
-               WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status >= 2));
+               WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status IN (2, 3)));
 
 WITH ended AS MATERIALIZED (
     SELECT DISTINCT (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = i.value) AS message_id,
            (SELECT s.status - 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value) AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS i
-    WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status >= 2))
+    WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status IN (2, 3)))
 INSERT INTO "main"."outbox_join" (join_id, created_at, completed_steps, failed_steps, last_updated_at)
 SELECT d.join_id, 0, d.done, d.dead, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM (SELECT m.join_id, sum(e.status = 1) AS done, sum(e.status = 2) AS dead
@@ -93,7 +104,7 @@ WITH ended AS MATERIALIZED (
     SELECT DISTINCT (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = i.value) AS message_id,
            (SELECT s.status - 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value) AS status
     FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS i
-    WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status >= 2))
+    WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status IN (2, 3)))
 INSERT INTO "main"."outbox_join_member" (join_id, message_id, status, created_at)
 SELECT m.join_id, m.message_id, e.status, 0
 FROM ended AS e CROSS JOIN "main"."outbox_join_member" AS m INDEXED BY "outbox_join_member_message" ON m.message_id = e.message_id

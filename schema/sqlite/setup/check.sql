@@ -6,6 +6,9 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'table', '"outbox_attempt"'
       UNION ALL SELECT 'table', '"outbox_worker"'
       UNION ALL SELECT 'table', '"outbox_acked"'
+      UNION ALL SELECT 'table', '"outbox_stream"'
+      UNION ALL SELECT 'table', '"outbox_queue"'
+      UNION ALL SELECT 'table', '"outbox_requeued"'
       UNION ALL SELECT 'table', '"outbox_log"'
       UNION ALL SELECT 'table', '"outbox_log_pending"'
       UNION ALL SELECT 'table', '"outbox_log_counter"'
@@ -22,8 +25,14 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'index', '"outbox_done"'
       UNION ALL SELECT 'index', '"outbox_leased"'
       UNION ALL SELECT 'index', '"outbox_worker_name"'
+      UNION ALL SELECT 'index', '"outbox_stream_ready"'
+      UNION ALL SELECT 'index', '"outbox_stream_blocked"'
+      UNION ALL SELECT 'view', '"outbox_free"'
+      UNION ALL SELECT 'trigger', '"outbox_free_insert"'
+      UNION ALL SELECT 'trigger', '"outbox_lease_gone"'
+      UNION ALL SELECT 'trigger', '"outbox_requeued_gone"'
       UNION ALL SELECT 'view', '"outbox_queued"'
-      UNION ALL SELECT 'trigger', '"outbox_queue"'
+      UNION ALL SELECT 'trigger', '"outbox_queued_insert"'
       UNION ALL SELECT 'trigger', '"outbox_ack"'
       UNION ALL SELECT 'trigger', '"outbox_gone"'
       UNION ALL SELECT 'view', '"outbox_view"'
@@ -32,9 +41,9 @@ WHERE NOT EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = w.kind 
 UNION ALL
 SELECT 'column ' || c.value || ' of the table ' || t.name || ' is missing'
 FROM (SELECT '"outbox"' AS name, '["seq", "message_id", "uuid", "topic", "topic_key", "payload", "headers", "correlation_id",
-                                   "stream_key", "created_at", "due_at"]' AS columns
+                                   "stream_key", "stream_id", "created_at", "due_at"]' AS columns
       UNION ALL
-      SELECT '"outbox_state"', '["seq", "topic_key", "next_attempt_at", "processed_at", "owner_token", "size", "retry_count",
+      SELECT '"outbox_state"', '["seq", "topic_key", "stream_id", "next_attempt_at", "processed_at", "owner_token", "size", "retry_count",
                                  "worker_id", "status", "flags"]') AS t, json_each(t.columns) AS c
 WHERE EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)
   AND c.value NOT IN (SELECT i.name FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i

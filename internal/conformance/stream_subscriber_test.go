@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A streamWatch is what handlers of streams have in common: it sees whether each stream is in order, and with one handler at a
+// time. A message that was acknowledged may come again, where its worker has stopped before that was in the table.
+type streamWatch struct {
+	f     *fixture
+	mu    sync.Mutex
+	in    map[string]int // handlers
+	next  map[string]int // the message that comes first now
+	tries map[string]int
+	again int // messages that came again after their ack
+	left  int
+	done  chan struct{} // closed when all were acknowledged
+}
+
+func (f *fixture) watch(messages int) *streamWatch {
+	return &streamWatch{f: f, in: map[string]int{}, next: map[string]int{}, tries: map[string]int{}, left: messages, done: make(chan struct{})}
+}
+
+// enter is called by a handler that begins.
+func (w *streamWatch) enter(msg *message.Message) (key string, n int) {
+	key = deliveryOf(msg).StreamKey()
+	n, err := strconv.Atoi(msg.UUID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.in[key]++
+	w.tries[key]++
+	if err != nil || w.in[key] != 1 || n > w.next[key] {
+		w.f.t.Errorf("%s: message %s comes where %d was expected, to %d handlers at a time, %v", key, msg.UUID, w.next[key], w.in[key], err)
+	}
+	if n < w.next[key] {
+		w.again++
+	}
+	return key, n
+}
+
+// leave is called by one that ends, before it answers.
+func (w *streamWatch) leave(key string, n int, over bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.in[key]--
+	if !over || n < w.next[key] {
+		return
+	}
+	w.next[key] = n + 1
+	if w.left--; w.left == 0 {
+		close(w.done)
+	}
+}
+
+// handle handles messages until there are no more; fails says which attempts do not succeed.
+func (w *streamWatch) handle(messages <-chan *message.Message, fails func(key string, try int) bool) {
+	for msg := range messages {
+		go func() {
+			key, n := w.enter(msg)
+			w.mu.Lock()
+			failed := fails(key, w.tries[key])
+			w.mu.Unlock()
+			w.leave(key, n, !failed)
+			if failed {
+				msg.Nack()
+			} else {
+				msg.Ack()
+			}
+		}()
+	}
+}
+
+// Several Subscribers and handlers that fail now and then: each stream in order, one at a time.
+func TestStream_SubscribersKeepTheOrder(t *testing.T) {
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		const streams, each = 20, 50
+		f.ordered("orders", streams, each)
+		w := f.watch(streams * each)
+		for range 3 {
+			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = -1 })
+			go w.handle(f.subscribe(s, "orders"), func(_ string, try int) bool { return try%7 == 0 })
+		}
+		take(f, w.done, "the last message")
+		f.Zero(w.again, "nothing comes again that was acknowledged")
+	})
+}
+
+// Subscribers are replaced one after the other while messages are published: Close gives back what was not handed out, and the
+// next goes on there.
+func TestTrap_StreamsInARollingRestart(t *testing.T) {
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		const streams, each, restarts = 10, 60, 6
+		w := f.watch(streams * each)
+		never := func(string, int) bool { return false }
+		running := []*outbox.Subscriber{f.subscriber(), f.subscriber()}
+		for _, s := range running {
+			go w.handle(f.subscribe(s, "orders"), never)
+		}
+		for i := range restarts {
+			f.enqueue(orderedMessages("orders", streams, i*each/restarts, (i+1)*each/restarts)...)
+			f.NoError(running[0].Close())
+			next := f.subscriber()
+			go w.handle(f.subscribe(next, "orders"), never)
+			running = append(running[1:], next)
+		}
+		take(f, w.done, "the last message")
+		f.Zero(w.again)
+	})
+}
+
+// A handler that waits has one message of its stream, and holds up no other stream.
+func TestStream_OneMessageAtATime(t *testing.T) {
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		f.ordered("orders", 3, 2)
+		messages := f.subscribe(f.subscriber(), "orders")
+		first := f.receiveN(messages, 3)
+		keys := map[string]bool{}
+		for _, msg := range first {
+			f.Equal("0", msg.UUID)
+			keys[f.delivery(msg).StreamKey()] = true
+		}
+		f.Len(keys, 3)
+		for _, msg := range first {
+			msg.Ack()
+			next := f.receive(messages)
+			f.Equal("1", next.UUID)
+			f.Equal(f.delivery(msg).StreamKey(), f.delivery(next).StreamKey())
+			next.Ack()
+		}
+	})
+}
+
+// After its last attempt a message blocks its stream, or is skipped, as the config says: also where it failed in the handler's
+// own transaction.
+func TestStream_OnStreamFailure(t *testing.T) {
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		for name, inTx := range map[string]bool{"nack": false, "SettleTx": true} {
+			for _, policy := range []outbox.StreamFailure{outbox.StreamBlock, outbox.StreamSkip} {
+				topic := fmt.Sprint(name, policy)
+				ids := f.ordered(topic, 1, 2)
+				s := f.subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure, c.MaxAttempts = policy, 2 })
+				messages := f.subscribe(s, topic)
+				f.receive(messages).Nack()
+				last := f.receive(messages)
+				f.Equal(2, f.delivery(last).Attempt())
+				if f.delivery(last).SetErr(errors.New("for good")); inTx {
+					tx, err := f.db.BeginTx(f.ctx(), nil)
+					f.NoError(err)
+					f.NoError(f.delivery(last).SettleTx(f.ctx(), tx, outbox.Fail))
+					f.NoError(tx.Commit())
+					last.Ack()
+				} else {
+					last.Nack()
+				}
+				f.becomes(ids[0], outbox.Failed)
+				if policy == outbox.StreamBlock {
+					f.Eventually(func() bool {
+						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Topic: topic})
+						return err == nil && len(blocked) == 1
+					}, patience, tick)
+					f.NoError(f.outbox.SkipHead(f.ctx(), topic, streamKey(0)))
+				}
+				next := f.receive(messages)
+				f.Equal("1", next.UUID)
+				next.Ack()
+				f.becomes(ids[1], outbox.Done)
+				f.NoError(s.Close())
+			}
+		}
+	})
+}
+
+// A handler's own transaction ends its message, and the next of the stream comes.
+func TestStream_SettleTx(t *testing.T) {
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		for _, deletes := range []bool{false, true} {
+			f.ordered("orders", 1, 40)
+			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = deletes })
+			messages := f.subscribe(s, "orders")
+			for i := range 40 {
+				msg := f.receive(messages)
+				f.Equal(fmt.Sprint(i), msg.UUID)
+				tx, err := f.db.BeginTx(f.ctx(), nil)
+				f.NoError(err)
+				f.NoError(f.delivery(msg).SettleTx(f.ctx(), tx, outbox.Ack))
+				f.NoError(tx.Commit())
+				msg.Ack()
+			}
+			f.Eventually(func() bool { return f.number("SELECT COUNT(*) FROM {outbox_stream}") == 0 }, patience, tick, "streams without messages leave no rows")
+			f.NoError(s.Close())
+		}
+	})
+}
+
+// Workers come and go and handlers fail: no inversion, nothing lost, no two handlers in a stream.
+func TestStream_Soak(t *testing.T) {
+	seed := killSeed(t)
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
+	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+		const streams, each, rounds = 30, 20, 5
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := f.watch(streams * each * rounds)
+		fails := func(string, int) bool { return random.IntN(10) == 0 } // under the lock of the watch
+		start := func() *outbox.Subscriber {
+			s := f.subscriber(func(c *outbox.SubscriberConfig) {
+				c.MaxAttempts, c.MaxStreamRun, c.MaxInFlight = -1, 5, 40
+			})
+			go w.handle(f.subscribe(s, "orders"), fails)
+			return s
+		}
+		running := []*outbox.Subscriber{start(), start(), start()}
+		for i := range rounds {
+			f.enqueue(orderedMessages("orders", streams, i*each, (i+1)*each)...)
+			f.NoError(running[0].Close())
+			running = append(running[1:], start())
+		}
+		take(f, w.done, "the last message")
+		t.Logf("%d messages came again", w.again)
+	})
+}

@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// streamWorkerVariable makes the test program a worker of TestStream_KilledWorkers. Its value is the job.
+const streamWorkerVariable = "OUTBOX_TEST_STREAM_WORKER"
+
+type streamJob struct {
+	Backend, Driver, DSN string
+	Schema, Table        string // of the outbox
+	Handled              string // the table of what was handled, quoted
+	Seed                 uint64
+}
+
+// What a worker tells, a line each on its standard output.
+const (
+	streamHandled = "handled" // a handler is done, and has not acked yet
+	streamFailed  = "failed"  // a message has failed for good, in the table
+)
+
+// What a handler writes into the table.
+const (
+	streamBegins = iota
+	streamSucceeds
+	streamFails
+)
+
+// run is the worker's process.
+func (job streamJob) run() (err error) {
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
+
+	var mu sync.Mutex
+	tell := func(event string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintln(os.Stdout, event)
+	}
+	sub, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
+		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
+		MaxInFlight: 20, MaxStreamRun: 8, LeaseDuration: 3 * time.Second, MaxAttempts: 4, MaxPollInterval: 50 * time.Millisecond,
+		Backoff: func(int) time.Duration { return time.Millisecond },
+		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
+			if e.Outcomes[outbox.Fail] > 0 {
+				tell(streamFailed)
+			}
+		}},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	messages, err := sub.Subscribe(context.Background(), "work")
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
+		_ = sub.Close()                      // whether all is settled is for the test to see
+	}()
+	random := rand.New(rand.NewPCG(job.Seed, 0))
+	var handlers sync.WaitGroup
+	for msg := range messages {
+		fails := random.IntN(5) == 0
+		handlers.Go(func() {
+			if job.handle(db, msg, fails) {
+				tell(streamHandled)
+				msg.Ack()
+			} else {
+				msg.Nack()
+			}
+		})
+	}
+	handlers.Wait()
+	return sub.Close()
+}
+
+// handle writes down that the handler begins, and how it ends.
+func (job streamJob) handle(db *sql.DB, msg *message.Message, fails bool) (ok bool) {
+	note := func(what int) error {
+		var stream int
+		if _, err := fmt.Sscanf(deliveryOf(msg).StreamKey(), "stream %d", &stream); err != nil {
+			return err
+		}
+		_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (stream, n, worker, what) VALUES (%d, %s, %d, %d)",
+			job.Handled, stream, msg.UUID, os.Getpid(), what))
+		return err
+	}
+	err := note(streamBegins)
+	if err == nil && fails {
+		deliveryOf(msg).SetErr(errors.New("it was its turn to fail"))
+		err = note(streamFails)
+	} else if err == nil {
+		if err = note(streamSucceeds); err == nil {
+			return true
+		}
+	}
+	if err != nil {
+		deliveryOf(msg).SetErr(err)
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// What works on streams reads little of many, whatever the database believes about its tables.
+func TestTrap_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.needs(setsStatistics)
+		f = f.alone()
+		const keys = 10
+		f.ordered("done", 2000, 1)
+		for range 2 {
+			f.Empty(f.settle(settled(outbox.Ack, f.claimUpTo(1000, "done")...)...))
+		}
+		f.ordered("blocked", 1000, 3)
+		f.Empty(f.settle(settled(outbox.Fail, f.claimWith(outbox.ClaimParams{Topics: quotas("blocked"), Limit: 1000, Run: 1})...)...))
+		f.ordered("hot", 1, 3000)
+		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.claimUpTo(1, "none")
+		}
+		f.Len(f.claimUpTo(1, "hot"), 1)
+		f.ordered("orders", 1000, 3)
+		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.claimUpTo(1, "none")
+		}
+		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: keys, Run: 1, Lease: time.Hour})
+		f.Len(held, keys)
+
+		claim := func(c *counted, topic string) error {
+			_, err := c.outbox.Claim(c.ctx(), outbox.ClaimParams{Topics: quotas(topic), Limit: keys})
+			return err
+		}
+		settle := func(c *counted, outcome outbox.Outcome) error { // not in a caller's transaction, which frees no stream
+			_, err := c.outbox.Settle(c.ctx(), c.pool, settled(outcome, held...))
+			return err
+		}
+		f.underAllStatistics(map[string]func(c *counted) error{
+			"claim of many":  func(c *counted) error { return claim(c, "orders") },
+			"claim of none":  func(c *counted) error { return claim(c, "blocked") },
+			"claim of one":   func(c *counted) error { return claim(c, "hot") },
+			"ack":            func(c *counted) error { return settle(c, outbox.Ack) },
+			"retry":          func(c *counted) error { return settle(c, outbox.Retry) },
+			"fail":           func(c *counted) error { return settle(c, outbox.Fail) },
+			"requeue stream": func(c *counted) error { return c.outbox.RequeueStream(c.ctx(), "blocked", streamKey(0)) },
+			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.ctx(), "blocked", streamKey(0)) },
+			"discard":        func(c *counted) error { _, err := c.outbox.DiscardStream(c.ctx(), "blocked", streamKey(0)); return err },
+			"list": func(c *counted) error {
+				_, err := c.outbox.BlockedStreams(c.ctx(), outbox.BlockedStreamsParams{Limit: keys})
+				return err
+			},
+			"enqueue": func(c *counted) error {
+				_, err := c.outbox.Enqueue(c.ctx(), c.x, orderedMessages("new", keys, 0, 1)...)
+				return err
+			},
+		})
+	})
+}

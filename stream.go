@@ -1,0 +1,200 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+)
+
+// StreamFailure says what becomes of a stream when one of its messages has failed for good.
+type StreamFailure int
+
+// The policies. With StreamBlock nothing of the stream is delivered until RequeueStream, SkipHead or DiscardStream lets it go
+// on. With StreamSkip it goes on with the next message.
+const (
+	StreamBlock StreamFailure = iota
+	StreamSkip
+)
+
+func (f StreamFailure) validate(field string) error {
+	if f != StreamBlock && f != StreamSkip {
+		return badField(field, "%d is neither StreamBlock nor StreamSkip", int(f))
+	}
+	return nil
+}
+
+// defaultRun is how many messages of a stream a claim takes at most.
+const defaultRun = 32
+
+// errDiscarded is the LastError of messages that DiscardStream has ended.
+var errDiscarded = errors.New("discarded with what else waited in its stream")
+
+// A BlockedStream has a message that has failed for good, and nothing of it is delivered.
+type BlockedStream struct {
+	Topic, StreamKey string
+	Head             MessageID // the message that has failed
+	Since            time.Time // when it failed
+	LastError        string
+	Waiting          int // messages behind it, counted up to 10,000
+}
+
+// BlockedStreamsParams choose streams to look at.
+type BlockedStreamsParams struct {
+	// Topic restricts the list to one topic. Defaults to all.
+	Topic string
+
+	// Limit is the most streams to return, 1 to 1,000. Defaults to 100.
+	Limit int
+}
+
+// BlockedStreams lists streams that are blocked, those first that have been for longest.
+func (o *Outbox) BlockedStreams(ctx context.Context, params BlockedStreamsParams) ([]BlockedStream, error) {
+	setDefault(&params.Limit, 100)
+	if params.Limit < 1 || params.Limit > maxBatch {
+		return nil, badField("BlockedStreamsParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	}
+	if err := validateKey("BlockedStreamsParams.Topic", params.Topic); err != nil {
+		return nil, err
+	}
+	streams, err := call(ctx, o.engine, o.db, opStreamList, struct {
+		topicFilter
+		Limit   int `json:"limit"`
+		Counted int `json:"counted"`
+	}{filterTopic(params.Topic), params.Limit, backlogCountCap}, nil, func(rows *sql.Rows, s *BlockedStream) error {
+		var id string
+		var since int64
+		var lastError sql.NullString
+		if err := rows.Scan(&s.Topic, &s.StreamKey, &id, &since, &lastError, &s.Waiting); err != nil {
+			return err
+		}
+		s.Since, s.LastError = time.UnixMilli(since).UTC(), lastError.String
+		var err error
+		s.Head, err = ParseMessageID(id)
+		return err
+	})
+	slices.SortFunc(streams, func(a, b BlockedStream) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.StreamKey, b.StreamKey))
+	})
+	return streams, err
+}
+
+// RequeueStream lets a blocked stream go on with the message that has failed, which gets a fresh retry budget; LastError stays.
+// A stream that is not blocked is ErrStreamNotBlocked.
+func (o *Outbox) RequeueStream(ctx context.Context, topic, key string) error {
+	return o.resumeStream(ctx, topic, key, false)
+}
+
+// SkipHead lets a blocked stream go on behind the message that has failed, which stays a dead letter: Requeue puts it back in
+// its place, before what is not delivered by then. A stream that is not blocked is ErrStreamNotBlocked.
+func (o *Outbox) SkipHead(ctx context.Context, topic, key string) error {
+	return o.resumeStream(ctx, topic, key, true)
+}
+
+func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool) error {
+	id, err := validateStream(topic, key)
+	if err != nil {
+		return err
+	}
+	var messages int
+	_, err = call(ctx, o.engine, o.db, opStreamResume, struct {
+		StreamID int64 `json:"stream_id"`
+		Skip     bool  `json:"skip"`
+	}{id, skip}, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages) })
+	if err == nil && messages == 0 {
+		return ErrStreamNotBlocked
+	}
+	if err == nil {
+		o.wakeAfter(ctx, o.db, []string{topic})
+	}
+	return err
+}
+
+// DiscardStream ends all that waits in a blocked stream: it has failed, as has the message that blocks it, and is kept as dead
+// letters. It returns how many messages it has ended. What is published meanwhile is delivered. A stream that is not blocked is
+// ErrStreamNotBlocked; if it returns another error, the stream is still blocked, and may have lost messages already.
+func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total int, err error) {
+	id, err := validateStream(topic, key)
+	if err != nil {
+		return 0, err
+	}
+	arg := takeArg{StreamID: id, Worker: o.config.WorkerName, LeaseMS: discardLease.Milliseconds(), Limit: maxBatch}
+	for {
+		taken, err := o.takeStream(ctx, &arg)
+		if err != nil {
+			return total, err
+		}
+		if len(taken) == 0 {
+			return total, o.SkipHead(ctx, topic, key)
+		}
+		_, err = o.settleBatch(ctx, o.db, settleAll(arg.Owner, taken, Fail, errDiscarded), settleOptions{over: []OwnerToken{arg.Owner}, skipFailed: true})
+		if err != nil {
+			return total, err
+		}
+		total += len(taken)
+	}
+}
+
+// discardLease is how long a stream is held while a batch of its messages is ended.
+const discardLease = time.Minute
+
+type takeArg struct {
+	StreamID int64      `json:"stream_id"`
+	Owner    OwnerToken `json:"owner"`
+	Worker   string     `json:"worker"`
+	LeaseMS  int64      `json:"lease_ms"`
+	Until    *int64     `json:"until,omitempty"`
+	Limit    int        `json:"limit"`
+}
+
+// takeStream claims messages that wait in a blocked stream, and notes in arg where the stream ended at the first time.
+func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, error) {
+	arg.Owner = NewOwnerToken()
+	var until int64
+	taken, err := call(ctx, o.engine, o.db, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
+	if err != nil {
+		return nil, err
+	}
+	at := slices.Index(taken, 0)
+	if at < 0 {
+		return nil, ErrStreamNotBlocked
+	}
+	arg.Until = &until
+	return slices.Delete(taken, at, at+1), nil
+}
+
+func validateStream(topic, key string) (id int64, err error) {
+	if key == "" {
+		return 0, badField("StreamKey", "is empty; name the stream")
+	}
+	if err := (&Message{Topic: topic, StreamKey: key}).validate(); err != nil {
+		return 0, err
+	}
+	return streamID(topic, key), nil
+}
+
+// streamTopics adds what waits in streams to the topics.
+func (o *Outbox) streamTopics(ctx context.Context, topics []TopicBacklog, arg any) ([]TopicBacklog, error) {
+	if !o.engine.has(opStreamTopics) {
+		return topics, nil
+	}
+	streams, err := call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+		t.Store = o.config.Store
+		return t.scan(rows, &t.BlockedStreams)
+	})
+	for _, s := range streams {
+		at := slices.IndexFunc(topics, func(t TopicBacklog) bool { return t.Topic == s.Topic })
+		if at < 0 {
+			topics = append(topics, s)
+			continue
+		}
+		t := &topics[at]
+		if s.Waiting > 0 && s.Age > t.Age {
+			t.Oldest, t.Age = s.Oldest, s.Age
+		}
+		t.Waiting, t.BlockedStreams = min(t.Waiting+s.Waiting, backlogCountCap), s.BlockedStreams
+	}
+	return topics, err
+}
