@@ -102,12 +102,6 @@ func newEngine(dialect Dialect, schema, table string) (*engine, error) {
 	return e, nil
 }
 
-// has reports whether there is such an operation: those of ordered streams are not on every database yet.
-func (e *engine) has(op operation) bool {
-	_, ok := e.operations[op]
-	return ok
-}
-
 // A preparedCall is a Call with the outbox's names in it.
 type preparedCall []statement
 
@@ -248,10 +242,7 @@ func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err e
 
 func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
 	ctx = kept.Keep(ctx)
-	statements, ok := e.operations[op]
-	if !ok {
-		return fmt.Errorf("there is no such operation on %s yet", e.dialect.Name())
-	}
+	statements := e.operations[op]
 	if len(statements) > 0 && statements[0].gate {
 		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
 			return err

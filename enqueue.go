@@ -177,7 +177,7 @@ func (o *Outbox) enqueueOperation(rows []enqueuedMessage) operation {
 	switch {
 	case o.config.Log != QueueOnly:
 		return opLogEnqueue
-	case o.engine.has(opStreamEnqueue) && slices.ContainsFunc(rows, func(m enqueuedMessage) bool { return m.StreamID != 0 }):
+	case slices.ContainsFunc(rows, func(m enqueuedMessage) bool { return m.StreamID != 0 }):
 		return opStreamEnqueue
 	default:
 		return opEnqueue

@@ -177,9 +177,6 @@ func validateStream(topic, key string) (id int64, err error) {
 
 // streamTopics adds what waits in streams to the topics.
 func (o *Outbox) streamTopics(ctx context.Context, topics []TopicBacklog, arg any) ([]TopicBacklog, error) {
-	if !o.engine.has(opStreamTopics) {
-		return topics, nil
-	}
 	streams, err := call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store
 		return t.scan(rows, &t.BlockedStreams)

@@ -5,7 +5,8 @@
 --
 -- Contents: publishers write them once; purging deletes them when nothing needs them. Seq names the message in all
 -- tables here and grows with every insert; MessageId names it outside. TopicKey is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database.
+-- topic: of fixed width where states and indexes have it, and the same on every database. StreamId is the same of topic and
+-- stream key, NULL without a key.
 IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox] (
         Seq           BIGINT           IDENTITY(1, 1) NOT NULL,
@@ -17,6 +18,7 @@ IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
         Headers       NVARCHAR(MAX)    NULL,
         CorrelationId NVARCHAR(255)    NULL,
         StreamKey     NVARCHAR(255)    COLLATE Latin1_General_BIN2 NULL,
+        StreamId      BIGINT           NULL,
         CreatedAt     DATETIME2(3)     NOT NULL CONSTRAINT [DF_Outbox_CreatedAt] DEFAULT (SYSUTCDATETIME()),
         DueTimeUtc    DATETIME2(3)     NULL,
         CONSTRAINT [PK_Outbox] PRIMARY KEY CLUSTERED (Seq),
@@ -26,13 +28,15 @@ GO
 -- States, all of fixed width: settling rewrites some eighty bytes in place, whatever the message says, and no page of them
 -- ever splits. Size is that of payload and headers in bytes.
 -- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed. Flags: 1 joins depend on the message, 2 the log does.
+-- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. Flags: 1 joins depend on the message, 2 the
+-- log does, 4 it has failed and does not block its stream.
 -- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- OwnerToken is set exactly where Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
         Seq           BIGINT           NOT NULL,
         TopicKey      BIGINT           NOT NULL,
+        StreamId      BIGINT           NULL,
         NextAttemptAt DATETIME2(3)     NOT NULL,
         ProcessedAt   DATETIME2(3)     NULL,
         OwnerToken    UNIQUEIDENTIFIER NULL,
@@ -57,13 +61,14 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
     CREATE INDEX [IX_Outbox_State_Dead] ON [dbo].[Outbox_State] (ProcessedAt, Seq) INCLUDE (TopicKey) WHERE Status = 3;
 GO
 -- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
--- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired.
+-- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired; Streams is of which streams.
 IF OBJECT_ID(N'[dbo].[Outbox_Lease]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Lease] (
         OwnerToken  UNIQUEIDENTIFIER NOT NULL,
         WorkerId    INT              NOT NULL,
         LockedUntil DATETIME2(3)     NOT NULL,
         Seqs        NVARCHAR(MAX)    NOT NULL,
+        Streams     NVARCHAR(MAX)    NULL,
         CONSTRAINT [PK_Outbox_Lease] PRIMARY KEY CLUSTERED (OwnerToken)
     );
 GO
@@ -104,5 +109,57 @@ IF OBJECT_ID(N'[dbo].[Outbox_Wake]', N'U') IS NULL
         WakeId BIGINT IDENTITY(1, 1) NOT NULL,
         Seq    BIGINT NOT NULL,
         CONSTRAINT [PK_Outbox_Wake] PRIMARY KEY CLUSTERED (WakeId)
+    );
+GO
+-- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
+-- none waits for another. A router, one at a time (the row of Outbox_Router), moves what is committed to the queues, in order of
+-- Seq. A stream's row is its lease, and its lock guards its queue: who claims, routes or frees a stream holds it.
+IF OBJECT_ID(N'[dbo].[Outbox_Arrival]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Arrival] (
+        Seq      BIGINT NOT NULL,
+        StreamId BIGINT NOT NULL,
+        TopicKey BIGINT NOT NULL,
+        CONSTRAINT [PK_Outbox_Arrival] PRIMARY KEY CLUSTERED (Seq)
+    );
+GO
+IF OBJECT_ID(N'[dbo].[Outbox_Router]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Router] (
+        Id   TINYINT NOT NULL,
+        Turn BIGINT  NOT NULL,
+        CONSTRAINT [PK_Outbox_Router] PRIMARY KEY CLUSTERED (Id)
+    );
+GO
+INSERT INTO [dbo].[Outbox_Router] (Id, Turn)
+SELECT 1, 0 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Router] AS r WHERE r.Id = 1);
+GO
+-- There is a row while a message waits or is out. Status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- NextAttemptAt: when its head is due, or since when it waits to be served. RunLast: what is out, or has ended, is not behind it,
+-- but for a head that somebody has ended outside a run.
+IF OBJECT_ID(N'[dbo].[Outbox_Stream]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Stream] (
+        StreamId      BIGINT           NOT NULL,
+        TopicKey      BIGINT           NOT NULL,
+        NextAttemptAt DATETIME2(3)     NOT NULL,
+        RunLast       BIGINT           NOT NULL CONSTRAINT [DF_Outbox_Stream_RunLast] DEFAULT (0),
+        OwnerToken    UNIQUEIDENTIFIER NULL,
+        Status        TINYINT          NOT NULL CONSTRAINT [DF_Outbox_Stream_Status] DEFAULT (0),
+        CONSTRAINT [PK_Outbox_Stream] PRIMARY KEY CLUSTERED (StreamId),
+        CONSTRAINT [CK_Outbox_Stream_Held] CHECK ((Status = 1 AND OwnerToken IS NOT NULL) OR (Status <> 1 AND OwnerToken IS NULL))
+    );
+GO
+-- Only streams that may be served are in it, those first that have waited longest.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Stream]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Stream_Ready]', 1))) = PARSENAME(N'[IX_Outbox_Stream_Ready]', 1))
+    CREATE INDEX [IX_Outbox_Stream_Ready] ON [dbo].[Outbox_Stream] (TopicKey, NextAttemptAt, StreamId) WHERE Status = 0;
+
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Stream]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Stream_Blocked]', 1))) = PARSENAME(N'[IX_Outbox_Stream_Blocked]', 1))
+    CREATE INDEX [IX_Outbox_Stream_Blocked] ON [dbo].[Outbox_Stream] (TopicKey, StreamId) WHERE Status = 2;
+GO
+IF OBJECT_ID(N'[dbo].[Outbox_Queue]', N'U') IS NULL
+    CREATE TABLE [dbo].[Outbox_Queue] (
+        StreamId BIGINT NOT NULL,
+        Seq      BIGINT NOT NULL,
+        CONSTRAINT [PK_Outbox_Queue] PRIMARY KEY CLUSTERED (StreamId, Seq)
     );
 GO

@@ -3,6 +3,7 @@
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
 -- A topic with from_ms begins there: what became due before is passed over, and so are the ghosts of what was claimed.
+-- Messages of ordered streams come first in half of the claims, others in the rest, as a coin decides: neither starves.
 -- READ COMMITTED, because READPAST is refused in other levels and a pooled connection may carry one. The outer test of
 -- Status keeps a row from being taken twice even where hints are ignored; what was taken is what has the token then. Rows are
 -- picked first and written to by their keys, and both plans are pinned: a claim then costs the same whatever waits behind it,
@@ -25,6 +26,10 @@ BEGIN
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
     DECLARE @Left INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @GiveBack INT = CAST(JSON_VALUE(@Arg, '$.give_back') AS INT);
+    DECLARE @Run INT = COALESCE(CAST(JSON_VALUE(@Arg, '$.run') AS INT), 32);
+    DECLARE @Ordered BIT = 0, @Round INT = 0, @More BIT = 1, @Phase INT = 0, @Wanted NVARCHAR(MAX), @Runs NVARCHAR(MAX), @Streams NVARCHAR(MAX);
+    DECLARE @OrderedPhase INT = CASE WHEN CHECKSUM(NEWID()) % 2 = 0 THEN 0 ELSE 2 END;
+    DECLARE @InOrder TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL, Size BIGINT NOT NULL, TopicKey BIGINT NOT NULL, StreamId BIGINT NOT NULL);
     DECLARE @Waits NVARCHAR(MAX), @GivenBack INT = 0, @Leases INT, @WorkerId INT, @Seqs NVARCHAR(MAX);
     DECLARE @Turn INT = 0;
     DECLARE @Key BIGINT;
@@ -63,41 +68,80 @@ BEGIN
             SET @Now = SYSUTCDATETIME(); -- what has come back may be due by now
         END
 
-        SELECT @Key = TopicKey, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
-        WHILE @Left > 0 AND @Key IS NOT NULL
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Arrival] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Seq > 0)
         BEGIN
-            IF @Take > @Left SET @Take = @Left;
+            -- What is of other topics must not hide what is of these.
+            SET @Take = CASE WHEN @Left > 100 THEN @Left ELSE 100 END;
+            WHILE @Round < 20 AND @More = 1
+            BEGIN
+                EXEC [dbo].[Outbox_Stream_Route] @Most = @Take, @More = @More OUTPUT;
+                SET @Round = @Round + 1;
+            END
+        END
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Stream] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Status = 0 AND TopicKey >= -9223372036854775808)
+            SET @Ordered = 1;
 
-            DELETE FROM @Picked;
-            INSERT INTO @Picked (Seq, Size, RetryCount)
-            SELECT TOP (@Take) Seq, Size, RetryCount
-            FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-            WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
-            ORDER BY NextAttemptAt, Seq
-            OPTION (MAXDOP 1);
+        WHILE @Phase < 3
+        BEGIN
+            IF @Phase = 1
+            BEGIN
+                SELECT @Key = TopicKey, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
+                WHILE @Left > 0 AND @Key IS NOT NULL
+                BEGIN
+                    IF @Take > @Left SET @Take = @Left;
 
-            SET @TooLarge = NULL;
-            SELECT @TooLarge = MIN(s.Place)
-            FROM (SELECT Place, SUM(Size) OVER (ORDER BY Place ROWS UNBOUNDED PRECEDING) AS Total,
-                         ROW_NUMBER() OVER (ORDER BY Place) AS Nth FROM @Picked) AS s
-            WHERE s.Total > @Room AND (s.Nth > 1 OR @Larger = 0);
-            IF @TooLarge IS NOT NULL DELETE FROM @Picked WHERE Place >= @TooLarge;
+                    DELETE FROM @Picked;
+                    INSERT INTO @Picked (Seq, Size, RetryCount)
+                    SELECT TOP (@Take) Seq, Size, RetryCount
+                    FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+                    WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
+                    ORDER BY NextAttemptAt, Seq
+                    OPTION (MAXDOP 1);
 
-            UPDATE s
-            SET Status = 1, OwnerToken = @Owner
-            FROM @Picked AS p INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = p.Seq
-            WHERE s.Status = 0
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+                    SET @TooLarge = NULL;
+                    SELECT @TooLarge = MIN(s.Place)
+                    FROM (SELECT Place, SUM(Size) OVER (ORDER BY Place ROWS UNBOUNDED PRECEDING) AS Total,
+                                 ROW_NUMBER() OVER (ORDER BY Place) AS Nth FROM @Picked) AS s
+                    WHERE s.Total > @Room AND (s.Nth > 1 OR @Larger = 0);
+                    IF @TooLarge IS NOT NULL DELETE FROM @Picked WHERE Place >= @TooLarge;
 
-            SET @Written = @@ROWCOUNT;
+                    UPDATE s
+                    SET Status = 1, OwnerToken = @Owner
+                    FROM @Picked AS p INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = p.Seq
+                    WHERE s.Status = 0
+                    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-            INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @Picked;
-            IF @@ROWCOUNT <> @Written SET @Lost = 1;
-            SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @Written ELSE 0 END;
-            SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
-            SET @Turn = @Turn + 1;
-            SET @Key = NULL;
-            SELECT @Key = TopicKey, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
+                    SET @Written = @@ROWCOUNT;
+
+                    INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @Picked;
+                    IF @@ROWCOUNT <> @Written SET @Lost = 1;
+                    IF @Ordered = 1 UPDATE @Topics SET Quota = Quota - @Written WHERE Turn = @Turn;
+                    SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @Written ELSE 0 END;
+                    SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @Picked HAVING COUNT(*) > 0;
+                    SET @Turn = @Turn + 1;
+                    SET @Key = NULL;
+                    SELECT @Key = TopicKey, @Take = Quota, @Since = Since FROM @Topics WHERE Turn = @Turn;
+                END
+            END
+            ELSE IF @Ordered = 1 AND @Phase = @OrderedPhase AND @Left > 0
+            BEGIN
+                SELECT @Wanted = N'[' + STRING_AGG(CAST(N'{"key":' + CAST(TopicKey AS NVARCHAR(20)) + N',"quota":' + CAST(Quota AS NVARCHAR(20)) + N'}' AS NVARCHAR(MAX)), N',')
+                    WITHIN GROUP (ORDER BY Turn) + N']' FROM @Topics;
+                EXEC [dbo].[Outbox_Stream_Claim] @Owner = @Owner, @Topics = @Wanted, @Run = @Run, @Most = @Left, @Room = @Room, @Larger = @Larger, @Seqs = @Runs OUTPUT;
+                IF @Runs IS NOT NULL
+                BEGIN
+                    INSERT INTO @InOrder (Seq, RetryCount, Size, TopicKey, StreamId)
+                    SELECT s.Seq, s.RetryCount, s.Size, s.TopicKey, s.StreamId
+                    FROM OPENJSON(@Runs) AS i INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = CAST(i.value AS BIGINT)
+                    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+                    SET @Left = @Left - @@ROWCOUNT;
+                    SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @InOrder HAVING COUNT(*) > 0;
+                    UPDATE t SET Quota = t.Quota - (SELECT COUNT(*) FROM @InOrder AS c WHERE c.TopicKey = t.TopicKey) FROM @Topics AS t;
+                    INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @InOrder;
+                    SELECT @Streams = STRING_AGG(CAST(d.StreamId AS NVARCHAR(MAX)), N',') FROM (SELECT DISTINCT StreamId FROM @InOrder) AS d;
+                END
+            END
+            SET @Phase = @Phase + 1;
         END
 
         -- Never where UPDLOCK is heeded.
@@ -118,13 +162,16 @@ BEGIN
 
             -- The caller may claim under one token twice.
             UPDATE l
-            SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME()), Seqs = LEFT(l.Seqs, LEN(l.Seqs) - 1) + N',' + @Seqs + N']'
+            SET LockedUntil = DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME()), Seqs = LEFT(l.Seqs, LEN(l.Seqs) - 1) + N',' + @Seqs + N']',
+                Streams = CASE WHEN @Streams IS NULL THEN l.Streams
+                               WHEN l.Streams IS NULL THEN N'[' + @Streams + N']'
+                               ELSE LEFT(l.Streams, LEN(l.Streams) - 1) + N',' + @Streams + N']' END
             FROM [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, FORCESEEK)
             WHERE l.OwnerToken = @Owner
             OPTION (MAXDOP 1);
             IF @@ROWCOUNT = 0
-                INSERT INTO [dbo].[Outbox_Lease] (OwnerToken, WorkerId, LockedUntil, Seqs)
-                VALUES (@Owner, @WorkerId, DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME()), N'[' + @Seqs + N']');
+                INSERT INTO [dbo].[Outbox_Lease] (OwnerToken, WorkerId, LockedUntil, Seqs, Streams)
+                VALUES (@Owner, @WorkerId, DATEADD(MILLISECOND, @LeaseMs, SYSUTCDATETIME()), N'[' + @Seqs + N']', N'[' + @Streams + N']');
         END
 
         SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,

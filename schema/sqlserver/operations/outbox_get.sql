@@ -26,7 +26,7 @@ BEGIN
 
     SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc),
-           COALESCE(s.RetryCount, 0), CAST(COALESCE(s.Status, 4) AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, COALESCE(s.NextAttemptAt, o.CreatedAt)),
+           COALESCE(s.RetryCount, 0), CAST(CASE s.Status WHEN 5 THEN 0 ELSE COALESCE(s.Status, 4) END AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, COALESCE(s.NextAttemptAt, o.CreatedAt)),
            DATEDIFF_BIG(MILLISECOND, @Epoch, l.LockedUntil), CAST(s.OwnerToken AS CHAR(36)),
            (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = r.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
            DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name

@@ -4,6 +4,7 @@
 -- With status 3: what failed longer ago than the given age.
 -- Else what is done since then, or has no state, in the order of publishing, up to the first that was published later than
 -- that. What is needed by joins or the log (Outbox_Kept) is spared; only flags say that it could be.
+-- So is what is still in the queue of its stream: it leaves that when the run ends, or when somebody lets the stream go on.
 -- What is to go is found without locks, which would stay on all that is kept: thousands of them become one lock of the table.
 -- There it may wait for a row, as it must where a delete is not committed; from its first lock on it waits for nobody.
 -- A message goes from Outbox_Log_Pending to Outbox_Log: who asks for the one before the other never misses it in both.
@@ -45,6 +46,7 @@ BEGIN
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
         WHERE s.Status = 3 AND s.ProcessedAt <= @Before
+          AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
           AND (s.Flags = 0
                OR (NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId)
                    AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)))
@@ -76,6 +78,7 @@ BEGIN
         SELECT l.Seq, l.MessageId, s.Flags
         FROM @Looked AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = l.Seq
         WHERE (@Young IS NULL OR l.Seq < @Young) AND s.Status = 2 AND s.ProcessedAt <= @Before
+          AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO @Old (Seq, MessageId, Flags)

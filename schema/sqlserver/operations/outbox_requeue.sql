@@ -1,6 +1,7 @@
 -- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
 -- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile, not even
 -- in the same millisecond. Both filters are optional: a topic, and a list of message ids.
+-- What has blocked its stream does so no longer; what was skipped is out of its queue, and arrives again.
 IF OBJECT_ID(N'[dbo].[Outbox_Requeue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Requeue] AS RETURN 0');
 GO
@@ -24,6 +25,10 @@ BEGIN
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, StreamId BIGINT NULL, TopicKey BIGINT NOT NULL);
+    DECLARE @Wanted TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Locked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Count INT, @Streams NVARCHAR(MAX);
     DECLARE @ByIds BIT = CASE WHEN JSON_QUERY(@Arg, '$.ids') IS NULL THEN 0 ELSE 1 END;
 
     IF @ByIds = 1
@@ -53,14 +58,51 @@ BEGIN
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (MAXDOP 1);
 
-    -- What was found may have been requeued, and have failed again, meanwhile.
-    UPDATE s
-    SET Status = 0, RetryCount = 0, NextAttemptAt = @Now, ProcessedAt = NULL, WorkerId = NULL
-    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.Seq
-    WHERE s.Status = 3 AND s.ProcessedAt <= @Until
-      AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
-    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    BEGIN TRY
+        BEGIN TRANSACTION;
 
-    SELECT CAST(@@ROWCOUNT AS BIGINT), @UntilMs;
+        -- What was found may have been requeued, and have failed again, meanwhile.
+        INSERT INTO @Held (Seq, StreamId, TopicKey)
+        SELECT s.Seq, s.StreamId, s.TopicKey
+        FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = f.Seq
+        WHERE s.Status = 3 AND s.ProcessedAt <= @Until
+          AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        UPDATE s
+        SET Status = CASE WHEN s.StreamId IS NULL THEN 0 ELSE 5 END, Flags = s.Flags & 251, RetryCount = 0, NextAttemptAt = @Now,
+            ProcessedAt = NULL, WorkerId = NULL
+        FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = h.Seq
+        WHERE s.Status = 3
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        SET @Count = @@ROWCOUNT;
+
+        INSERT INTO @Wanted (StreamId) SELECT DISTINCT h.StreamId FROM @Held AS h WHERE h.StreamId IS NOT NULL;
+        IF @@ROWCOUNT > 0
+        BEGIN
+            INSERT INTO @Locked (StreamId)
+            SELECT t.StreamId
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON t.StreamId = w.StreamId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            INSERT INTO [dbo].[Outbox_Arrival] (Seq, StreamId, TopicKey)
+            SELECT h.Seq, h.StreamId, h.TopicKey
+            FROM @Held AS h
+            WHERE h.StreamId IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) WHERE q.StreamId = h.StreamId AND q.Seq = h.Seq)
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            SELECT @Streams = N'[' + STRING_AGG(CAST(StreamId AS NVARCHAR(MAX)), N',') + N']' FROM @Wanted;
+            EXEC [dbo].[Outbox_Stream_Free] @Streams = @Streams;
+        END
+
+        SELECT CAST(@Count AS BIGINT), @UntilMs;
+
+        COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+        THROW;
+    END CATCH
 END
 GO

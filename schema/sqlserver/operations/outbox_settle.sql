@@ -6,6 +6,9 @@
 -- What an attempt said goes into Outbox_Attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
+-- Messages of streams go back to their queues. In a transaction of the library's own the runs end of which nothing is out any
+-- more, last of all: no stream is locked while a join is waited for. A caller's touches no stream. The lease of one that is still
+-- held stays. What fails does not block its stream with skip_failed.
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other.
@@ -36,13 +39,19 @@ BEGIN
     DECLARE @DeleteAcked BIT = CASE JSON_VALUE(@Arg, '$.delete_acked') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @PassOver BIT = CASE JSON_VALUE(@Arg, '$.pass_over') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Over NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.over');
+    DECLARE @SkipFailed BIT = CASE JSON_VALUE(@Arg, '$.skip_failed') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Streams NVARCHAR(MAX);
     DECLARE @WorkerId INT, @Asked INT, @Found INT, @Written INT = 0, @Ended NVARCHAR(MAX);
     DECLARE @Wanted TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
         Error NVARCHAR(MAX) NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Held TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
-        Error NVARCHAR(MAX) NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL);
+        Error NVARCHAR(MAX) NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL, StreamId BIGINT NULL);
+    DECLARE @Ours TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Locked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Ending TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Streams NVARCHAR(MAX) NULL);
+    DECLARE @Staying TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -61,14 +70,14 @@ BEGIN
         SET @Asked = @@ROWCOUNT;
 
         IF @PassOver = 1
-            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
-            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags, StreamId)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags, s.StreamId
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
-            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags)
-            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags, StreamId)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags, s.StreamId
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -78,7 +87,7 @@ BEGIN
         BEGIN
             DELETE s
             FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
-            WHERE h.Outcome = 0 AND h.Flags = 0 AND s.OwnerToken = h.OwnerToken AND s.Flags = 0
+            WHERE h.Outcome = 0 AND h.Flags = 0 AND (@Outer = 0 OR h.StreamId IS NULL) AND s.OwnerToken = h.OwnerToken AND s.Flags = 0
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             SET @Written = @@ROWCOUNT;
         END
@@ -86,7 +95,7 @@ BEGIN
         IF @Written < @Found
         BEGIN
             UPDATE s
-            SET Status = CASE h.Outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END,
+            SET Status = CASE WHEN h.Outcome = 0 THEN 2 WHEN h.Outcome = 3 THEN 3 WHEN h.StreamId IS NULL THEN 0 ELSE 5 END,
                 OwnerToken = NULL,
                 RetryCount = s.RetryCount + CASE h.Outcome WHEN 1 THEN 1 ELSE 0 END,
                 NextAttemptAt = CASE
@@ -97,7 +106,8 @@ BEGIN
                     WHEN @Backoff * POWER(CAST(2 AS BIGINT), s.RetryCount) > @BackoffMax THEN DATEADD(MILLISECOND, @BackoffMax, @Now)
                     ELSE DATEADD(MILLISECOND, @Backoff * POWER(CAST(2 AS BIGINT), s.RetryCount), @Now) END,
                 ProcessedAt = CASE WHEN h.Outcome IN (0, 3) THEN @Now END,
-                WorkerId = CASE WHEN h.Outcome IN (0, 3) THEN @WorkerId END
+                WorkerId = CASE WHEN h.Outcome IN (0, 3) THEN @WorkerId END,
+                Flags = CASE WHEN h.Outcome = 3 AND @SkipFailed = 1 AND h.StreamId IS NOT NULL THEN s.Flags | 4 ELSE s.Flags END
             FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
             WHERE s.OwnerToken = h.OwnerToken AND s.Flags = h.Flags
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -136,10 +146,19 @@ BEGIN
         END
 
         IF @Over IS NOT NULL AND @Outer = 0
+        BEGIN
             DELETE l
             FROM OPENJSON(@Over) AS o
             INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON l.OwnerToken = CAST(o.value AS UNIQUEIDENTIFIER)
+            WHERE l.Streams IS NULL
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            IF @@ROWCOUNT < (SELECT COUNT(*) FROM OPENJSON(@Over) AS o)
+                INSERT INTO @Ending (OwnerToken, Streams)
+                SELECT l.OwnerToken, l.Streams
+                FROM OPENJSON(@Over) AS o
+                INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON l.OwnerToken = CAST(o.value AS UNIQUEIDENTIFIER)
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        END
 
         IF EXISTS (SELECT 1 FROM @Held WHERE Flags & 1 = 1 AND Outcome IN (0, 3))
         BEGIN
@@ -149,6 +168,49 @@ BEGIN
             WHERE h.Flags & 1 = 1 AND h.Outcome IN (0, 3)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             EXEC [dbo].[Outbox_Join_Count] @Arg = @Ended, @Outer = @Outer;
+        END
+
+        IF @Outer = 0
+        BEGIN
+            INSERT INTO @Ours (StreamId)
+            SELECT h.StreamId FROM @Held AS h WHERE h.StreamId IS NOT NULL
+            UNION
+            SELECT CAST(i.value AS BIGINT) FROM @Ending AS e CROSS APPLY OPENJSON(e.Streams) AS i;
+
+            -- What a handler's own transaction has settled is refused here.
+            IF @Found < @Asked
+                INSERT INTO @Ours (StreamId)
+                SELECT DISTINCT s.StreamId
+                FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = w.Seq
+                WHERE s.StreamId IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @Ours AS u WHERE u.StreamId = s.StreamId)
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            IF EXISTS (SELECT 1 FROM @Ours)
+            BEGIN
+                INSERT INTO @Locked (StreamId)
+                SELECT t.StreamId
+                FROM @Ours AS u INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON t.StreamId = u.StreamId
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+                SELECT @Streams = N'[' + STRING_AGG(CAST(StreamId AS NVARCHAR(MAX)), N',') + N']' FROM @Ours;
+                EXEC [dbo].[Outbox_Stream_Free] @Streams = @Streams;
+            END
+
+            IF EXISTS (SELECT 1 FROM @Ending)
+            BEGIN
+                INSERT INTO @Staying (OwnerToken)
+                SELECT DISTINCT e.OwnerToken
+                FROM @Ending AS e
+                CROSS APPLY OPENJSON(e.Streams) AS i
+                INNER JOIN [dbo].[Outbox_Stream] AS t WITH (NOLOCK, FORCESEEK) ON t.StreamId = CAST(i.value AS BIGINT)
+                WHERE t.OwnerToken = e.OwnerToken
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+                DELETE l
+                FROM @Ending AS e INNER JOIN [dbo].[Outbox_Lease] AS l WITH (ROWLOCK, FORCESEEK) ON l.OwnerToken = e.OwnerToken
+                WHERE NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = e.OwnerToken)
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            END
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

@@ -1,6 +1,7 @@
 -- Gives back what expired leases hold, oldest first, which counts an attempt, until @Most messages or more are looked at;
 -- says how many came back and how many leases have ended by it. Each message is due again after a random time up to its wait,
--- so that one that ends its process does not take the same others with it each time.
+-- so that one that ends its process does not take the same others with it each time. Of a run of a stream only the first that is
+-- out has spent an attempt; a stream that somebody has, or of which something is locked, keeps the lease.
 -- Part of its caller's own transaction, at READ COMMITTED. It waits for nobody: what another transaction has locked keeps its
 -- lease, which is looked at again. A lease ends when nothing that it lists is held by it. What is not to be seen at all may be
 -- a row whose delete is not committed, and would then come back without a lease: NOWAIT tells the two apart.
@@ -17,23 +18,25 @@ BEGIN
     SET NOCOUNT ON;
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @Streams NVARCHAR(MAX);
     DECLARE @LastWait INT, @Gone INT, @Locked BIT = 0;
     DECLARE @Wait TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
     DECLARE @Expired TABLE (
-        Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL);
-    DECLARE @First TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL);
+        Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL,
+        Streams NVARCHAR(MAX) NULL);
+    DECLARE @First TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL, Streams NVARCHAR(MAX) NULL);
     DECLARE @Listed TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Free TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Held BIT NOT NULL, RetryCount INT NOT NULL,
-        PRIMARY KEY (Seq, OwnerToken));
+        StreamId BIGINT NULL, Spent INT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Unseen TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Staying TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
 
     SET @Messages = 0;
     SET @Leases = 0;
 
-    INSERT INTO @Expired (OwnerToken, WorkerId, Seqs)
-    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    INSERT INTO @Expired (OwnerToken, WorkerId, Seqs, Streams)
+    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs, Streams FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
     WHERE LockedUntil < @Now
     ORDER BY LockedUntil, OwnerToken
     OPTION (MAXDOP 1);
@@ -43,23 +46,28 @@ BEGIN
     SELECT @LastWait = MAX(Retry) FROM @Wait;
 
     -- As many messages as a list has commas, and one.
-    INSERT INTO @First (OwnerToken, WorkerId, Seqs)
-    SELECT s.OwnerToken, s.WorkerId, s.Seqs
-    FROM (SELECT e.OwnerToken, e.WorkerId, e.Seqs, e.Size, SUM(e.Size) OVER (ORDER BY e.Place ROWS UNBOUNDED PRECEDING) AS Total
-          FROM (SELECT Place, OwnerToken, WorkerId, Seqs, CAST(LEN(Seqs) - LEN(REPLACE(Seqs, N',', N'')) + 1 AS BIGINT) AS Size FROM @Expired) AS e) AS s
+    INSERT INTO @First (OwnerToken, WorkerId, Seqs, Streams)
+    SELECT s.OwnerToken, s.WorkerId, s.Seqs, s.Streams
+    FROM (SELECT e.OwnerToken, e.WorkerId, e.Seqs, e.Streams, e.Size, SUM(e.Size) OVER (ORDER BY e.Place ROWS UNBOUNDED PRECEDING) AS Total
+          FROM (SELECT Place, OwnerToken, WorkerId, Seqs, Streams, CAST(LEN(Seqs) - LEN(REPLACE(Seqs, N',', N'')) + 1 AS BIGINT) AS Size FROM @Expired) AS e) AS s
     WHERE s.Total - s.Size < @Most;
 
     INSERT INTO @Listed (Seq, OwnerToken, WorkerId)
     SELECT DISTINCT CAST(i.value AS BIGINT), f.OwnerToken, f.WorkerId FROM @First AS f CROSS APPLY OPENJSON(f.Seqs) AS i;
 
-    INSERT INTO @Free (Seq, OwnerToken, WorkerId, Held, RetryCount)
-    SELECT l.Seq, l.OwnerToken, l.WorkerId, CASE WHEN s.OwnerToken = l.OwnerToken THEN 1 ELSE 0 END, s.RetryCount
+    INSERT INTO @Free (Seq, OwnerToken, WorkerId, Held, RetryCount, StreamId, Spent)
+    SELECT l.Seq, l.OwnerToken, l.WorkerId, CASE WHEN s.OwnerToken = l.OwnerToken THEN 1 ELSE 0 END, s.RetryCount, s.StreamId, 1
     FROM @Listed AS l INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = l.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+    IF EXISTS (SELECT 1 FROM @Free WHERE StreamId IS NOT NULL)
+        UPDATE f SET Spent = 0
+        FROM @Free AS f
+        WHERE f.StreamId IS NOT NULL AND EXISTS (SELECT 1 FROM @Free AS b WHERE b.StreamId = f.StreamId AND b.Held = 1 AND b.Seq < f.Seq);
+
     UPDATE s
-    SET Status = 0, OwnerToken = NULL, RetryCount = s.RetryCount + 1,
-        NextAttemptAt = DATEADD(MILLISECOND, CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
+    SET Status = CASE WHEN s.StreamId IS NULL THEN 0 ELSE 5 END, OwnerToken = NULL, RetryCount = s.RetryCount + f.Spent,
+        NextAttemptAt = DATEADD(MILLISECOND, f.Spent * CAST(ABS(CAST(CHECKSUM(NEWID()) AS BIGINT)) % (1 + COALESCE((
             SELECT w.Ms FROM @Wait AS w WHERE w.Retry = CASE WHEN s.RetryCount < @LastWait THEN s.RetryCount ELSE @LastWait END), 0)) AS INT), @Now)
     FROM @Free AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.Seq
     WHERE f.Held = 1 AND s.OwnerToken = f.OwnerToken
@@ -69,7 +77,7 @@ BEGIN
     IF @Messages > 0
         INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
         SELECT f.Seq, @Now, f.WorkerId, f.RetryCount + 1, 4, N'the lease expired: the worker stopped or did not renew it in time'
-        FROM @Free AS f WHERE f.Held = 1;
+        FROM @Free AS f WHERE f.Held = 1 AND f.Spent = 1;
 
     IF EXISTS (SELECT 1 FROM @Listed AS l WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken))
     BEGIN
@@ -98,6 +106,20 @@ BEGIN
             SET @Locked = 1;
         END CATCH
         IF @Locked = 1 INSERT INTO @Staying (OwnerToken) SELECT DISTINCT u.OwnerToken FROM @Unseen AS u;
+    END
+
+    IF EXISTS (SELECT 1 FROM @First WHERE Streams IS NOT NULL)
+    BEGIN
+        SELECT @Streams = N'[' + STRING_AGG(CAST(i.value AS NVARCHAR(MAX)), N',') + N']' FROM @First AS f CROSS APPLY OPENJSON(f.Streams) AS i;
+        EXEC [dbo].[Outbox_Stream_Free] @Streams = @Streams;
+
+        INSERT INTO @Staying (OwnerToken)
+        SELECT DISTINCT f.OwnerToken
+        FROM @First AS f
+        CROSS APPLY OPENJSON(f.Streams) AS i
+        INNER JOIN [dbo].[Outbox_Stream] AS t WITH (NOLOCK, FORCESEEK) ON t.StreamId = CAST(i.value AS BIGINT)
+        WHERE t.OwnerToken = f.OwnerToken AND NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = f.OwnerToken)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     END
 
     DELETE l

@@ -8,6 +8,10 @@ FROM (VALUES
     (N'table', N'[dbo].[Outbox_Attempt]'),
     (N'table', N'[dbo].[Outbox_Worker]'),
     (N'table', N'[dbo].[Outbox_Wake]'),
+    (N'table', N'[dbo].[Outbox_Arrival]'),
+    (N'table', N'[dbo].[Outbox_Router]'),
+    (N'table', N'[dbo].[Outbox_Stream]'),
+    (N'table', N'[dbo].[Outbox_Queue]'),
     (N'table', N'[dbo].[Outbox_Log]'),
     (N'table', N'[dbo].[Outbox_Log_Pending]'),
     (N'table', N'[dbo].[Outbox_Log_Counter]'),
@@ -27,6 +31,14 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Topics]'),
     (N'procedure', N'[dbo].[Outbox_Failed]'),
     (N'procedure', N'[dbo].[Outbox_Get]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Enqueue]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_List]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Resume]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Take]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Topics]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Route]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Claim]'),
+    (N'procedure', N'[dbo].[Outbox_Stream_Free]'),
     (N'procedure', N'[dbo].[Outbox_Join_Start]'),
     (N'procedure', N'[dbo].[Outbox_Join_Attach]'),
     (N'procedure', N'[dbo].[Outbox_Join_Report]'),
@@ -66,6 +78,7 @@ UNION ALL
 SELECT N'index ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Ready]'), (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Dead]'),
              (N'[dbo].[Outbox_Lease]', N'[IX_Outbox_Lease_LockedUntil]'), (N'[dbo].[Outbox_Worker]', N'[IX_Outbox_Worker_Name]'),
+             (N'[dbo].[Outbox_Stream]', N'[IX_Outbox_Stream_Ready]'), (N'[dbo].[Outbox_Stream]', N'[IX_Outbox_Stream_Blocked]'),
              (N'[dbo].[Outbox_Log_Pending]', N'[IX_Outbox_Log_Pending_MessageId]'),
              (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_Topic]'), (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_MessageId]'),
              (N'[dbo].[Outbox_Log_Dead]', N'[IX_Outbox_Log_Dead_Position]'),
@@ -77,13 +90,13 @@ SELECT N'column ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'[dbo].[Outbox]', N'Uuid'), (N'[dbo].[Outbox]', N'Topic'),
              (N'[dbo].[Outbox]', N'TopicKey'), (N'[dbo].[Outbox]', N'Payload'), (N'[dbo].[Outbox]', N'Headers'),
              (N'[dbo].[Outbox]', N'CorrelationId'), (N'[dbo].[Outbox]', N'StreamKey'), (N'[dbo].[Outbox]', N'CreatedAt'),
-             (N'[dbo].[Outbox]', N'DueTimeUtc'),
+             (N'[dbo].[Outbox]', N'DueTimeUtc'), (N'[dbo].[Outbox]', N'StreamId'), (N'[dbo].[Outbox_State]', N'StreamId'),
              (N'[dbo].[Outbox_State]', N'Seq'), (N'[dbo].[Outbox_State]', N'TopicKey'), (N'[dbo].[Outbox_State]', N'NextAttemptAt'),
              (N'[dbo].[Outbox_State]', N'ProcessedAt'), (N'[dbo].[Outbox_State]', N'OwnerToken'), (N'[dbo].[Outbox_State]', N'Size'),
              (N'[dbo].[Outbox_State]', N'RetryCount'), (N'[dbo].[Outbox_State]', N'WorkerId'), (N'[dbo].[Outbox_State]', N'Status'),
              (N'[dbo].[Outbox_State]', N'Flags'),
              (N'[dbo].[Outbox_Lease]', N'OwnerToken'), (N'[dbo].[Outbox_Lease]', N'WorkerId'), (N'[dbo].[Outbox_Lease]', N'LockedUntil'),
-             (N'[dbo].[Outbox_Lease]', N'Seqs')) AS w (TableName, Name)
+             (N'[dbo].[Outbox_Lease]', N'Seqs'), (N'[dbo].[Outbox_Lease]', N'Streams')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL AND COL_LENGTH(w.TableName, w.Name) IS NULL
 UNION ALL
 SELECT N'the table [dbo].[Outbox] is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
@@ -106,6 +119,14 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Count]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wake]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
                       OBJECT_ID(N'[dbo].[Outbox_Give_Back]'), OBJECT_ID(N'[dbo].[Outbox_Worker_Number]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Enqueue]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_List]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Resume]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Take]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Topics]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Route]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Claim]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stream_Free]'),
                       OBJECT_ID(N'[dbo].[Outbox_Entry_Add]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Save]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'

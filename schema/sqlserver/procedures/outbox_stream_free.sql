@@ -1,0 +1,124 @@
+-- Ends the runs of streams of which nothing is out any more, takes what has ended out of their queues, and makes them ready or,
+-- where their head has failed and blocks them, blocked; a stream without messages is deleted. One that was ready or blocked is
+-- looked at in the same way. One that another has is left out: who must not leave one out locks them first, in order, and waits
+-- for who has one, for a short time: who claims and routes waits for nobody meanwhile.
+-- Messages come before streams, and so none is waited for here. One that another has locked is taken to be out: whoever settles
+-- it frees the stream after that, and else the lease does when it expires, which stays as long as the stream is held. One that is
+-- not to be seen at all may be a row whose delete is not committed: NOWAIT tells that from what is gone.
+-- Part of its caller's own transaction, at READ COMMITTED.
+IF OBJECT_ID(N'[dbo].[Outbox_Stream_Free]', N'P') IS NULL
+    EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Free] AS RETURN 0');
+GO
+ALTER PROCEDURE [dbo].[Outbox_Stream_Free]
+    @Streams NVARCHAR(MAX)
+AS
+BEGIN
+    SET NOCOUNT ON;
+
+    DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
+    DECLARE @There INT, @Locked BIT = 0;
+    DECLARE @Ids TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Held TABLE (StreamId BIGINT NOT NULL PRIMARY KEY, RunLast BIGINT NOT NULL, NextAttemptAt DATETIME2(3) NOT NULL, Status TINYINT NOT NULL);
+    DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY, StreamId BIGINT NOT NULL);
+    DECLARE @Seen TABLE (Seq BIGINT NOT NULL PRIMARY KEY, NextAttemptAt DATETIME2(3) NOT NULL, Status TINYINT NOT NULL, Flags TINYINT NOT NULL, Sure BIT NOT NULL);
+    DECLARE @Unseen TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Heads TABLE (StreamId BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
+
+    INSERT INTO @Ids (StreamId) SELECT DISTINCT CAST(i.value AS BIGINT) FROM OPENJSON(@Streams) AS i;
+
+    INSERT INTO @Held (StreamId, RunLast, NextAttemptAt, Status)
+    SELECT t.StreamId, t.RunLast, t.NextAttemptAt, t.Status
+    FROM @Ids AS i INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON t.StreamId = i.StreamId
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    IF @@ROWCOUNT = 0 RETURN;
+
+    -- What has been out, and else the head.
+    INSERT INTO @Rows (Seq, StreamId)
+    SELECT q.Seq, h.StreamId
+    FROM @Held AS h INNER JOIN [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) ON q.StreamId = h.StreamId AND q.Seq <= h.RunLast
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    INSERT INTO @Rows (Seq, StreamId)
+    SELECT q.Seq, h.StreamId
+    FROM @Held AS h
+    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
+    WHERE q.Seq > h.RunLast
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    INSERT INTO @Seen (Seq, NextAttemptAt, Status, Flags, Sure)
+    SELECT s.Seq, s.NextAttemptAt, s.Status, s.Flags, 1
+    FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = r.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    INSERT INTO @Unseen (Seq) SELECT r.Seq FROM @Rows AS r WHERE NOT EXISTS (SELECT 1 FROM @Seen AS s WHERE s.Seq = r.Seq);
+    IF @@ROWCOUNT > 0
+    BEGIN
+        INSERT INTO @Seen (Seq, NextAttemptAt, Status, Flags, Sure)
+        SELECT s.Seq, s.NextAttemptAt, s.Status, s.Flags, 0
+        FROM @Unseen AS u INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = u.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        DELETE FROM @Unseen WHERE Seq IN (SELECT s.Seq FROM @Seen AS s);
+
+        -- 1222 must not end the transaction. Only from here on, since a call that is cut off while this is OFF leaves it open.
+        IF EXISTS (SELECT 1 FROM @Unseen)
+        BEGIN
+            SET XACT_ABORT OFF;
+            BEGIN TRY
+                SELECT @There = COUNT(*)
+                FROM @Unseen AS u INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, NOWAIT, FORCESEEK) ON s.Seq = u.Seq
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+                IF @There > 0 SET @Locked = 1;
+            END TRY
+            BEGIN CATCH
+                IF ERROR_NUMBER() <> 1222 OR XACT_STATE() <> 1 THROW;
+                SET @Locked = 1;
+            END CATCH
+            IF @Locked = 1 INSERT INTO @Seen (Seq, NextAttemptAt, Status, Flags, Sure) SELECT u.Seq, @Now, 1, 0, 0 FROM @Unseen AS u;
+        END
+    END
+
+    DELETE FROM @Held
+    WHERE StreamId IN (SELECT r.StreamId FROM @Rows AS r INNER JOIN @Seen AS s ON s.Seq = r.Seq WHERE s.Status = 1)
+       OR (Status = 1 AND StreamId IN (SELECT r.StreamId FROM @Rows AS r INNER JOIN @Seen AS s ON s.Seq = r.Seq WHERE s.Sure = 0));
+    DELETE FROM @Rows WHERE StreamId NOT IN (SELECT h.StreamId FROM @Held AS h);
+
+    DELETE q
+    FROM @Rows AS r INNER JOIN [dbo].[Outbox_Queue] AS q WITH (ROWLOCK, FORCESEEK) ON q.StreamId = r.StreamId AND q.Seq = r.Seq
+    WHERE NOT EXISTS (SELECT 1 FROM @Seen AS s WHERE s.Seq = r.Seq AND (s.Sure = 0 OR s.Status NOT IN (2, 3) OR (s.Status = 3 AND s.Flags & 4 = 0)))
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    INSERT INTO @Heads (StreamId, Seq)
+    SELECT h.StreamId, q.Seq
+    FROM @Held AS h
+    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    DELETE FROM @Unseen;
+    INSERT INTO @Unseen (Seq) SELECT d.Seq FROM @Heads AS d WHERE NOT EXISTS (SELECT 1 FROM @Seen AS s WHERE s.Seq = d.Seq);
+    IF @@ROWCOUNT > 0
+        INSERT INTO @Seen (Seq, NextAttemptAt, Status, Flags, Sure)
+        SELECT s.Seq, s.NextAttemptAt, s.Status, s.Flags, 1
+        FROM @Unseen AS u INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = u.Seq
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    DELETE t
+    FROM @Held AS h INNER JOIN [dbo].[Outbox_Stream] AS t WITH (ROWLOCK, FORCESEEK) ON t.StreamId = h.StreamId
+    WHERE NOT EXISTS (SELECT 1 FROM @Heads AS d WHERE d.StreamId = h.StreamId)
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    -- A head that is locked, and was never out, is taken to be due: a claim looks at it again.
+    UPDATE t
+    SET OwnerToken = NULL,
+        Status = CASE WHEN s.Status = 3 THEN 2 ELSE 0 END,
+        NextAttemptAt = CASE
+            WHEN s.NextAttemptAt > @Now THEN s.NextAttemptAt
+            WHEN h.Status <> 0 OR h.NextAttemptAt > @Now THEN @Now
+            WHEN s.NextAttemptAt > h.NextAttemptAt THEN s.NextAttemptAt
+            ELSE h.NextAttemptAt END
+    FROM @Heads AS d
+    INNER JOIN @Held AS h ON h.StreamId = d.StreamId
+    INNER JOIN [dbo].[Outbox_Stream] AS t WITH (ROWLOCK, FORCESEEK) ON t.StreamId = d.StreamId
+    LEFT JOIN @Seen AS s ON s.Seq = d.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+END
+GO
