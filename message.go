@@ -39,7 +39,7 @@ type Message struct {
 
 	// StreamKey names the stream that the message belongs to: at most 255 UTF-16 units, no white space at an end. Messages of
 	// one topic and key are delivered in order, one at a time, each when those before it have ended: in the order of commits,
-	// and within a transaction in that of publishing. Not on SQL Server yet. It is the record's key on Kafka. Defaults to none.
+	// and within a transaction in that of publishing. It is the record's key on Kafka. Defaults to none.
 	StreamKey string
 
 	// DueAt is the time before which the message is not claimed (OBX-006), by the database's clock. Defaults to now.

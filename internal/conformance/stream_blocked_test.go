@@ -22,7 +22,7 @@ func (f *fixture) blocked(messages int) []outbox.MessageID {
 }
 
 func TestStream_BlockedStreamsAreListed(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		from := f.now()
 		ids := f.blocked(3)
 		f.enqueue(outbox.Message{Topic: "invoices", StreamKey: "s"})
@@ -49,7 +49,7 @@ func TestStream_BlockedStreamsAreListed(t *testing.T) {
 }
 
 func TestStream_RequeueStream(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.blocked(3)
 		f.NoError(f.outbox.RequeueStream(f.ctx(), "orders", "stream 0"))
 		held := f.claim("orders")
@@ -60,7 +60,7 @@ func TestStream_RequeueStream(t *testing.T) {
 }
 
 func TestStream_SkipHead(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.blocked(3)
 		f.NoError(f.outbox.SkipHead(f.ctx(), "orders", "stream 0"))
 		held := f.claimUpTo(1, "orders")
@@ -79,7 +79,7 @@ func TestStream_SkipHead(t *testing.T) {
 }
 
 func TestStream_DiscardStream(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		joins := f.joins()
 		ids := f.blocked(1200)
 		step := f.enqueue(outbox.Message{Topic: "orders", StreamKey: "stream 0", Delay: time.Hour})
@@ -110,7 +110,7 @@ func TestStream_DiscardStream(t *testing.T) {
 
 // What names no stream is refused by field, as is a key that databases compare differently.
 func TestStream_BadKeys(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		for _, key := range []string{strings.Repeat("x", 256), strings.Repeat("🙂", 128), " a", "a\n", "a\x00b", "\xff"} {
 			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders", StreamKey: key})
 			f.requireField(err, "StreamKey")
@@ -132,7 +132,7 @@ func TestStream_BadKeys(t *testing.T) {
 
 // The topics tell what waits in streams, and how many are blocked.
 func TestStream_TopicsCountThem(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		backlog := func() (waiting, blocked int) {
 			t.Helper()
 			topics, err := f.outbox.Topics(f.ctx())

@@ -3,25 +3,9 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/testdb"
 )
-
-// forEachWithStreams is forEach where ordered streams are.
-func forEachWithStreams(t *testing.T, test func(t *testing.T, f *fixture)) {
-	t.Helper()
-	forEach(t, func(t *testing.T, f *fixture) {
-		if !f.hasStreams() {
-			f.skip("ordered streams", "they are not there yet: messages with a stream key come in any order")
-		}
-		test(t, f)
-	})
-}
-
-// hasStreams reports whether the database keeps the order of streams.
-func (f *fixture) hasStreams() bool { return f.db.Name != testdb.SQLServer }
 
 // ordered enqueues n messages of each of some streams, in turn, and answers their ids. Their uuids count within the stream.
 func (f *fixture) ordered(topic string, streams, n int) []outbox.MessageID {
@@ -61,26 +45,23 @@ func retried(c outbox.Claimed) outbox.Settlement {
 
 // Of streams: each is a table and a condition that none of its rows, which is called r, may fulfil.
 var streamInvariants = map[string][2]string{
-	"what is ready in its stream is in a queue or arrives": {"{outbox_state}", "{status} = 5 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.seq = r.seq AND q.stream_id = r.stream_id)" +
-		" AND NOT EXISTS (SELECT 1 FROM {arrivals} a WHERE a.seq = r.seq)"},
-	"what is out of a stream is in its queue":    {"{outbox_state}", "{status} = 1 AND r.stream_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.seq = r.seq AND q.stream_id = r.stream_id)"},
-	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} IN (0, 5) AND ({status} = 5) <> (r.stream_id IS NOT NULL)"},
-	"nothing arrives that is queued":             {"{arrivals}", "EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.seq = r.seq AND q.stream_id = r.stream_id)"},
-	"a queue has a stream":                       {"{outbox_queue}", "NOT EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.stream_id = r.stream_id)"},
-	"streams without messages leave no rows":     {"{outbox_stream}", "NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.stream_id = r.stream_id)"},
-	"a stream of which a message is out is held": {"{outbox_stream}", "{status} <> 1 AND EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s WHERE q.stream_id = r.stream_id AND s.seq = q.seq AND s.status = 1)"},
+	"what is ready in its stream is in a queue or arrives": {"{outbox_state}", "{status} = 5 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})" +
+		" AND NOT EXISTS (SELECT 1 FROM {arrivals} a WHERE a.{seq} = r.{seq})"},
+	"what is out of a stream is in its queue":    {"{outbox_state}", "{status} = 1 AND r.{stream_id} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
+	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} IN (0, 5) AND ({status} = 5) <> (r.{stream_id} IS NOT NULL)"},
+	"nothing arrives that is queued":             {"{arrivals}", "EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
+	"a queue has a stream":                       {"{outbox_queue}", "NOT EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id})"},
+	"streams without messages leave no rows":     {"{outbox_stream}", "NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{stream_id} = r.{stream_id})"},
+	"a stream of which a message is out is held": {"{outbox_stream}", "{status} <> 1 AND EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 1)"},
 	"a stream is held by one claim": {"{outbox_stream}", "EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s " +
-		"WHERE q.stream_id = r.stream_id AND s.seq = q.seq AND s.status = 1 AND s.owner_token <> r.owner_token)"},
-	"what has blocked a stream has failed": {"{outbox_stream}", "{status} = 2 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s WHERE q.stream_id = r.stream_id AND s.seq = q.seq AND s.status = 3)"},
-	"a stream that is held has a lease":    {"{outbox_stream}", "{status} = 1 AND NOT EXISTS (SELECT 1 FROM {outbox_lease} l WHERE l.owner_token = r.owner_token)"},
+		"WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 1 AND s.{owner_token} <> r.{owner_token})"},
+	"what has blocked a stream has failed": {"{outbox_stream}", "{status} = 2 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 3)"},
+	"a stream that is held has a lease":    {"{outbox_stream}", "{status} = 1 AND NOT EXISTS (SELECT 1 FROM {outbox_lease} l WHERE l.{owner_token} = r.{owner_token})"},
 }
 
-// checkStreamInvariants looks at the tables of streams, where they are.
+// checkStreamInvariants looks at the tables of streams.
 func (f *fixture) checkStreamInvariants(ctx context.Context) {
 	f.t.Helper()
-	if !f.hasStreams() {
-		return
-	}
 	for name, broken := range streamInvariants {
 		var n int
 		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM %s r WHERE %s", broken[0], broken[1])).Scan(&n); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // Steps of joins may be in streams: each counts when it ends, in a stream that goes on, is blocked, or is skipped.
 func TestStream_StepsOfJoins(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		joins := f.joins()
 		counted := func(id outbox.JoinID, completed, failed int) {
 			t.Helper()

@@ -32,7 +32,7 @@ func killStreams(t *testing.T, plan streamKillPlan) {
 	t.Helper()
 	seed := killSeed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		r := &streamKillRun{fixture: f, streamKillPlan: plan, seed: seed, random: rand.New(rand.NewPCG(seed, 0)),
 			lines: make(chan testprocess.Line), dead: map[int]bool{}}
 		key := "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"

@@ -81,7 +81,7 @@ func (w *streamWatch) handle(messages <-chan *message.Message, fails func(key st
 
 // Several Subscribers and handlers that fail now and then: each stream in order, one at a time.
 func TestStream_SubscribersKeepTheOrder(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		const streams, each = 20, 50
 		f.ordered("orders", streams, each)
 		w := f.watch(streams * each)
@@ -97,7 +97,7 @@ func TestStream_SubscribersKeepTheOrder(t *testing.T) {
 // Subscribers are replaced one after the other while messages are published: Close gives back what was not handed out, and the
 // next goes on there.
 func TestTrap_StreamsInARollingRestart(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		const streams, each, restarts = 10, 60, 6
 		w := f.watch(streams * each)
 		never := func(string, int) bool { return false }
@@ -119,7 +119,7 @@ func TestTrap_StreamsInARollingRestart(t *testing.T) {
 
 // A handler that waits has one message of its stream, and holds up no other stream.
 func TestStream_OneMessageAtATime(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.ordered("orders", 3, 2)
 		messages := f.subscribe(f.subscriber(), "orders")
 		first := f.receiveN(messages, 3)
@@ -142,7 +142,7 @@ func TestStream_OneMessageAtATime(t *testing.T) {
 // After its last attempt a message blocks its stream, or is skipped, as the config says: also where it failed in the handler's
 // own transaction.
 func TestStream_OnStreamFailure(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		for name, inTx := range map[string]bool{"nack": false, "SettleTx": true} {
 			for _, policy := range []outbox.StreamFailure{outbox.StreamBlock, outbox.StreamSkip} {
 				topic := fmt.Sprint(name, policy)
@@ -181,7 +181,7 @@ func TestStream_OnStreamFailure(t *testing.T) {
 
 // A handler's own transaction ends its message, and the next of the stream comes.
 func TestStream_SettleTx(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		for _, deletes := range []bool{false, true} {
 			f.ordered("orders", 1, 40)
 			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = deletes })
@@ -205,7 +205,7 @@ func TestStream_SettleTx(t *testing.T) {
 func TestStream_Soak(t *testing.T) {
 	seed := killSeed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		const streams, each, rounds = 30, 20, 5
 		random := rand.New(rand.NewPCG(seed, 0))
 		w := f.watch(streams * each * rounds)

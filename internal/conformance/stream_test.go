@@ -8,7 +8,7 @@ import (
 
 // One claim has a stream: what is behind comes when all of it is settled, whoever asks.
 func TestStream_IsClaimedByOne(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.ordered("orders", 1, 40)
 		first := f.claimUpTo(100, "orders")
 		f.Equal(ids[:32], messageIDs(first), "a run")
@@ -22,7 +22,7 @@ func TestStream_IsClaimedByOne(t *testing.T) {
 
 // What failed and what came behind it goes back together; only the head has spent an attempt, and it comes first again.
 func TestStream_GoesBackBehindItsHead(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.ordered("orders", 1, 3)
 		held := f.claimUpTo(10, "orders")
 		f.settle(append([]outbox.Settlement{{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay}}, settled(outbox.Release, held[1:]...)...)...)
@@ -34,7 +34,7 @@ func TestStream_GoesBackBehindItsHead(t *testing.T) {
 
 // A head that has failed for good blocks its stream, and no other, until it is requeued.
 func TestStream_ABlockedOneHoldsUpNoOther(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.ordered("orders", 2, 2)
 		held := f.claimUpTo(10, "orders")
 		f.Len(held, 4)
@@ -62,7 +62,7 @@ func TestStream_ABlockedOneHoldsUpNoOther(t *testing.T) {
 
 // The messages of a stream whose worker has died come again, in order, and the first of them has spent an attempt.
 func TestStream_AnExpiredRunComesAgain(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.ordered("orders", 1, 3)
 		held := f.claimUpTo(10, "orders")
 		f.settle(settled(outbox.Ack, held[0])...)

@@ -13,7 +13,7 @@ import (
 // Workers that see what was committed before their transactions began, and not what was since, claim and settle streams in
 // order: who has looked too early is told so, and tries again. Runs are settled in two halves, at the same time.
 func TestTrap_StreamsUnderOtherIsolationLevels(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		levels := []string{"PRAGMA read_uncommitted = 0"}
 		if f.db.Name == testdb.Postgres {
 			levels = []string{"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",

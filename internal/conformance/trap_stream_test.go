@@ -16,7 +16,7 @@ import (
 
 // A message in its last attempt holds its stream as in any other.
 func TestTrap_StreamIsHeldInTheLastAttempt(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.ordered("orders", 1, 2)
 		for attempt := range 10 {
 			held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Run: 1})
@@ -35,7 +35,7 @@ func TestTrap_StreamIsHeldInTheLastAttempt(t *testing.T) {
 
 // Messages that another transaction has locked are not passed over in their stream.
 func TestTrap_StreamWithALockedHead(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(skipLocked)
 		ids := f.ordered("orders", 2, 2)
 		tx, err := f.db.BeginTx(f.ctx(), nil)
@@ -52,7 +52,7 @@ func TestTrap_StreamWithALockedHead(t *testing.T) {
 
 // Messages without a key are no stream: one that fails holds up nobody, and neither do streams.
 func TestTrap_KeylessMessagesAreNoStream(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.enqueueN("orders", 4)
 		first := f.claimUpTo(1, "orders")
 		f.settle(settled(outbox.Fail, first...)...)
@@ -71,7 +71,7 @@ func TestTrap_KeylessMessagesAreNoStream(t *testing.T) {
 
 // A stream that nobody has is taken by one of many claims at once.
 func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		const claimers = 64
 		for round := range 5 {
 			ids := f.ordered("orders", 1, 3)
@@ -104,7 +104,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 
 // What one transaction has published comes in the order in which it was.
 func TestTrap_StreamOfOneTransaction(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		var ids []outbox.MessageID
 		f.NoError(f.outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
 			for i := range 10 {
@@ -129,7 +129,7 @@ func TestTrap_StreamOfOneTransaction(t *testing.T) {
 // Publishers of a stream do not wait for each other. What is committed late has a lower number than what is out: it waits,
 // never runs beside that, and comes before what is behind that.
 func TestTrap_StreamThatIsCommittedOutOfOrder(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(concurrentWriters)
 		late, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
@@ -148,7 +148,7 @@ func TestTrap_StreamThatIsCommittedOutOfOrder(t *testing.T) {
 
 // One that blocks its stream does so, too, when one with a lower number is committed late.
 func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(concurrentWriters)
 		late, err := f.db.BeginTx(f.ctx(), nil)
 		f.NoError(err)
@@ -168,7 +168,7 @@ func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
 
 // What has failed and was skipped comes again in its order, before what is behind it.
 func TestTrap_StreamIsRequeuedInOrder(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.StreamSkip })
 		f.ordered("orders", 1, 6)
 		held := f.claimUpTo(5, "orders")
@@ -183,7 +183,7 @@ func TestTrap_StreamIsRequeuedInOrder(t *testing.T) {
 
 // A token of an earlier claim changes neither message nor stream.
 func TestTrap_StreamAndAStaleToken(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.ordered("orders", 1, 2)
 		stale := f.claim("orders")
 		f.expireLeases()
@@ -197,7 +197,7 @@ func TestTrap_StreamAndAStaleToken(t *testing.T) {
 
 // A handler's open transaction that has settled its message holds its own stream, and nobody else.
 func TestTrap_StreamAndAnOpenSettleTx(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(skipLocked)
 		f.ordered("orders", 2, 2)
 		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 2})
@@ -222,7 +222,7 @@ func TestTrap_StreamAndAnOpenSettleTx(t *testing.T) {
 
 // The same where the process has died after its transaction: the run ends with the lease at the latest.
 func TestTrap_StreamWhoseWorkerDiesAfterSettleTx(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.ordered("orders", 1, 2)
 		held := f.claimUpTo(1, "orders")
 		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
@@ -238,7 +238,7 @@ func TestTrap_StreamWhoseWorkerDiesAfterSettleTx(t *testing.T) {
 
 // A delayed head holds its stream, and no other.
 func TestTrap_StreamWithADelayedHead(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		f.enqueue(outbox.Message{Topic: "orders", StreamKey: "a", UUID: "later", Delay: time.Hour},
 			outbox.Message{Topic: "orders", StreamKey: "a", UUID: "behind"}, outbox.Message{Topic: "orders", StreamKey: "b", UUID: "now"})
 		f.Equal([]string{"now"}, uuids(f.claim("orders")))
@@ -251,7 +251,7 @@ func TestTrap_StreamWithADelayedHead(t *testing.T) {
 
 // Streams are served in turn: one with a backlog does not starve those that come later.
 func TestTrap_AHotStreamStarvesNoOther(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		hot := make([]outbox.Message, 500)
 		for i := range hot {
 			hot[i] = outbox.Message{Topic: "orders", StreamKey: "hot", UUID: fmt.Sprint(i)}
@@ -271,7 +271,7 @@ func TestTrap_AHotStreamStarvesNoOther(t *testing.T) {
 
 // A head that somebody has deleted, or put off by hand, does not stop its stream for ever.
 func TestTrap_StreamWhoseHeadIsGone(t *testing.T) {
-	forEachWithStreams(t, func(t *testing.T, f *fixture) {
+	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.ordered("orders", 3, 3)
 		f.settle(settled(outbox.Release, f.claim("orders")...)...) // all are in their queues
 		f.remove("{message_id} = '%s'", ids[0])
