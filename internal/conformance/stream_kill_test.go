@@ -35,10 +35,8 @@ func killStreams(t *testing.T, plan streamKillPlan) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &streamKillRun{fixture: f, streamKillPlan: plan, seed: seed, random: rand.New(rand.NewPCG(seed, 0)),
 			lines: make(chan testprocess.Line), dead: map[int]bool{}}
-		key := "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-		if f.db.Name == testdb.SQLite {
-			key = "INTEGER PRIMARY KEY AUTOINCREMENT"
-		}
+		key := map[string]string{testdb.Postgres: "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", testdb.SQLite: "INTEGER PRIMARY KEY AUTOINCREMENT",
+			testdb.SQLServer: "BIGINT IDENTITY PRIMARY KEY"}[f.db.Name]
 		f.exec("CREATE TABLE %s (id %s, stream INT NOT NULL, n INT NOT NULL, worker INT NOT NULL, what INT NOT NULL)", r.table(), key)
 		started := time.Now()
 		r.run()

@@ -14,13 +14,14 @@ import (
 // order: who has looked too early is told so, and tries again. Runs are settled in two halves, at the same time.
 func TestTrap_StreamsUnderOtherIsolationLevels(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		levels := []string{"PRAGMA read_uncommitted = 0"}
-		if f.db.Name == testdb.Postgres {
-			levels = []string{"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-				"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"}
+		levels := map[string][]string{
+			testdb.SQLite: {"PRAGMA read_uncommitted = 0"},
+			testdb.Postgres: {"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+				"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"},
+			testdb.SQLServer: {"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"},
 		}
 		const streams, each, workers = 4, 20, 3
-		for _, level := range levels {
+		for _, level := range levels[f.db.Name] {
 			f.ordered(level[len(level)-12:], streams, each)
 			w := &isolatedWorkers{fixture: f, topic: level[len(level)-12:], left: streams * each, got: map[string][]string{}}
 			failures := make([]error, workers)

@@ -20,7 +20,7 @@ BEGIN
     DECLARE @LeaseMs INT = CAST(JSON_VALUE(@Arg, '$.lease_ms') AS INT);
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Until BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
-    DECLARE @Status TINYINT, @Count INT, @WorkerId INT, @Seqs NVARCHAR(MAX);
+    DECLARE @Status TINYINT, @Last BIGINT, @Count INT, @WorkerId INT, @Seqs NVARCHAR(MAX);
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
 
@@ -63,12 +63,13 @@ BEGIN
                 FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+                SELECT @Last = MAX(h.Seq) FROM @Held AS h;
                 UPDATE t
                 SET Status = 1, OwnerToken = @Owner,
-                    RunLast = CASE WHEN t.RunLast > l.Seq THEN t.RunLast ELSE l.Seq END
-                FROM (SELECT MAX(h.Seq) AS Seq FROM @Held AS h) AS l CROSS JOIN [dbo].[Outbox_Stream] AS t WITH (ROWLOCK, FORCESEEK)
+                    RunLast = CASE WHEN t.RunLast > @Last THEN t.RunLast ELSE @Last END
+                FROM [dbo].[Outbox_Stream] AS t WITH (ROWLOCK, FORCESEEK)
                 WHERE t.StreamId = @Stream
-                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+                OPTION (MAXDOP 1);
 
                 EXEC [dbo].[Outbox_Worker_Number] @Worker = @Worker, @Number = @WorkerId OUTPUT;
                 SELECT @Seqs = STRING_AGG(CAST(Seq AS NVARCHAR(MAX)), N',') FROM @Held;

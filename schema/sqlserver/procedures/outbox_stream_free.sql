@@ -80,6 +80,7 @@ BEGIN
     DELETE FROM @Held
     WHERE StreamId IN (SELECT r.StreamId FROM @Rows AS r INNER JOIN @Seen AS s ON s.Seq = r.Seq WHERE s.Status = 1)
        OR (Status = 1 AND StreamId IN (SELECT r.StreamId FROM @Rows AS r INNER JOIN @Seen AS s ON s.Seq = r.Seq WHERE s.Sure = 0));
+    IF NOT EXISTS (SELECT 1 FROM @Held) RETURN;
     DELETE FROM @Rows WHERE StreamId NOT IN (SELECT h.StreamId FROM @Held AS h);
 
     DELETE q
