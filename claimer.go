@@ -90,10 +90,10 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
 	along := s.settler.takeAlong()
-	if len(along) > 0 {
+	if !along.isEmpty() {
 		claimed, err = s.settler.claimAlong(ctx, along, params)
 	}
-	if len(along) == 0 || IsRetryable(err) { // what is locked holds up the settling alone
+	if along.isEmpty() || IsRetryable(err) { // what is locked holds up the settling alone
 		claimed, err = s.outbox.Claim(ctx, params)
 	}
 	if s.config.Turns != nil {

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -54,8 +53,7 @@ type settler struct {
 	prompted chan struct{}
 
 	pending *answerQueue  // to be settled, by the next claim or the writer
-	ordered *answerQueue  // those of streams, which are settled one batch after the other
-	inRuns  []answer      // of streams, and not yet in ordered; only used by the collector
+	ordered *answerQueue  // those of streams, one batch after the other
 	locked  *answerQueue  // others had locked the rows
 	drain   chan struct{} // closed by Close: end when nothing is out any more
 	expire  chan struct{} // closed when handlers have had their time
@@ -117,7 +115,6 @@ func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) 
 func (s *settler) collect() {
 	defer s.pending.close()
 	defer s.ordered.close()
-	defer s.settleRuns()
 	var open []*Delivery
 	interval := sweepFast
 	timer := time.NewTimer(interval)
@@ -140,10 +137,6 @@ func (s *settler) collect() {
 		}
 		answers = s.followers(answers)
 		s.answered(answers)
-		// What is acked in the middle of a run frees nobody, and waits for the next sweep.
-		if due || slices.ContainsFunc(answers, func(a answer) bool { return a.delivery.endsRun }) {
-			s.settleRuns()
-		}
 		if drain == nil && len(open) == 0 {
 			return
 		}
@@ -250,22 +243,25 @@ func (s *settler) answered(answers []answer) {
 	}
 }
 
-// settleSoon has answers settled: those of streams with the next call of settleRuns.
+// settleSoon has answers settled. When a run has ended, its stream may be claimed again: by the claim that takes the answers along.
 func (s *settler) settleSoon(answers []answer) {
-	pending := make([]answer, 0, len(answers))
+	others := make([]answer, 0, len(answers))
+	var ordered []answer
+	ended := false
 	for _, a := range answers {
 		if a.delivery.StreamKey() == "" {
-			pending = append(pending, a)
+			others = append(others, a)
 		} else {
-			s.inRuns = append(s.inRuns, a)
+			ordered = append(ordered, a)
+			ended = ended || a.delivery.endsRun
 		}
 	}
-	s.pending.add(pending...)
-}
-
-func (s *settler) settleRuns() {
-	s.ordered.add(s.inRuns...)
-	s.inRuns = nil
+	s.pending.add(others...)
+	s.ordered.add(ordered...)
+	if ended {
+		s.ordered.soon()
+		s.freed()
+	}
 }
 
 // tell calls OnHandled, unless no handler ever had the message.

@@ -10,6 +10,7 @@ import (
 const (
 	soonPatience = 2 * time.Millisecond // a claim comes as soon as there is room, and answers make it
 	callPatience = slowWrite            // a claim is on its way, and the next follows it
+	runPatience  = slowWrite            // in the middle of a run nobody waits for them
 )
 
 // mostAlong is how many answers a claim takes along: more are better settled beside it, at the same time.
@@ -22,10 +23,18 @@ type answerQueue struct {
 	since    time.Time     // the first of them waits
 	patience time.Duration // how long it may wait for a claim
 	closed   bool
+	single   bool          // one batch at a time is out, until done or putBack
+	out      bool          // one is
 	changed  chan struct{} // a note for whoever waits
 }
 
 func newAnswerQueue() *answerQueue { return &answerQueue{changed: make(chan struct{}, 1)} }
+
+// newOrderedQueue is for the answers of streams, which are settled one batch after the other: else what came later could be in the
+// table when the process dies, and what came before it not.
+func newOrderedQueue() *answerQueue {
+	return &answerQueue{single: true, patience: runPatience, changed: make(chan struct{}, 1)}
+}
 
 func (q *answerQueue) add(answers ...answer) {
 	if len(answers) == 0 {
@@ -40,11 +49,15 @@ func (q *answerQueue) add(answers ...answer) {
 	notify(q.changed)
 }
 
-// addFirst puts back what could not be settled: it waits for no claim.
-func (q *answerQueue) addFirst(answers ...answer) {
+// putBack puts back what could not be settled: it waits for no claim.
+func (q *answerQueue) putBack(answers []answer) {
+	if len(answers) == 0 {
+		return
+	}
 	q.mu.Lock()
 	q.since = time.Time{}
 	q.answers = slices.Concat(answers, q.answers)
+	q.out = false
 	q.mu.Unlock()
 	notify(q.changed)
 }
@@ -65,12 +78,27 @@ func (q *answerQueue) take() []answer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(q.answers), maxBatch)
+	if n == 0 || q.out {
+		return nil
+	}
+	q.out = q.single
+	if q.single {
+		q.patience = runPatience
+	}
 	batch := q.answers[:n:n]
 	if q.answers = q.answers[n:]; len(q.answers) == 0 {
 		q.answers = nil
 	}
 	q.since = time.Now()
 	return batch
+}
+
+// done says that what was taken is settled, or will not be.
+func (q *answerQueue) done() {
+	q.mu.Lock()
+	q.out = false
+	q.mu.Unlock()
+	notify(q.changed)
 }
 
 // all takes all that there is; more is false at the end.
@@ -93,6 +121,17 @@ func (q *answerQueue) wait(patience time.Duration) {
 	}
 }
 
+// soon says that somebody waits for what is in the queue.
+func (q *answerQueue) soon() {
+	q.mu.Lock()
+	if q.patience != soonPatience {
+		q.patience = soonPatience
+		q.since = time.Now()
+	}
+	q.mu.Unlock()
+	notify(q.changed)
+}
+
 // close says that nothing more is added.
 func (q *answerQueue) close() {
 	q.mu.Lock()
@@ -105,6 +144,9 @@ func (q *answerQueue) close() {
 func (q *answerQueue) due() (in time.Duration, some, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.out {
+		return 0, false, true
+	}
 	if len(q.answers) == 0 {
 		return 0, false, !q.closed
 	}

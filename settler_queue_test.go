@@ -56,7 +56,7 @@ func TestWhatCouldNotBeSettledIsWrittenFirstAndAtOnce(t *testing.T) {
 	q := newAnswerQueue()
 	q.wait(time.Hour)
 	q.add(answersOf(3)...)
-	q.addFirst(answersOf(1, 2)...)
+	q.putBack(answersOf(1, 2))
 	require.Equal(t, []WorkItemID{1, 2, 3}, seqsOf(q.next()))
 }
 

@@ -20,9 +20,7 @@ const (
 	slowWrite = 250 * time.Millisecond
 )
 
-// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest. Answers of
-// streams are settled one batch after the other: else what came later could be in the table when the process dies, and what came
-// before it not.
+// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest.
 func (s *settler) write(ctx context.Context) {
 	var writes, revisits sync.WaitGroup
 	revisits.Go(func() { s.comeBack(ctx) })
@@ -32,6 +30,7 @@ func (s *settler) write(ctx context.Context) {
 	writes.Go(func() {
 		for batch := s.ordered.next(); len(batch) > 0; batch = s.ordered.next() {
 			s.locked.add(s.settleOnce(ctx, batch)...)
+			s.ordered.done()
 		}
 	})
 	free := make(chan struct{}, maxWrites)
@@ -119,26 +118,46 @@ func (s *settler) try(ctx context.Context, batch []answer) (busy []answer, err e
 	})
 }
 
+// takenAlong is what is to be settled with a claim.
+type takenAlong struct{ ordered, others []answer }
+
+func (t takenAlong) isEmpty() bool { return len(t.ordered)+len(t.others) == 0 }
+
 // takeAlong takes answers that are to be settled with a claim, if there are any.
-func (s *settler) takeAlong() []answer {
-	batch := s.pending.takeAlong()
-	along := held(batch)
-	s.finished(without(batch, along))
-	return along
+func (s *settler) takeAlong() takenAlong {
+	return takenAlong{s.takeHeld(s.ordered), s.takeHeld(s.pending)}
+}
+
+// takeHeld takes those of a queue whose leases are not lost.
+func (s *settler) takeHeld(q *answerQueue) []answer {
+	for batch := q.takeAlong(); len(batch) > 0; batch = q.takeAlong() {
+		along := held(batch)
+		s.finished(without(batch, along))
+		if len(along) > 0 {
+			return along
+		}
+		q.done()
+	}
+	return nil
 }
 
 // claimAlong settles what takeAlong has taken, once, in the transaction of a claim.
-func (s *settler) claimAlong(ctx context.Context, batch []answer, params ClaimParams) (claimed []Claimed, err error) {
+func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params ClaimParams) (claimed []Claimed, err error) {
+	batch := slices.Concat(taken.ordered, taken.others)
 	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
 		result, claimed, err = s.outbox.work(ctx, x, settlements, options, params)
 		return result, err
 	})
 	if err != nil {
-		s.pending.addFirst(batch...)
+		s.ordered.putBack(taken.ordered)
+		s.pending.putBack(taken.others)
 		return nil, err
 	}
 	s.finished(without(batch, busy))
 	s.locked.add(busy...)
+	if len(taken.ordered) > 0 {
+		s.ordered.done()
+	}
 	return claimed, nil
 }
 

@@ -92,7 +92,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
 		runs: newRuns(), arrived: make(chan struct{}, 1), prompted: make(chan struct{}, 1),
-		pending: newAnswerQueue(), ordered: newAnswerQueue(), locked: newAnswerQueue(),
+		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.settler.hand, s.settler.freed = s.hand, s.pacer.wake
