@@ -170,7 +170,7 @@ func (r *streamKillRun) check() {
 	for rows.Next() {
 		var stream, n, worker, what int
 		r.NoError(rows.Scan(&stream, &n, &worker, &what))
-		story[stream] = append(story[stream], fmt.Sprintf("%d %s %d", worker, [...]string{"begins", "has done", "has failed"}[what], n))
+		story[stream] = append(story[stream], fmt.Sprintf("%d %s %d", worker, [...]string{"begins", "has done", "has failed", "stops in the middle of"}[what], n))
 		story[stream] = story[stream][max(0, len(story[stream])-12):]
 		switch what {
 		case streamBegins:
@@ -188,6 +188,10 @@ func (r *streamKillRun) check() {
 					r.lapsed++
 				}
 				next[stream] = n
+			}
+		case streamStops:
+			if in[stream] == worker {
+				delete(in, stream)
 			}
 		default:
 			if in[stream] != worker {

@@ -37,6 +37,7 @@ const (
 	streamBegins = iota
 	streamSucceeds
 	streamFails
+	streamStops // its context has ended
 )
 
 // run is the worker's process.
@@ -95,26 +96,26 @@ func (job streamJob) run() (err error) {
 
 // handle writes down that the handler begins, and how it ends.
 func (job streamJob) handle(db *sql.DB, msg *message.Message, fails bool) (ok bool) {
-	note := func(what int) error {
+	note := func(ctx context.Context, what int) error {
 		var stream int
 		if _, err := fmt.Sscanf(deliveryOf(msg).StreamKey(), "stream %d", &stream); err != nil {
 			return err
 		}
-		_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (stream, n, worker, what) VALUES (%d, %s, %d, %d)",
+		_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (stream, n, worker, what) VALUES (%d, %s, %d, %d)",
 			job.Handled, stream, msg.UUID, os.Getpid(), what))
 		return err
 	}
-	err := note(streamBegins)
+	err := note(msg.Context(), streamBegins)
 	if err == nil && fails {
 		deliveryOf(msg).SetErr(errors.New("it was its turn to fail"))
-		err = note(streamFails)
+		err = note(msg.Context(), streamFails)
 	} else if err == nil {
-		if err = note(streamSucceeds); err == nil {
+		if err = note(msg.Context(), streamSucceeds); err == nil {
 			return true
 		}
 	}
 	if err != nil {
-		deliveryOf(msg).SetErr(err)
+		deliveryOf(msg).SetErr(errors.Join(err, note(context.WithoutCancel(msg.Context()), streamStops)))
 	}
 	return false
 }

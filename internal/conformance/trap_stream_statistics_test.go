@@ -28,6 +28,7 @@ func TestTrap_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
 			f.claimUpTo(1, "none")
 		}
+		f.claimUpTo(1, "none") // the first to pass over what has been routed marks it as dead
 		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: keys, Run: 1, Lease: time.Hour})
 		f.Len(held, keys)
 
