@@ -48,7 +48,7 @@ var streamInvariants = map[string][2]string{
 	"what is ready in its stream is in a queue or arrives": {"{outbox_state}", "{status} = 5 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})" +
 		" AND NOT EXISTS (SELECT 1 FROM {arrivals} a WHERE a.{seq} = r.{seq})"},
 	"what is out of a stream is in its queue":    {"{outbox_state}", "{status} = 1 AND r.{stream_id} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
-	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} IN (0, 5) AND ({status} = 5) <> (r.{stream_id} IS NOT NULL)"},
+	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} = 0 AND r.{stream_id} IS NOT NULL OR {status} = 5 AND r.{stream_id} IS NULL"},
 	"nothing arrives that is queued":             {"{arrivals}", "EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
 	"a queue has a stream":                       {"{outbox_queue}", "NOT EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id})"},
 	"streams without messages leave no rows":     {"{outbox_stream}", "NOT EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{stream_id} = r.{stream_id})"},

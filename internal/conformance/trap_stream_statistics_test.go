@@ -5,6 +5,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // What works on streams reads little of many, whatever the database believes about its tables.
@@ -12,6 +13,7 @@ func TestTrap_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		f.needs(setsStatistics)
 		f = f.alone()
+		f.uncounted()
 		const keys = 10
 		f.ordered("done", 2000, 1)
 		for range 2 {
@@ -28,7 +30,9 @@ func TestTrap_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
 			f.claimUpTo(1, "none")
 		}
-		f.claimUpTo(1, "none") // the first to pass over what has been routed marks it as dead
+		if f.db.Name == testdb.Postgres { // it is empty, and its dead entries stay while another test has an old snapshot
+			f.exec("TRUNCATE {arrivals}")
+		}
 		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: keys, Run: 1, Lease: time.Hour})
 		f.Len(held, keys)
 
