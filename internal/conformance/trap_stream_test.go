@@ -82,7 +82,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 				done.Go(func() {
 					<-start
 					var err error
-					claims[i], err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Run: 1 + i%3})
+					claims[i], err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Run: 1 + i%3, Lease: time.Hour})
 					f.NoError(err)
 				})
 			}
