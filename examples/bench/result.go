@@ -25,7 +25,7 @@ type result struct {
 	Wakeups     string `json:"wakeups,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
 	Topics      int    `json:"topics,omitempty"`
-	Steps       int    `json:"steps,omitempty"`       // a join
+	Steps       int    `json:"steps,omitempty"` // a join
 	Streams     int    `json:"streams,omitempty"`
 	Concurrency int    `json:"concurrency,omitempty"` // of a forwarder
 
