@@ -161,8 +161,8 @@ func (d *Delivery) SetDelay(delay time.Duration) {
 	d.delay = delay
 }
 
-// Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay, no attempt is
-// spent, and its row and the log say nothing of it. A consumer group, which goes in order, waits for the delay.
+// Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay. No attempt is
+// spent, nothing is logged, and LastError stays as it was. A consumer group, which goes in order, waits for the delay.
 func (d *Delivery) Postpone(delay time.Duration) {
 	d.SetErr(errPostponed)
 	d.SetDelay(delay)

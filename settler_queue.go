@@ -30,8 +30,8 @@ type answerQueue struct {
 
 func newAnswerQueue() *answerQueue { return &answerQueue{changed: make(chan struct{}, 1)} }
 
-// newOrderedQueue is for the answers of streams, which are settled one batch after the other: else what came later could be in the
-// table when the process dies, and what came before it not.
+// newOrderedQueue is for the answers of streams. They are settled one batch after the other: if the process dies, nothing is settled
+// whose predecessor is not.
 func newOrderedQueue() *answerQueue {
 	return &answerQueue{single: true, patience: runPatience, changed: make(chan struct{}, 1)}
 }
