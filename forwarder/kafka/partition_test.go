@@ -25,7 +25,7 @@ func TestLong_OnePartitionAway(t *testing.T) {
 	full := os.Getenv("OUTBOX_TEST_RELAY") == "full"
 	n, runs, codes := 4_000, 1, []*kerr.Error{kerr.NotLeaderForPartition} // twice what may be in flight
 	if full {
-		n, runs, codes = 120_000, 3, append(codes, kerr.LeaderNotAvailable, kerr.UnknownTopicOrPartition)
+		n, runs, codes = 60_000, 3, append(codes, kerr.LeaderNotAvailable, kerr.UnknownTopicOrPartition)
 	}
 	for _, code := range codes {
 		t.Run(code.Message, func(t *testing.T) {
