@@ -65,18 +65,22 @@ func (q *answerQueue) putBack(answers []answer) {
 // takeAlong takes all that a claim may take along.
 func (q *answerQueue) takeAlong() []answer {
 	q.mu.Lock()
-	few := len(q.answers) <= mostAlong
-	q.mu.Unlock()
-	if !few {
+	defer q.mu.Unlock()
+	if len(q.answers) > mostAlong {
 		return nil
 	}
-	return q.take()
+	return q.batch()
 }
 
 // take takes up to a batch, at once.
 func (q *answerQueue) take() []answer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.batch()
+}
+
+// batch is take; the caller holds the lock.
+func (q *answerQueue) batch() []answer {
 	n := min(len(q.answers), maxBatch)
 	if n == 0 || q.out {
 		return nil

@@ -81,3 +81,24 @@ func TestManyAnswersAreWrittenBesideAClaim(t *testing.T) {
 	require.Empty(t, q.takeAlong())
 	require.Len(t, q.next(), mostAlong+1)
 }
+
+func TestAnswersOfStreamsAreSettledOneBatchAfterTheOther(t *testing.T) {
+	t.Parallel()
+	q := newOrderedQueue()
+	q.add(answersOf(1)...)
+	first := q.takeAlong()
+	require.Equal(t, []WorkItemID{1}, seqsOf(first))
+	q.add(answersOf(2)...)
+	require.Empty(t, q.takeAlong(), "by another claim")
+	require.Empty(t, q.take(), "by the writer")
+
+	q.putBack(first)
+	require.Equal(t, []WorkItemID{1, 2}, seqsOf(q.next()))
+	q.add(answersOf(3)...)
+	q.close()
+	require.Empty(t, q.take())
+	q.done()
+	require.Equal(t, []WorkItemID{3}, seqsOf(q.next()))
+	q.done()
+	require.Empty(t, q.next())
+}

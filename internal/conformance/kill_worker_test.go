@@ -1,11 +1,9 @@
 package conformance
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -85,13 +83,11 @@ func (r *killRun) read(line testprocess.Line) killNews {
 
 // run is the worker's process.
 func (job killJob) run() (err error) {
-	db, err := sql.Open(job.Driver, job.DSN)
+	db, err := openWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(8)
 
 	var mu sync.Mutex
 	tell := func(event string, value any) {
@@ -107,24 +103,7 @@ func (job killJob) run() (err error) {
 	if job.Joins.Recheck > 0 {
 		return job.workOnJoins(db, config, tell)
 	}
-	sub, err := outbox.NewSubscriber(db, config, nil)
-	if err != nil {
-		return err
-	}
-	messages, err := sub.Subscribe(context.Background(), "work")
-	if err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
-		_ = sub.Close()                      // whether all is settled is for the test to see
-	}()
-	var handlers sync.WaitGroup
-	for msg := range messages {
-		handlers.Go(func() { job.handle(db, msg, tell) })
-	}
-	handlers.Wait()
-	return sub.Close()
+	return workUntilStdinEnds(db, config, func(msg *message.Message) { job.handle(db, msg, tell) })
 }
 
 // handle leaves a row for the message, and acks. Whatever fails is done again by another.

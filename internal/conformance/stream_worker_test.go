@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -42,13 +41,11 @@ const (
 
 // run is the worker's process.
 func (job streamJob) run() (err error) {
-	db, err := sql.Open(job.Driver, job.DSN)
+	db, err := openWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(8)
-	db.SetMaxIdleConns(8)
 
 	var mu sync.Mutex
 	tell := func(event string) {
@@ -56,7 +53,14 @@ func (job streamJob) run() (err error) {
 		defer mu.Unlock()
 		fmt.Fprintln(os.Stdout, event)
 	}
-	sub, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
+	var mayFail sync.Mutex
+	random := rand.New(rand.NewPCG(job.Seed, 0))
+	fails := func() bool {
+		mayFail.Lock()
+		defer mayFail.Unlock()
+		return random.IntN(5) == 0
+	}
+	return workUntilStdinEnds(db, outbox.SubscriberConfig{
 		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxInFlight: 20, MaxStreamRun: 8, LeaseDuration: 3 * time.Second, MaxAttempts: 4, MaxPollInterval: 50 * time.Millisecond,
 		Backoff: func(int) time.Duration { return time.Millisecond },
@@ -65,33 +69,14 @@ func (job streamJob) run() (err error) {
 				tell(streamFailed)
 			}
 		}},
-	}, nil)
-	if err != nil {
-		return err
-	}
-	messages, err := sub.Subscribe(context.Background(), "work")
-	if err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
-		_ = sub.Close()                      // whether all is settled is for the test to see
-	}()
-	random := rand.New(rand.NewPCG(job.Seed, 0))
-	var handlers sync.WaitGroup
-	for msg := range messages {
-		fails := random.IntN(5) == 0
-		handlers.Go(func() {
-			if job.handle(db, msg, fails) {
-				tell(streamHandled)
-				msg.Ack()
-			} else {
-				msg.Nack()
-			}
-		})
-	}
-	handlers.Wait()
-	return sub.Close()
+	}, func(msg *message.Message) {
+		if job.handle(db, msg, fails()) {
+			tell(streamHandled)
+			msg.Ack()
+		} else {
+			msg.Nack()
+		}
+	})
 }
 
 // handle writes down that the handler begins, and how it ends.

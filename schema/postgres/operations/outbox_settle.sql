@@ -5,8 +5,8 @@
 -- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
--- Messages of streams go back to their queues. In a transaction of the library's own (own) the runs end of which nothing is out
--- any more; a caller's touches no stream. What fails does not block its stream with skip_failed.
+-- Messages that are returned go back to the queues of their streams. In the library's own transaction (own), finished runs end
+-- and free their streams; in a caller's, streams are left alone. With skip_failed, a failed message does not block its stream.
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done

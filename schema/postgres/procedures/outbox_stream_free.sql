@@ -1,7 +1,6 @@
--- Ends the runs of streams of which nothing is out any more, takes what has ended out of their queues, and makes them ready or,
--- where their head has failed and blocks them, blocked; a stream without messages is deleted. One that was ready or blocked is
--- looked at in the same way. Waits for who has a stream locked, for a short time: who claims and routes waits for nobody
--- meanwhile. Streams are locked in order.
+-- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
+-- failed, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
+-- It waits for locked streams, in order. The wait is short, because claiming and routing hold streams without waiting for anything.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
 CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[]) RETURNS void
 LANGUAGE plpgsql

@@ -1,5 +1,5 @@
--- Locks streams, in order, and waits for who has one locked. A transaction that does not read what is committed meanwhile also
--- writes to them, so that it fails, and is tried again, if anybody has changed one since it looked.
+-- Locks streams, in order, waiting where it must. Above READ COMMITTED it also writes to them, so that the transaction fails, and is
+-- tried again, if a stream has changed since its snapshot.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_lock"(bigint[]);
 CREATE FUNCTION "public"."outbox_stream_lock"(streams bigint[]) RETURNS void
 LANGUAGE plpgsql

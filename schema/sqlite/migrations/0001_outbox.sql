@@ -153,9 +153,9 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_queue" (
     PRIMARY KEY (stream_id, seq)
 ) WITHOUT ROWID;
 
--- To put a stream in here ends its run if nothing of it is out any more: what has ended leaves its queue, and it is ready or,
--- where its head has failed and blocks it, blocked; a stream without messages is deleted. One that was ready or blocked is
--- looked at in the same way.
+-- Inserting a stream here frees it if its run has ended. Messages that have ended leave the queue; the stream becomes ready, or
+-- blocked if its head has failed, and one without messages is deleted. A stream that is ready or blocked already is checked the same
+-- way.
 CREATE VIEW IF NOT EXISTS "main"."outbox_free" AS SELECT t.stream_id FROM "outbox_stream" AS t;
 
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_free_insert" INSTEAD OF INSERT ON "outbox_free"

@@ -5,8 +5,8 @@
 -- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted (by a trigger), unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
--- Messages of streams go back to their queues, and runs end of which nothing is out any more: only claims that hold streams look
--- for them. What fails does not block its stream with skip_failed.
+-- Messages that are returned go back to the queues of their streams, and finished runs free them; claims that hold no stream skip
+-- that step. With skip_failed, a failed message does not block its stream.
 -- There are no locked rows to pass over: who writes has the whole database.
 -- The groups are taken apart first: else their JSON would be read again for each message. Rows are found
 -- by their keys whatever statistics say: by subqueries of one table and its key, by INDEXED BY, and by upserts, which insert

@@ -6,9 +6,9 @@
 -- What an attempt said goes into Outbox_Attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
--- Messages of streams go back to their queues. In a transaction of the library's own the runs end of which nothing is out any
--- more, last of all: no stream is locked while a join is waited for. A caller's touches no stream. The lease of one that is still
--- held stays. What fails does not block its stream with skip_failed.
+-- Messages that are returned go back to the queues of their streams. In the library's own transaction, finished runs free their
+-- streams, last of all, so that no stream is locked while a join is waited for; in a caller's, streams are left alone. The lease of
+-- a stream that is still held is kept. With skip_failed, a failed message does not block its stream.
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other.

@@ -1,10 +1,10 @@
--- Ends the runs of streams of which nothing is out any more, takes what has ended out of their queues, and makes them ready or,
--- where their head has failed and blocks them, blocked; a stream without messages is deleted. One that was ready or blocked is
--- looked at in the same way. One that another has is left out: who must not leave one out locks them first, in order, and waits
--- for who has one, for a short time: who claims and routes waits for nobody meanwhile.
--- Messages come before streams, and so none is waited for here. One that another has locked is taken to be out: whoever settles
--- it frees the stream after that, and else the lease does when it expires, which stays as long as the stream is held. One that is
--- not to be seen at all may be a row whose delete is not committed: NOWAIT tells that from what is gone.
+-- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
+-- failed, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
+-- Locked streams are skipped. A caller that needs every one of them locks them first, in order; that wait is short, because claiming
+-- and routing hold streams without waiting for anything.
+-- Messages are locked before streams, so this waits for none. A locked message counts as still running: settling it frees the stream
+-- later, or else its lease does on expiry, which is kept while the stream is held. A message that cannot be seen may be an
+-- uncommitted delete; NOWAIT tells that from one that is gone.
 -- Part of its caller's own transaction, at READ COMMITTED.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Free]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Free] AS RETURN 0');

@@ -1,9 +1,9 @@
 -- Moves messages that are committed, up to @Most, from the arrivals to the queues of their streams, in order of Seq, and makes
 -- the streams that had none ready. One router at a time, and up to the highest Seq that was committed when it began: what a
--- publisher commits later cannot overtake what it committed before. What is of a stream that somebody holds waits, and nobody is
--- waited for. Says whether there may be more.
--- A stream whose delete is not committed cannot be told from none: its insert waits for that, which is short, and comes to
--- nothing if that is rolled back. Who deletes streams has all that it waits for by then.
+-- publisher commits later cannot overtake what it committed before. Messages of a locked stream stay where they are:
+-- routing waits for nobody. @More says whether there may be more.
+-- An uncommitted delete of a stream looks like no stream at all. The insert then waits for it, briefly: a transaction that deletes
+-- streams already has every lock it needs. If the delete is rolled back, the insert fails and the claim is tried again.
 -- Part of a claim's own transaction, at READ COMMITTED.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Route]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Route] AS RETURN 0');

@@ -1,0 +1,46 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// openWorker opens the database as a worker's process uses it.
+func openWorker(driver, dsn string) (*sql.DB, error) {
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
+	return db, nil
+}
+
+// workUntilStdinEnds handles the messages of the topic "work", side by side, until the test closes the process's standard input.
+func workUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, handle func(*message.Message)) error {
+	sub, err := outbox.NewSubscriber(db, config, nil)
+	if err != nil {
+		return err
+	}
+	messages, err := sub.Subscribe(context.Background(), "work")
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
+		_ = sub.Close()                      // whether all is settled is for the test to see
+	}()
+	var handlers sync.WaitGroup
+	for msg := range messages {
+		handlers.Go(func() { handle(msg) })
+	}
+	handlers.Wait()
+	return sub.Close()
+}
