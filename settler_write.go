@@ -149,8 +149,8 @@ func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params Claim
 		return result, err
 	})
 	if err != nil {
-		s.ordered.putBack(taken.ordered)
-		s.pending.putBack(taken.others)
+		s.ordered.putBack(batch[:len(taken.ordered)])
+		s.pending.putBack(batch[len(taken.ordered):])
 		return nil, err
 	}
 	s.finished(without(batch, busy))

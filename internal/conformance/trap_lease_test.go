@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,18 +321,7 @@ func TestTrap_OnSettleCountsWhatIsCommitted(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		events := make(chan outbox.SettleEvent, 100)
 		book := newLogBook()
-		lost := false // only used by one connection at a time
-		var once sync.Mutex
-		pool := faults.Open(t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
-			once.Lock()
-			defer once.Unlock()
-			if lost && (isSettle(s) && f.config.Dialect.Name() != "sqlite" || s.Text == "COMMIT") {
-				lost = false
-				return errors.New("connection reset by peer")
-			}
-			return nil
-		}})
-		s := f.subscriberOn(pool, book, func(c *outbox.SubscriberConfig) {
+		s := f.subscriberOn(f.db.DB, book, func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnSettle = func(e outbox.SettleEvent) { events <- e }
 		})
 		messages := f.subscribe(s, "orders")
@@ -356,21 +346,52 @@ func TestTrap_OnSettleCountsWhatIsCommitted(t *testing.T) {
 		f.Equal(1, e.Outcomes[outbox.Fail])
 		f.Zero(e.Outcomes[outbox.Ack])
 		f.Zero(e.Refused)
-
-		id := f.enqueueN("orders", 1)[0]
-		msg = f.receive(messages)
-		once.Lock()
-		lost = true
-		once.Unlock()
-		msg.Ack()
-		f.Error(next().Err, "the answer is lost")
-		e = next()
-		f.Equal([]int{0, 1}, []int{e.Refused, e.Unknown}, "%v", book.lines())
-		f.becomes(id, outbox.Done)
-		f.NoError(s.Close())
-		f.Empty(book.at("INFO", "Leases were lost"))
-		f.Empty(book.at("INFO", "The lease was lost"))
 	})
+}
+
+// Settling and being told nothing, alone and in the transaction of a claim, is no loss of a lease.
+func TestTrap_OnSettleAfterALostAnswer(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for name, maxInFlight := range map[string]int{"alone": 0, "with a claim": 1} { // a full window claims as soon as it has an answer
+			f.settleAndLoseTheAnswer(name, maxInFlight)
+		}
+	})
+}
+
+func (f *fixture) settleAndLoseTheAnswer(topic string, maxInFlight int) {
+	events := make(chan outbox.SettleEvent, 100)
+	book := newLogBook()
+	var lost, lostCommit atomic.Bool
+	pool := faults.Open(f.t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
+		if isSettle(s) && lost.CompareAndSwap(true, false) {
+			lostCommit.Store(true)
+		}
+		commits := s.Text == faults.Commit || f.config.Dialect.Name() != "sqlite" && isSettle(s) // by itself
+		if commits && lostCommit.CompareAndSwap(true, false) {
+			return errors.New("connection reset by peer")
+		}
+		return nil
+	}})
+	s := f.subscriberOn(pool, book, func(c *outbox.SubscriberConfig) {
+		c.MaxInFlight = maxInFlight
+		c.Hooks.OnSettle = func(e outbox.SettleEvent) { events <- e }
+	})
+	messages := f.subscribe(s, topic)
+	next := func() outbox.SettleEvent {
+		e, _ := take(f, events, "an event")
+		return e
+	}
+	id := f.enqueueN(topic, 1)[0]
+	msg := f.receive(messages)
+	lost.Store(true)
+	msg.Ack()
+	f.Error(next().Err, "the answer is lost")
+	e := next()
+	f.Equal([]int{0, 1}, []int{e.Refused, e.Unknown}, "%s: %v", topic, book.lines())
+	f.becomes(id, outbox.Done)
+	f.NoError(s.Close())
+	f.Empty(book.at("INFO", "Leases were lost"))
+	f.Empty(book.at("INFO", "The lease was lost"))
 }
 
 // A handler that hangs loses its message in the end, and somebody is told.
