@@ -111,13 +111,18 @@ func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.
 	s.window.claimed(deliveries)
 	s.holdings.add(deliveries, sent)
 	s.keeper.leases.begin(ctx)
+	ended := map[streamName]bool{}
 	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
-		s.hand(d)
+		if ended[d.stream()] {
+			s.settler.giveBack(Release, nil, d)
+		} else if !s.hand(d) && d.StreamKey() != "" {
+			ended[d.stream()] = true
+		}
 	}
 }
 
-// hand puts a message into the queue of its topic, or gives it back.
-func (s *Subscriber) hand(d *Delivery) {
+// hand puts a message into the queue of its topic, or gives it back and answers false.
+func (s *Subscriber) hand(d *Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.topics[d.Topic()]
@@ -130,7 +135,9 @@ func (s *Subscriber) hand(d *Delivery) {
 		s.settler.giveBack(Release, nil, d)
 	default:
 		t.queue <- d // has room for the whole window
+		return true
 	}
+	return false
 }
 
 // rotate begins with another topic each turn, so that none is always served last.

@@ -162,7 +162,8 @@ func (d *Delivery) SetDelay(delay time.Duration) {
 }
 
 // Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay. No attempt is
-// spent, nothing is logged, and LastError stays as it was. A consumer group, which goes in order, waits for the delay.
+// spent, nothing is logged, and LastError stays as it was; with 0 it is due at once. A consumer group, which goes in order, waits
+// for the delay, or without one for the Backoff.
 func (d *Delivery) Postpone(delay time.Duration) {
 	d.SetErr(errPostponed)
 	d.SetDelay(delay)

@@ -40,8 +40,8 @@ type settler struct {
 	spare    *spare
 	remover  *remover
 	runs     *runs
-	hand     func(*Delivery) // what comes next in its stream
-	freed    func()          // a stream may be claimed again
+	hand     func(*Delivery) bool // what comes next in its stream
+	freed    func()               // a stream may be claimed again
 	config   SubscriberConfig
 	logger   watermill.LoggerAdapter
 
@@ -79,7 +79,7 @@ func (s *settler) watch(d *Delivery) {
 	s.handed = append(s.handed, d)
 	first := len(s.handed) == 1
 	s.mu.Unlock()
-	if d.StreamKey() != "" {
+	if d.StreamKey() != "" && !s.config.PipelineStreams {
 		go s.await(d)
 	}
 	if first {
@@ -211,12 +211,11 @@ func (s *settler) followers(answers []answer) []answer {
 			outcome = *inTx
 		}
 		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == StreamSkip)
-		next, back := s.runs.after(a.delivery, goesOn)
+		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
 			s.hand(next)
-		} else {
-			a.delivery.endsRun = a.delivery.StreamKey() != ""
 		}
+		a.delivery.endsRun = ended
 		for _, d := range back {
 			answers = append(answers, d.answer(Release, nil))
 		}
@@ -291,10 +290,12 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 	if reason == nil {
 		reason = errNacked
 	}
-	a := s.failed(d, reason)
 	if errors.Is(reason, errPostponed) {
-		a.settlement.Err = nil
+		a := d.answer(Release, nil)
+		a.settlement.Delay = d.ownDelay()
+		return a
 	}
+	a := s.failed(d, reason)
 	if a.settlement.Outcome == Release && d.ownDelay() > 0 { // whoever chose the delay knows of the outage, and says so
 		return a
 	}

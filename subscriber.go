@@ -91,7 +91,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	remover := newRemover(o, config.LeaseDuration)
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
-		runs: newRuns(), arrived: make(chan struct{}, 1), prompted: make(chan struct{}, 1),
+		runs: newRuns(config.PipelineStreams), arrived: make(chan struct{}, 1), prompted: make(chan struct{}, 1),
 		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}

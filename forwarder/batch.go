@@ -44,7 +44,7 @@ type item struct {
 	received *message.Message
 	outgoing *message.Message
 	lane     lane
-	seq      outbox.WorkItemID
+	claim    outbox.OwnerToken
 	size     int64 // of payload and metadata, in bytes
 
 	err    error    // of the last try
@@ -55,23 +55,23 @@ type item struct {
 	seen    int64 // how many had got through when it last failed
 }
 
-// newItem returns an error for a message that has no destination.
-func newItem(msg *message.Message, topic string, destination func(string, *message.Message) (string, error)) (*item, error) {
+// newItem makes an item; one that has no destination has an error.
+func newItem(msg *message.Message, topic string, destination func(string, *message.Message) (string, error)) *item {
 	to, err := destination(topic, msg)
 	if err == nil && to == "" {
 		err = errors.New("it is empty")
 	}
 	if err != nil {
-		return nil, outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
+		err = outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
 	}
-	it := &item{received: msg, outgoing: outgoing(msg), lane: lane{destination: to}, size: int64(len(msg.Payload))}
+	it := &item{received: msg, outgoing: outgoing(msg), lane: lane{destination: to}, size: int64(len(msg.Payload)), err: err}
 	for name, value := range msg.Metadata {
 		it.size += int64(len(name) + len(value))
 	}
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
-		it.lane.key, it.seq = d.StreamKey(), d.WorkItemID()
+		it.lane.key, it.claim = d.StreamKey(), d.Receipt().Owner
 	}
-	return it, nil
+	return it
 }
 
 // outgoing is a message of its own: the broker's adapter may write to it.

@@ -25,14 +25,16 @@ type Config struct {
 	// 8 MiB.
 	BatchBytes int64
 
-	// Concurrency is how many batches of a topic are published at once. Above 1 the order within a topic is lost.
-	// Defaults to 1.
+	// Concurrency is how many batches of a topic are published at once. Above 1 messages keep their order only within a stream,
+	// of which one message is published at a time. Defaults to 1.
 	Concurrency int
 
 	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// Subscriber configures how messages are taken from the outbox; its Dialect is required. MaxInFlight defaults to four
+	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to its MaxStreamRun messages of a
+	// stream are published at once, in order: a broker that refuses one of them may have taken those after it. 1 waits for
+	// each. PipelineStreams is set here, where Concurrency is 1. MaxInFlight defaults to four
 	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged, and
 	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, for an outage may last.
 	Subscriber outbox.SubscriberConfig
@@ -55,6 +57,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
 	setDefault(&c.Subscriber.MaxHandlerTime, -1) // an outage may last
 	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
+	c.Subscriber.PipelineStreams = c.Concurrency == 1
 	if c.OnState == nil {
 		c.OnState = func(State) {}
 	}

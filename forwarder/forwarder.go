@@ -20,7 +20,6 @@ type Forwarder struct {
 	config     Config
 	publisher  message.Publisher
 	subscriber *outbox.Subscriber
-	outbox     *outbox.Outbox
 	breaker    *breaker
 	logger     watermill.LoggerAdapter
 
@@ -51,15 +50,11 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	if err != nil {
 		return nil, err
 	}
-	box, err := outbox.New(db, outbox.Config{Dialect: config.Subscriber.Dialect, Schema: config.Subscriber.Schema, Table: config.Subscriber.Table}, logger)
-	if err != nil {
-		return nil, err
-	}
 	if config.Subscriber.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Subscriber.Store})
 	}
 	f := &Forwarder{
-		config: config, publisher: publisher, subscriber: subscriber, outbox: box, logger: logger,
+		config: config, publisher: publisher, subscriber: subscriber, logger: logger,
 		breaker: newBreaker(config, logger), calls: newCalls(),
 		running: make(chan struct{}), closing: make(chan struct{}),
 	}
@@ -112,7 +107,7 @@ func (f *Forwarder) start(ctx context.Context) error {
 		items := make(chan *item, f.config.BatchSize*f.config.Concurrency)
 		f.workers.Go(func() { f.collect(topic, messages, items) }) //nolint:contextcheck // the context is the message's
 		for range f.config.Concurrency {
-			w := &worker{Forwarder: f, items: items, waiting: newWaiting(f.config.held(), topic, f.logger), parked: newParked(f.config, f.outbox, f.logger)}
+			w := &worker{Forwarder: f, items: items, waiting: newWaiting(f.config.held(), topic, f.logger)}
 			f.workers.Go(w.run)
 		}
 	}
@@ -125,13 +120,8 @@ func (f *Forwarder) start(ctx context.Context) error {
 func (f *Forwarder) collect(topic string, messages <-chan *message.Message, items chan<- *item) {
 	defer close(items)
 	for msg := range messages {
-		it, err := newItem(msg, topic, f.config.Destination)
-		if err != nil {
-			f.refuse(msg, err)
-			continue
-		}
 		select {
-		case items <- it:
+		case items <- newItem(msg, topic, f.config.Destination):
 		case <-f.closing: // and the worker may hang
 			giveBack(msg)
 		}

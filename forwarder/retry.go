@@ -27,21 +27,10 @@ func (w *worker) retry() {
 // false at Close.
 func (w *worker) await(pause time.Duration) bool {
 	for w.waiting.isEmpty() {
-		w.parked.check() // also while messages come and are parked again, so that the timer below never fires
-		var late <-chan time.Time
-		var timer *time.Timer
-		if !w.parked.isEmpty() {
-			timer = time.NewTimer(parkedCheck)
-			late = timer.C
-		}
 		select {
 		case <-w.waiting.added:
-		case <-late:
 		case <-w.closing:
 			return false
-		}
-		if timer != nil {
-			timer.Stop()
 		}
 	}
 	timer := time.NewTimer(pause)
@@ -58,7 +47,6 @@ func (w *worker) await(pause time.Duration) bool {
 // again tries once all that waits. A stream, or a destination, that gets nowhere is left for the next time. It answers false
 // if something was tried and nothing got through.
 func (w *worker) again() (through bool) {
-	w.parked.check()
 	var failure error
 	tried := 0
 	skipped, nowhere := map[lane]bool{}, map[string]bool{}
@@ -72,7 +60,11 @@ func (w *worker) again() (through bool) {
 		}
 		alive := make([]*item, 0, len(run))
 		for _, it := range run {
-			if !lost(it) {
+			switch {
+			case lost(it):
+			case w.waiting.isStopped(it):
+				w.park(it, time.Now())
+			default:
 				it.outgoing.SetContext(context.WithValue(it.received.Context(), retryKey{}, true))
 				alive = append(alive, it)
 			}

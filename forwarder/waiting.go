@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,16 +20,17 @@ type waiting struct {
 	max    int
 	topic  string
 	logger watermill.LoggerAdapter
-	added  chan struct{} // gets a token when something comes, or is parked
+	added  chan struct{} // gets a token when something comes
 	room   chan struct{} // gets a token when something goes
 
 	mu       sync.Mutex
 	items    []*item
 	bytes    int64
-	lanes    map[lane]int               // how many of each block their lane
-	nowhere  map[string]int             // destinations: how many block everything that goes there
-	begun    map[string]time.Time       // destinations: since when something waits
-	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
+	lanes    map[lane]int                 // how many of each block their lane
+	stopped  map[string]outbox.OwnerToken // stream keys: the claim of which the rest goes back
+	nowhere  map[string]int               // destinations: how many block everything that goes there
+	begun    map[string]time.Time         // destinations: since when something waits
+	troubles map[string]*quiet.Troubles   // destinations: those that something has waited for
 }
 
 // maxWaitingBytes is how much may wait, whatever the number of messages.
@@ -46,15 +48,55 @@ const (
 func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting {
 	return &waiting{
 		max: size, topic: topic, logger: logger, added: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		lanes: map[lane]int{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
+		lanes: map[lane]int{}, stopped: map[string]outbox.OwnerToken{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
 	}
 }
 
-// blocks is true of a message that has to wait for another that waits.
+// blocks is true of a message that must not be published now: it has to wait for another that waits, or goes back.
 func (w *waiting) blocks(it *item) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0
+	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0 || w.stops(it)
+}
+
+// stop says that a message goes back, and so all that was claimed with it of its stream: none of it may overtake it. It answers
+// true for the first of them, and for a message of no stream.
+func (w *waiting) stop(it *item) (first bool) {
+	if it.lane.key == "" {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first = !w.stops(it)
+	w.stopped[it.lane.key] = it.claim
+	return first
+}
+
+// isStopped is true of a message that goes back because one before it did.
+func (w *waiting) isStopped(it *item) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stops(it)
+}
+
+// stops is isStopped; the caller holds the lock.
+func (w *waiting) stops(it *item) bool {
+	claim, known := w.stopped[it.lane.key]
+	return known && claim == it.claim
+}
+
+// forget is called with the oldest claim of which messages may still come. What is stopped is remembered while any of it waits.
+func (w *waiting) forget(oldest outbox.OwnerToken) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.stopped) == 0 {
+		return
+	}
+	here := map[string]bool{}
+	for _, it := range w.items {
+		here[it.lane.key] = true
+	}
+	maps.DeleteFunc(w.stopped, func(key string, claim outbox.OwnerToken) bool { return claim != oldest && !here[key] })
 }
 
 // since is when the first of those that wait for a destination was tried; if none waits, a message that was tried at a time
@@ -68,15 +110,18 @@ func (w *waiting) since(destination string, tried time.Time) time.Time {
 	return tried
 }
 
-// add takes a message that was tried at a time, unless there is no room. There always is for one that others in here come after.
-func (w *waiting) add(it *item, what blocking, tried time.Time) bool {
+// add takes a message that was tried at a time, unless there is no room, or it is stopped.
+func (w *waiting) add(it *item, what blocking, tried time.Time) (added, stopped bool) {
 	w.mu.Lock()
-	at := w.place(it)
-	if (len(w.items) >= w.max || w.bytes >= maxWaitingBytes) && at == len(w.items) {
+	if w.stops(it) {
 		w.mu.Unlock()
-		return false
+		return false, true
 	}
-	w.items = slices.Insert(w.items, at, it)
+	if len(w.items) >= w.max || w.bytes >= maxWaitingBytes {
+		w.mu.Unlock()
+		return false, false
+	}
+	w.items = append(w.items, it)
 	w.bytes += it.size
 	w.block(it, what)
 	if _, known := w.begun[it.lane.destination]; !known {
@@ -88,19 +133,7 @@ func (w *waiting) add(it *item, what blocking, tried time.Time) bool {
 		trouble.Error(msgHeld, cause, nil)
 	}
 	signal(w.added)
-	return true
-}
-
-// place is where a message comes: last, or before those of its stream that come after it. The caller holds the lock.
-func (w *waiting) place(it *item) int {
-	if it.lane.key == "" || w.lanes[it.lane] == 0 {
-		return len(w.items)
-	}
-	at := slices.IndexFunc(w.items, func(other *item) bool { return other.lane == it.lane && other.seq > it.seq })
-	if at < 0 {
-		return len(w.items)
-	}
-	return at
+	return true, false
 }
 
 const msgHeld = "Messages are held, for their destination does not take them now; no attempt is spent, and those of other streams go on"
@@ -114,14 +147,13 @@ func (w *waiting) trouble(destination string) *quiet.Troubles {
 }
 
 func blockedBy(it *item, through bool) blocking {
-	away := outbox.IsUnavailable(it.err)
 	switch {
-	case away && (it.lane.key != "" || !through):
-		return itsLane
-	case !away && !through:
-		return destination
-	default:
+	case through && it.lane.key == "":
 		return nothing
+	case through || outbox.IsUnavailable(it.err):
+		return itsLane
+	default:
+		return destination
 	}
 }
 
@@ -189,12 +221,12 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 		return gone[it]
 	})
 	slices.SortStableFunc(last, func(a, b *item) int { return slices.Index(failed, a) - slices.Index(failed, b) })
-	w.items = append(w.items, last...)
+	w.putLast(last)
 	to := run[0].lane.destination
 	if through { // what is left there may not be the destination's fault
 		for _, it := range w.items {
-			if it.lane.destination == to && it.blocks != nothing && (it.blocks == destination || it.lane.key == "") {
-				w.block(it, nothing)
+			if it.lane.destination == to && it.blocks != nothing {
+				w.block(it, blockedBy(it, through))
 			}
 		}
 	}
@@ -208,6 +240,23 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 		over.Over(msgHeld)
 	}
 	signal(w.room)
+}
+
+// putLast adds those that are in doubt behind all others, but before those that come after them in their streams. The caller holds
+// the lock.
+func (w *waiting) putLast(doubtful []*item) {
+	lanes := map[lane]bool{}
+	for _, it := range doubtful {
+		lanes[it.lane] = it.lane.key != ""
+	}
+	var behind []*item
+	w.items = slices.DeleteFunc(w.items, func(it *item) bool {
+		if lanes[it.lane] {
+			behind = append(behind, it)
+		}
+		return lanes[it.lane]
+	})
+	w.items = slices.Concat(w.items, doubtful, behind)
 }
 
 func (w *waiting) takeAll() []*item {

@@ -21,7 +21,6 @@ type worker struct {
 	*Forwarder
 	items   <-chan *item
 	waiting *waiting
-	parked  *parked
 	looking bool // whether others get through
 }
 
@@ -33,6 +32,7 @@ func (w *worker) run() {
 		w.retry()
 	}()
 	for batch := w.receive(); len(batch) > 0; batch = w.receive() {
+		w.waiting.forget(batch[0].claim)
 		for _, it := range w.advance(batch) {
 			giveBack(it.received)
 		}
@@ -74,15 +74,12 @@ func (w *worker) receive() (batch []*item) {
 			break
 		}
 		batch = append(batch, it)
-		if !w.waits(it) {
+		if !w.waiting.blocks(it) {
 			free, bytes = free+1, bytes+it.size
 		}
 	}
 	return batch
 }
-
-// waits is true of a message that must not overtake others of its stream.
-func (w *worker) waits(it *item) bool { return w.waiting.blocks(it) || w.parked.before(it) }
 
 func (w *worker) next(wait bool) (it *item, open bool) {
 	if wait {
@@ -106,7 +103,14 @@ func (w *worker) advance(batch []*item) (left []*item) {
 	w.looking = false
 	var destinations []string
 	runs := map[string][]*item{}
-	for _, it := range slices.DeleteFunc(batch, lost) {
+	for _, it := range batch {
+		if lost(it) {
+			continue
+		}
+		if it.err != nil {
+			w.refuse(it, it.err)
+			continue
+		}
 		if runs[it.lane.destination] == nil {
 			destinations = append(destinations, it.lane.destination)
 		}
@@ -134,12 +138,10 @@ func (w *worker) advance(batch []*item) (left []*item) {
 func (w *worker) part(batch []*item) (goes, stays []*item) {
 	free := map[lane]bool{}
 	for _, it := range batch {
-		w.parked.arrived(it)
 		is, known := free[it.lane]
 		if !known {
 			is = !w.waiting.blocks(it)
 		}
-		is = is && !w.parked.before(it)
 		free[it.lane] = is
 		if is {
 			goes = append(goes, it)
@@ -172,11 +174,14 @@ func (w *worker) publishOrHold(run []*item) (left []*item) {
 // more is claimed, but for a look now and then whether others would get through. It answers false at Close.
 func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 	var look <-chan time.Time
-	for overtakes := w.parked.before(it); overtakes || !w.waiting.add(it, what, tried); {
+	for {
+		added, stopped := w.waiting.add(it, what, tried)
+		if added {
+			return true
+		}
 		since := w.waiting.since(it.lane.destination, tried)
-		if overtakes || w.looking || w.breaker.partial(since) {
-			w.parked.park(it, since)
-			signal(w.waiting.added) // retry also looks after what is parked
+		if stopped || w.looking || w.breaker.partial(since) {
+			w.park(it, since)
 			return true
 		}
 		if look == nil {
@@ -193,7 +198,6 @@ func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 			return false
 		}
 	}
-	return true
 }
 
 // lookAround is how often, at most, a batch goes back in an outage so that other messages are tried.
@@ -215,6 +219,10 @@ func (w *worker) try(run []*item) (failed []*item, through bool, cause error) {
 		return w.oneByOne(run, errs[0])
 	}
 	for i, err := range errs {
+		if err != nil && w.waiting.isStopped(run[i]) {
+			w.park(run[i], time.Now())
+			continue
+		}
 		if again := w.answer(run[i], err); again {
 			failed, cause = append(failed, run[i]), err
 		}
@@ -229,6 +237,10 @@ func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through boo
 		if w.isClosing() {
 			return run[i:], through, cause
 		}
+		if w.waiting.isStopped(it) {
+			w.park(it, time.Now())
+			continue
+		}
 		errs, _ := w.publish(run[i : i+1])
 		if again := w.answer(it, errs[0]); again {
 			for _, rest := range run[i+1:] {
@@ -237,11 +249,18 @@ func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through boo
 			if outbox.IsUnavailable(errs[0]) { // its stream waits for it
 				return run[i:], through, errs[0]
 			}
-			return slices.Concat(run[i+1:], run[i:i+1]), through, errs[0]
+			return putLast(run[i:]), through, errs[0]
 		}
 		through = through || errs[0] == nil
 	}
 	return nil, through, nil
+}
+
+// putLast puts the first behind the others, with what comes after it in its stream.
+func putLast(run []*item) []*item {
+	with := func(it *item) bool { return it == run[0] || it.lane == run[0].lane && it.lane.key != "" }
+	last := slices.DeleteFunc(slices.Clone(run), func(it *item) bool { return !with(it) })
+	return append(slices.DeleteFunc(slices.Clone(run), with), last...)
 }
 
 // answer acknowledges or refuses a message, or answers that it is to be tried again.
@@ -257,10 +276,10 @@ func (w *worker) answer(it *item, err error) (again bool) {
 		return false
 	case IsRefused(err):
 		w.breaker.reached()
-		w.refuse(it.received, err)
+		w.refuse(it, err)
 		return false
 	case outbox.IsPermanent(err):
-		w.refuse(it.received, err)
+		w.refuse(it, err)
 		return false
 	case outbox.IsUnavailable(err): // not this message's fault, whatever got through since
 		return true
@@ -271,17 +290,20 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	}
 	it.failed, it.seen = true, got
 	if it.strikes >= maxStrikes {
-		w.refuse(it.received, err)
+		w.refuse(it, err)
 		return false
 	}
 	return true
 }
 
-// refuse gives a message back with the reason. The outbox spends an attempt, or fails it if the error is permanent.
-func (f *Forwarder) refuse(msg *message.Message, reason error) {
+// refuse gives a message back with the reason. The outbox spends an attempt, or fails it if the error is permanent. What was
+// claimed with it of its stream, and is not published yet, goes back too.
+func (w *worker) refuse(it *item, reason error) {
+	w.waiting.stop(it)
+	msg := it.received
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
 		d.SetErr(reason)
-		f.logger.Error("A message is not taken", reason, watermill.LogFields{
+		w.logger.Error("A message is not taken", reason, watermill.LogFields{
 			"topic": d.Topic(), "message_id": d.MessageID().String(), "attempt": d.Attempt(), "permanent": outbox.IsPermanent(reason)})
 	}
 	msg.Nack()

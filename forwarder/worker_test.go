@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func newTestWorker(held int, publisher message.Publisher) *worker {
 	f := &Forwarder{
 		config: config, publisher: publisher, breaker: newBreaker(config, logger), logger: logger, closing: make(chan struct{}), calls: newCalls(),
 	}
-	return &worker{Forwarder: f, waiting: newWaiting(held, "orders", logger), parked: newParked(config, nil, logger)}
+	return &worker{Forwarder: f, waiting: newWaiting(held, "orders", logger)}
 }
 
 // partAway publishes what is of no stream.
@@ -50,13 +51,11 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
 			w := newTestWorker(2, partAway{})
-			var seq outbox.WorkItemID
 			for _, batch := range batches {
 				var items []*item
 				for key := range strings.FieldsSeq(batch) {
-					seq++
 					msg := message.NewMessage(watermill.NewUUID(), nil)
-					it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}, seq: seq}
+					it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}}
 					if key == "away" {
 						it.lane.key = key
 						msg.Metadata.Set(HeaderStreamKey, key)
@@ -76,25 +75,73 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// One of its stream went back for want of room: a later one goes back, too, though there is room by then.
-func TestNothingIsHeldThatWouldOvertakeWhatIsParked(t *testing.T) {
+// One of its stream went back: what was claimed with it goes back, too, though there is room by then, and what comes later does not.
+func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	w := newTestWorker(10, nil)
-	stream := lane{destination: "orders", key: "a"}
-	w.parked.lanes[stream] = []parkedItem{{seq: 1}}
-
-	later := &item{lane: stream, seq: 2, received: message.NewMessage("2", nil), err: outbox.Unavailable(errClosing)}
-	require.True(t, w.hold(later, itsLane, time.Now()))
-	require.True(t, w.waiting.isEmpty())
-	require.NotEmpty(t, w.waiting.added, "retry looks after what is parked")
-	select {
-	case <-later.received.Nacked():
-	default:
-		require.Fail(t, "it is still held")
+	first, second := outbox.NewOwnerToken(), outbox.NewOwnerToken()
+	newItem := func(key string, claim outbox.OwnerToken) *item {
+		return &item{lane: lane{destination: "orders", key: key}, claim: claim, received: message.NewMessage(watermill.NewUUID(), nil), err: outbox.Unavailable(errClosing)}
 	}
+	goesBack := func(it *item) bool {
+		require.True(t, w.hold(it, itsLane, time.Now()))
+		select {
+		case <-it.received.Nacked():
+			return true
+		default:
+			return false
+		}
+	}
+	refused := newItem("a", first)
+	w.refuse(refused, errClosing)
+	<-refused.received.Nacked()
 
-	other := &item{lane: lane{destination: "orders", key: "b"}, seq: 3, received: message.NewMessage("3", nil)}
-	require.True(t, w.hold(other, itsLane, time.Now()))
-	require.Equal(t, []*item{other}, w.waiting.all())
+	require.True(t, w.waiting.blocks(newItem("a", first)))
+	require.True(t, goesBack(newItem("a", first)))
+	require.False(t, goesBack(newItem("b", first)), "another stream")
+	require.False(t, goesBack(newItem("", first)), "of no stream")
+	again := newItem("a", second)
+	require.False(t, w.waiting.blocks(again), "it was claimed later")
+
+	w.waiting.forget(second)
+	require.Empty(t, w.waiting.stopped)
+	waits := newItem("b", first)
+	w.refuse(waits, errClosing)
+	w.waiting.forget(second)
+	require.True(t, w.waiting.isStopped(waits), "others of it wait")
+}
+
+// A message that fails by itself is tried again behind the others, and what comes after it in its stream stays behind it.
+func TestWhatIsInDoubtIsPutLastWithItsStream(t *testing.T) {
+	items := map[string]*item{}
+	run := func(names string) (run []*item) {
+		for name := range strings.FieldsSeq(names) {
+			if items[name] == nil {
+				items[name] = &item{lane: lane{destination: "orders", key: strings.Trim(name, "0123456789-")}, received: message.NewMessage(name, nil)}
+			}
+			run = append(run, items[name])
+		}
+		return run
+	}
+	names := func(run []*item) string {
+		var names []string
+		for _, it := range run {
+			names = append(names, it.received.UUID)
+		}
+		return strings.Join(names, " ")
+	}
+	require.Equal(t, "b1 b2 a1 a2", names(putLast(run("a1 b1 a2 b2"))))
+	require.Equal(t, "-2 -3 -1", names(putLast(run("-1 -2 -3"))), "those of no stream have no order")
+
+	w := newWaiting(10, "orders", watermill.NopLogger{})
+	for _, it := range run("a1 b1 a2 b2 a3") {
+		added, _ := w.add(it, itsLane, time.Now())
+		require.True(t, added)
+	}
+	for _, it := range run("a1 b1") { // one batch
+		it.err = errors.New("too odd")
+	}
+	w.tried(run("a1 b1"), putLast(run("a1 b1")), true)
+	require.Equal(t, "b1 a1 a2 b2 a3", names(w.all()))
 }
 
 // What goes back in one batch goes back for the same time, so that it is settled in one group.
