@@ -30,6 +30,7 @@ DECLARE
     ordered boolean;
     first   boolean     := random() < 0.5;
     runs    bigint[]    := '{}';
+    streams bigint[]    := '{}';
     taken   bigint[];
     tries   int[];
     room    bigint      := coalesce((arg->>'bytes')::bigint, 9223372036854775807);
@@ -90,14 +91,14 @@ BEGIN
     IF cardinality(runs) > 0 THEN
         taken := coalesce(taken, '{}') || runs;
         tries := coalesce(tries, '{}') || ARRAY(SELECT (SELECT s.retry_count FROM "public"."outbox_state" AS s WHERE s.seq = r) FROM unnest(runs) AS r);
+        streams := ARRAY(SELECT DISTINCT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = r) FROM unnest(runs) AS r);
     END IF;
     IF taken IS NULL THEN
         RETURN;
     END IF;
 
     INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
-    VALUES (taker, "public"."outbox_worker_number"(arg->>'worker'), clock_timestamp() + lease, taken,
-            ARRAY(SELECT DISTINCT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = r) FROM unnest(runs) AS r))
+    VALUES (taker, "public"."outbox_worker_number"(arg->>'worker'), clock_timestamp() + lease, taken, streams)
     ON CONFLICT (owner_token) DO UPDATE
     SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs, streams = l.streams || excluded.streams;
 
