@@ -27,7 +27,7 @@ type faultPlan struct {
 // newFaultPlan is small in the normal suite, and full, or of so many operations, where OUTBOX_TEST_FAULTS says so.
 func newFaultPlan(t *testing.T) faultPlan {
 	t.Helper()
-	plan := faultPlan{operations: 300, workers: 4, patience: time.Minute}
+	plan := faultPlan{operations: 150, workers: 4, patience: time.Minute}
 	switch text := os.Getenv("OUTBOX_TEST_FAULTS"); text {
 	case "":
 	case "full":

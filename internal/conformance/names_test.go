@@ -16,10 +16,13 @@ var nastyNames = []string{
 }
 
 func TestTrap_NamesOfAnyKind(t *testing.T) {
-	names := nastyNames
-	if testing.Short() {
-		names = []string{`]"'`, `?1 $1 @p1`, "a.b c"}
-	}
+	namesWork(t, []string{`]"'`, "` a.b-c", `x]]; DROP TABLE y; --`, `/* comment */ $x$`, `?1 $1 @p1 :name %s`, `\ Grüße 🙂`, `select`, `Outbox`})
+}
+
+func TestLong_NamesOfAnyKind(t *testing.T) { namesWork(t, nastyNames) }
+
+func namesWork(t *testing.T, names []string) {
+	t.Helper()
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for _, name := range names {
 			if f.db.Name == testdb.SQLServer && strings.HasPrefix(name, "#") {

@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,14 +16,11 @@ import (
 
 // Tests look at the table by SQL of their own and not only through the library.
 
-var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
-
 // sql writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
 // away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins, inboxTables those
 // of inboxes; and any other name in braces is a column.
 func (f *fixture) sql(text string, args ...any) string {
-	return placeholder.ReplaceAllStringFunc(fmt.Sprintf(text, args...), func(token string) string {
-		name := token[1 : len(token)-1]
+	return testdb.Expand(fmt.Sprintf(text, args...), func(name string) string {
 		switch name {
 		case "outbox":
 			return f.part("")

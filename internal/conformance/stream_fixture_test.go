@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -57,17 +56,4 @@ var streamInvariants = map[string][2]string{
 		"WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 1 AND s.{owner_token} <> r.{owner_token})"},
 	"what has blocked a stream has failed": {"{outbox_stream}", "{status} = 2 AND NOT EXISTS (SELECT 1 FROM {outbox_queue} q, {outbox_state} s WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 3)"},
 	"a stream that is held has a lease":    {"{outbox_stream}", "{status} = 1 AND NOT EXISTS (SELECT 1 FROM {outbox_lease} l WHERE l.{owner_token} = r.{owner_token})"},
-}
-
-// checkStreamInvariants looks at the tables of streams.
-func (f *fixture) checkStreamInvariants(ctx context.Context) {
-	f.t.Helper()
-	for name, broken := range streamInvariants {
-		var n int
-		if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM %s r WHERE %s", broken[0], broken[1])).Scan(&n); err != nil {
-			f.t.Errorf("checking that %s: %v", name, err)
-		} else if n != 0 {
-			f.t.Errorf("it does not hold that %s: %d rows", name, n)
-		}
-	}
 }

@@ -4,25 +4,41 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/binary"
-	"regexp"
 	"strings"
 )
 
 //go:embed messages.sql
 var messages string
 
-var placeholder = regexp.MustCompile(`\{(@?)(\w*)\}`)
+// Expand replaces names in braces, of small letters, _ and @, and leaves other braces as they are.
+func Expand(text string, meaning func(name string) string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if closed && name != "" && strings.Trim(name, "@_abcdefghijklmnopqrstuvwxyz") == "" {
+			b.WriteString(meaning(name))
+			text = after
+		} else {
+			b.WriteByte('{')
+			text = rest
+		}
+	}
+}
 
 // Messages is a query in parentheses of all messages as they stand: contents, state and lease in one row. Those without a
 // state are in it if they are in the log. table and column give names of the default outbox as they are in the database.
 func Messages(table, column func(name string) string) string {
 	_, query, _ := strings.Cut(messages, "\n") // without its comment: others put it into a line of their own
-	return placeholder.ReplaceAllStringFunc(strings.TrimSpace(query), func(mark string) string {
-		parts := placeholder.FindStringSubmatch(mark)
-		if parts[1] == "@" {
-			return table(parts[2])
+	return Expand(strings.TrimSpace(query), func(name string) string {
+		if name, is := strings.CutPrefix(name, "@"); is {
+			return table(name)
 		}
-		return column(parts[2])
+		return column(name)
 	})
 }
 

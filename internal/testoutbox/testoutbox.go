@@ -164,18 +164,7 @@ func (o *Outbox) Exec(query string, args ...any) {
 
 // SQL writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, any other name in braces a column.
 func (o *Outbox) SQL(text string, args ...any) string {
-	text = fmt.Sprintf(text, args...)
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, "{")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		var name string
-		name, text, _ = strings.Cut(rest, "}")
-		b.WriteString(o.name(name))
-	}
+	return testdb.Expand(fmt.Sprintf(text, args...), o.name)
 }
 
 func (o *Outbox) name(name string) string {
