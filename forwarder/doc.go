@@ -15,7 +15,7 @@
 //	the publisher says Unavailable ──▶ held, and those of its stream behind it
 //	                                     │ a quarter of MaxInFlight is held, and others get through
 //	                                     ▼
-//	                                   back in the outbox for a while; those of its stream that come later do not overtake it
+//	                                   back in the outbox for a while, and those of its stream with it
 //
 // A message that cannot be published for another reason, while others can be, is refused: it goes back to the outbox with
 // the broker's reason, which spends an attempt, and fails for good after the last, or at once if the error is
@@ -25,8 +25,9 @@
 //
 //   - A committed message reaches the broker at least once. It may do so twice: after a crash between the broker's
 //     confirmation and the acknowledgement, or where a publisher's error came after the broker had taken it.
-//   - Messages of one stream, that is of one topic, destination and stream key, are published in the order in which they
-//     were claimed, also through an outage. So are those without a stream key while nothing fails. Several forwarders of
-//     a topic, Concurrency, and messages that are refused and tried again, make no promise of order.
+//   - Messages of one topic and stream key are published in order, by any number of forwarders, through outages and refusals:
+//     none that the publisher has yet to be called for overtakes one that it could not publish. Those of one Publish are the
+//     broker's to order; MaxStreamRun 1 has one of a stream in each. Messages without a key are published in the order in which
+//     they were claimed while nothing fails, by one forwarder with a Concurrency of 1.
 //   - Close gives back what was not published, and is over within DrainTimeout and 15 s, whatever the publisher does.
 package forwarder

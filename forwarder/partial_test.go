@@ -110,3 +110,27 @@ func TestAStreamGoesOnAfterWhatWentBackHasEnded(t *testing.T) {
 		f.Equal(0, f.Attempts())
 	})
 }
+
+// A message that the broker refuses, by itself or without saying which, is not overtaken by what comes after it in its stream, and
+// holds up no other stream.
+func TestWhatFailsHoldsUpItsStream(t *testing.T) {
+	for name, err := range map[string]error{"refused": forwarder.Refused(errAway), "an error of its own": errAway} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				const n, streams = 60, 3 // the stream of "30" has as many before it as after it
+				f.broker.answers(except(err, false, "30"))
+				f.enqueueStreams(0, n, streams)
+				f.start(func(c *forwarder.Config) {
+					c.Subscriber.MaxAttempts = -1
+					c.Subscriber.Backoff = func(int) time.Duration { return time.Millisecond }
+				})
+				f.Becomes(outbox.Done, n-n/streams/2)
+				f.triedAgain(10)
+				f.NotContains(f.broker.uuids(), "33", "it comes after it")
+				f.broker.answers(takes)
+				f.Becomes(outbox.Done, n)
+				f.inOrder(streams)
+			})
+		})
+	}
+}

@@ -139,6 +139,53 @@ func TestStream_OneMessageAtATime(t *testing.T) {
 	})
 }
 
+// With PipelineStreams all that is claimed of a stream comes at once. It is nobody else's until the last is answered, and goes on
+// at the first that was not acknowledged.
+func TestStream_PipelineStreams(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.ordered("orders", 1, 5)
+		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams = true })
+		messages := f.subscribe(s, "orders")
+		run := f.receiveN(messages, 5)
+		for i, msg := range run {
+			f.Equal(fmt.Sprint(i), msg.UUID)
+		}
+		run[0].Ack()
+		run[1].Ack()
+		f.delivery(run[2]).SetErr(errors.New("not this time"))
+		run[2].Nack()
+		f.delivery(run[3]).Postpone(0)
+		run[3].Nack()
+		f.becomes(f.delivery(run[3]).MessageID(), outbox.Ready)
+		f.Empty(f.claimUpTo(10, "orders"), "the last is out")
+		f.delivery(run[4]).Postpone(0)
+		run[4].Nack()
+		for i, attempt := range []int{2, 1, 1} {
+			msg := f.receive(messages)
+			f.Equal(fmt.Sprint(2+i), msg.UUID)
+			f.Equal(attempt, f.delivery(msg).Attempt())
+			msg.Ack()
+		}
+		f.becomes(f.delivery(run[4]).MessageID(), outbox.Done)
+	})
+}
+
+// One that has no attempts left is not handed out. What comes after it is not, either.
+func TestStream_PipelineStreamsBehindABlockedHead(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		ids := f.ordered("orders", 1, 3)
+		f.settle(retried(f.claimUpTo(1, "orders")[0]))
+		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams, c.MaxAttempts = true, 1 })
+		messages := f.subscribe(s, "orders")
+		f.becomes(ids[0], outbox.Failed)
+		f.NoError(s.Close())
+		for msg := range messages {
+			f.Fail("handed out", msg.UUID)
+		}
+		f.becomes(ids[1], outbox.Ready)
+	})
+}
+
 // After its last attempt a message blocks its stream, or is skipped, as the config says: also where it failed in the handler's
 // own transaction.
 func TestStream_OnStreamFailure(t *testing.T) {
