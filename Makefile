@@ -54,7 +54,7 @@ test: ## Run all tests but the long ones, on every database that can be had, wit
 	$(call run-tests,test,$(RACE) -skip '^TestLong_')
 
 .PHONY: test-long
-test-long: ## Run the tests that stop servers, kill processes or measure their memory, without the race detector: TestLong_…
+test-long: ## Run the tests that stop servers, kill processes or measure memory and cost, without the race detector: TestLong_…
 	$(call run-tests,test-long,-run '^TestLong_')
 
 .PHONY: test-short

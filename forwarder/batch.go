@@ -45,6 +45,7 @@ type item struct {
 	outgoing *message.Message
 	lane     lane
 	claim    outbox.OwnerToken
+	seq      outbox.WorkItemID
 	size     int64 // of payload and metadata, in bytes
 
 	err    error    // of the last try
@@ -69,7 +70,7 @@ func newItem(msg *message.Message, topic string, destination func(string, *messa
 		it.size += int64(len(name) + len(value))
 	}
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
-		it.lane.key, it.claim = d.StreamKey(), d.Receipt().Owner
+		it.lane.key, it.claim, it.seq = d.StreamKey(), d.Receipt().Owner, d.WorkItemID()
 	}
 	return it
 }

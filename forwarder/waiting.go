@@ -26,11 +26,17 @@ type waiting struct {
 	mu       sync.Mutex
 	items    []*item
 	bytes    int64
-	lanes    map[lane]int                 // how many of each block their lane
-	stopped  map[string]outbox.OwnerToken // stream keys: the claim of which the rest goes back
-	nowhere  map[string]int               // destinations: how many block everything that goes there
-	begun    map[string]time.Time         // destinations: since when something waits
-	troubles map[string]*quiet.Troubles   // destinations: those that something has waited for
+	lanes    map[lane]int               // how many of each block their lane
+	stopped  map[string]stop            // stream keys: the first that went back
+	nowhere  map[string]int             // destinations: how many block everything that goes there
+	begun    map[string]time.Time       // destinations: since when something waits
+	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
+}
+
+// A stop is where a run of a stream has ended: what comes after the message, and was claimed with it, goes back too.
+type stop struct {
+	claim outbox.OwnerToken
+	seq   outbox.WorkItemID
 }
 
 // maxWaitingBytes is how much may wait, whatever the number of messages.
@@ -48,7 +54,7 @@ const (
 func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting {
 	return &waiting{
 		max: size, topic: topic, logger: logger, added: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		lanes: map[lane]int{}, stopped: map[string]outbox.OwnerToken{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
+		lanes: map[lane]int{}, stopped: map[string]stop{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
 	}
 }
 
@@ -59,17 +65,19 @@ func (w *waiting) blocks(it *item) bool {
 	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0 || w.stops(it)
 }
 
-// stop says that a message goes back, and so all that was claimed with it of its stream: none of it may overtake it. It answers
-// true for the first of them, and for a message of no stream.
+// stop says that a message goes back, and so does what comes after it in its stream and was claimed with it: none of that may
+// overtake it. It answers false for one that goes back because another did.
 func (w *waiting) stop(it *item) (first bool) {
 	if it.lane.key == "" {
 		return true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first = !w.stops(it)
-	w.stopped[it.lane.key] = it.claim
-	return first
+	if w.stops(it) {
+		return false
+	}
+	w.stopped[it.lane.key] = stop{it.claim, it.seq}
+	return true
 }
 
 // isStopped is true of a message that goes back because one before it did.
@@ -81,8 +89,8 @@ func (w *waiting) isStopped(it *item) bool {
 
 // stops is isStopped; the caller holds the lock.
 func (w *waiting) stops(it *item) bool {
-	claim, known := w.stopped[it.lane.key]
-	return known && claim == it.claim
+	at, known := w.stopped[it.lane.key]
+	return known && at.claim == it.claim && at.seq < it.seq
 }
 
 // forget is called with the oldest claim of which messages may still come. What is stopped is remembered while any of it waits.
@@ -96,7 +104,7 @@ func (w *waiting) forget(oldest outbox.OwnerToken) {
 	for _, it := range w.items {
 		here[it.lane.key] = true
 	}
-	maps.DeleteFunc(w.stopped, func(key string, claim outbox.OwnerToken) bool { return claim != oldest && !here[key] })
+	maps.DeleteFunc(w.stopped, func(key string, at stop) bool { return at.claim != oldest && !here[key] })
 }
 
 // since is when the first of those that wait for a destination was tried; if none waits, a message that was tried at a time
@@ -148,9 +156,11 @@ func (w *waiting) trouble(destination string) *quiet.Troubles {
 
 func blockedBy(it *item, through bool) blocking {
 	switch {
-	case through && it.lane.key == "":
+	case it.lane.key != "":
+		return itsLane
+	case through:
 		return nothing
-	case through || outbox.IsUnavailable(it.err):
+	case outbox.IsUnavailable(it.err):
 		return itsLane
 	default:
 		return destination

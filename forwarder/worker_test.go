@@ -79,8 +79,10 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	w := newTestWorker(10, nil)
 	first, second := outbox.NewOwnerToken(), outbox.NewOwnerToken()
+	seq := outbox.WorkItemID(0)
 	newItem := func(key string, claim outbox.OwnerToken) *item {
-		return &item{lane: lane{destination: "orders", key: key}, claim: claim, received: message.NewMessage(watermill.NewUUID(), nil), err: outbox.Unavailable(errClosing)}
+		seq++
+		return &item{lane: lane{destination: "orders", key: key}, claim: claim, seq: seq, received: message.NewMessage(watermill.NewUUID(), nil), err: outbox.Unavailable(errClosing)}
 	}
 	goesBack := func(it *item) bool {
 		require.True(t, w.hold(it, itsLane, time.Now()))
@@ -91,7 +93,7 @@ func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 			return false
 		}
 	}
-	refused := newItem("a", first)
+	before, refused := newItem("a", first), newItem("a", first)
 	w.refuse(refused, errClosing)
 	<-refused.received.Nacked()
 
@@ -101,13 +103,13 @@ func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	require.False(t, goesBack(newItem("", first)), "of no stream")
 	again := newItem("a", second)
 	require.False(t, w.waiting.blocks(again), "it was claimed later")
+	require.False(t, w.waiting.isStopped(before), "it came before it")
 
 	w.waiting.forget(second)
 	require.Empty(t, w.waiting.stopped)
-	waits := newItem("b", first)
-	w.refuse(waits, errClosing)
+	w.refuse(newItem("b", first), errClosing)
 	w.waiting.forget(second)
-	require.True(t, w.waiting.isStopped(waits), "others of it wait")
+	require.True(t, w.waiting.isStopped(newItem("b", first)), "others of it wait")
 }
 
 // A message that fails by itself is tried again behind the others, and what comes after it in its stream stays behind it.

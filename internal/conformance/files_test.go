@@ -133,7 +133,7 @@ func TestTheTSQLParses(t *testing.T) {
 }
 
 // A name that is put in unquoted somewhere makes the script unparsable, or makes it say something else.
-func TestTheTSQLParsesUnderAnyName(t *testing.T) {
+func TestLong_TheTSQLParsesUnderAnyName(t *testing.T) {
 	plain, err := outbox.MigrationSQL(outbox.MigrateConfig{Dialect: outbox.SQLServer{}})
 	require.NoError(t, err)
 	want := shape(t, plain)

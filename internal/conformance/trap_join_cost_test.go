@@ -15,7 +15,7 @@ import (
 
 // What is done with one step costs the same in a join of a hundred and in one of very many, by what is read. The clock is only
 // noted: on a busy machine it says nothing.
-func TestTrap_AStepCostsTheSameInAHugeJoin(t *testing.T) {
+func TestLong_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		if f.db.Name == testdb.SQLServer {
 			f.needs(procedureReads) // hints keep its plans, and a server that counts nothing may not heed them

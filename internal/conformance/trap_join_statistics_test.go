@@ -10,7 +10,7 @@ import (
 
 // Ending steps, and attaching what has ended, reads those messages and their joins, however many others there are and have
 // been. What the database has counted before may be wrong by then: no message had ended when it counted.
-func TestTrap_EndingStepsReadsTensOfRows(t *testing.T) {
+func TestLong_EndingStepsReadsTensOfRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.load(f.backlog() / 10)
 		c := f.joins()

@@ -20,7 +20,7 @@ var keepsDeadEntries = &capability{"dead index entries under an open snapshot", 
 }}
 
 // Beside an open snapshot, such as that of a dump, each claim read again the entries of all that had been claimed since.
-func TestTrap_ClaimsBesideAnOldSnapshot(t *testing.T) {
+func TestLong_ClaimsBesideAnOldSnapshot(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		f.needs(keepsDeadEntries)
 		f = f.alone()

@@ -11,7 +11,7 @@ import (
 
 // The database counts the rows of a queue that is almost empty, and then a burst comes. Whatever it believes by then, each
 // statement is driven from its keys. At full size the second burst is as fast as the first.
-func TestTrap_StatisticsOfAnEmptyTable(t *testing.T) {
+func TestLong_StatisticsOfAnEmptyTable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(setsStatistics)
 		for name, deleted := range map[string]bool{"deleted": true, "kept": false} {

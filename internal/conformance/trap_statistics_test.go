@@ -26,7 +26,7 @@ var setsStatistics = &capability{"statistics that a test can set", func(ctx cont
 	}
 }}
 
-func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
+func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		f.needs(setsStatistics)
 		f.withInbox = true
@@ -105,7 +105,7 @@ func TestTrap_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 	})
 }
 
-func TestTrap_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
+func TestLong_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		f.needs(setsStatistics)
 		ids := make([]string, 3000)

@@ -9,7 +9,7 @@ import (
 )
 
 // What works on streams reads little of many, whatever the database believes about its tables.
-func TestTrap_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
+func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		f.needs(setsStatistics)
 		f = f.alone()

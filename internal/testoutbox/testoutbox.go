@@ -112,7 +112,7 @@ type Row struct {
 // Rows are all, in the order in which they were published.
 func (o *Outbox) Rows() (rows []Row) {
 	o.T.Helper()
-	result, err := o.DB.QueryContext(o.T.Context(), o.SQL(rowsSQL))
+	result, err := o.DB.QueryContext(o.T.Context(), o.SQL("%s", rowsSQL))
 	o.NoError(err)
 	defer func() { o.NoError(result.Close()) }()
 	for result.Next() {
@@ -138,7 +138,7 @@ func (o *Outbox) Number(query string, args ...any) (n int) {
 
 // Attempts is the most attempts that a message has spent.
 func (o *Outbox) Attempts() int {
-	return o.Number(attemptsSQL)
+	return o.Number("%s", attemptsSQL)
 }
 
 // Becomes waits until so many messages have a status.
