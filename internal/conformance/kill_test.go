@@ -43,9 +43,9 @@ func killSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// TestTrap_KilledWorkersLoseNothing kills worker processes while they hold claimed messages. Everything is delivered
+// TestLong_KilledWorkersLoseNothing kills worker processes while they hold claimed messages. Everything is delivered
 // nevertheless, by whoever is left, without anybody calling anything.
-func TestTrap_KilledWorkersLoseNothing(t *testing.T) {
+func TestLong_KilledWorkersLoseNothing(t *testing.T) {
 	plan, seed := newKillPlan(), killSeed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {

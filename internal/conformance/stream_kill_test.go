@@ -20,7 +20,7 @@ type streamKillPlan struct {
 // Worker processes are killed while they hold streams, and handlers fail, now and then for good: each stream is delivered in
 // order, with one handler at a time, and to its end.
 func TestStream_KilledWorkers(t *testing.T) {
-	killStreams(t, streamKillPlan{streams: 20, each: 15, rounds: 3, workers: 3, kills: 2})
+	killStreams(t, streamKillPlan{streams: 10, each: 15, rounds: 2, workers: 2, kills: 1})
 }
 
 // The same for longer.

@@ -249,7 +249,7 @@ func TestStream_SettleTx(t *testing.T) {
 }
 
 // Workers come and go and handlers fail: no inversion, nothing lost, no two handlers in a stream.
-func TestStream_Soak(t *testing.T) {
+func TestLong_StreamSoak(t *testing.T) {
 	seed := killSeed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {

@@ -84,7 +84,7 @@ func TestOBX113_TheClaimSeeksInItsIndex(t *testing.T) {
 	})
 }
 
-func TestTrap_ACallOfTenReadsTensOfRows(t *testing.T) {
+func TestLong_ACallOfTenReadsTensOfRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.load(f.backlog())
 		f.tensOfRows()
@@ -139,7 +139,7 @@ func TestTrap_AClaimIsNotSlowedByWhatIsDueLater(t *testing.T) {
 }
 
 // What was claimed and acked before leaves no trail that the next claim has to walk.
-func TestTrap_AClaimIsNotSlowedByWhatWasClaimedBefore(t *testing.T) {
+func TestLong_AClaimIsNotSlowedByWhatWasClaimedBefore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.load(f.backlog())
 		for range 50 {

@@ -14,7 +14,7 @@ import (
 
 // Worker processes are killed while they hold steps and waits of joins. Each join ends nevertheless, and each of its waits
 // continues once.
-func TestTrap_KilledWorkersLoseNoJoin(t *testing.T) {
+func TestLong_KilledWorkersLoseNoJoin(t *testing.T) {
 	const steps = 5
 	joins, plan, seed := 40, killPlan{workers: 3, kills: 3, patience: time.Minute}, killSeed(t)
 	if os.Getenv("OUTBOX_TEST_KILL") == "full" {

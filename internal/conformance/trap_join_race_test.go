@@ -18,7 +18,7 @@ import (
 // Joins of two steps, each with a wait. Two workers end the two at the same moment, and for every third join somebody else
 // enqueues the wait just then. Each join ends once and continues once. The normal suite has few of them, and
 // OUTBOX_TEST_JOINS=full (make joins) 20,000; where it takes too long to start them, there are fewer.
-func TestTrap_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
+func TestLong_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &joinRace{fixture: f, patience: patience, ended: map[outbox.JoinID]int{}}
 		size, budget := 200, 10*time.Second
