@@ -25,9 +25,9 @@
 //
 //   - A committed message reaches the broker at least once. It may do so twice: after a crash between the broker's
 //     confirmation and the acknowledgement, or where a publisher's error came after the broker had taken it.
-//   - Messages of one topic and stream key are published in order, by any number of forwarders, through outages and refusals:
-//     none that the publisher has yet to be called for overtakes one that it could not publish. Those of one Publish are the
-//     broker's to order; MaxStreamRun 1 has one of a stream in each. Messages without a key are published in the order in which
-//     they were claimed while nothing fails, by one forwarder with a Concurrency of 1.
+//   - Messages of one topic, destination and stream key are published in order, by any number of forwarders, through outages
+//     and refusals. The order within one call of Publish is the publisher's; with MaxStreamRun 1 no call has two messages of a
+//     stream. Messages without a key are published in the order in which they were claimed while nothing fails, by one forwarder
+//     with a Concurrency of 1.
 //   - Close gives back what was not published, and is over within DrainTimeout and 15 s, whatever the publisher does.
 package forwarder
