@@ -55,15 +55,15 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	outbox   publisher.go   subscriber.go: competing, claimer, claim_from, turns, settler, settler_queue, settler_write,
-//	                        settler_busy, remover, keeper, leases,
-//	                        backlog, janitor, pacer, window, holdings, runs, delivery, spare, drain; log_reader, log_attempt,
-//	                        log_delivery, log_dead, wake_relay
-//	         queue.go       claim, work, enqueue, maintenance, stream, joins, rows, engine, bracket, outcome, names, topic_key,
-//	                        migrate, check
-//	         cursor.go      offsets, sequencer: the outbox read as a log; schema_adapter: for watermill-sql
-//	         dialect.go     dialect_sqlserver, dialect_postgres, dialect_sqlite
-//	         message.go     identifiers, settlement, errors, validate, tx, wake, backoff, hooks
+//	publisher.go                publishes: into the queue, the log or both
+//	subscriber.go               hands messages out: subscriber_claim claims, _window, _pacer and _turns say how many and when, _runs
+//	                            keep streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
+//	                            the log
+//	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
+//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead; schema_adapter and offsets for watermill-sql
+//	migrate.go                  creates the tables; migrate_check looks at them
+//	engine.go                   runs operations, engine_bracket their transactions; dialect_sqlserver, _postgres, _sqlite
+//	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
 //	internal/limits, …/quiet    what text every database can store, how long statements may take; one line a kind of trouble

@@ -32,7 +32,7 @@ var errNacked = errors.New("the handler nacked the message; put middleware.Outco
 // A settler waits for handlers to ack or nack and settles in batches. Watermill gives each message two channels to
 // listen to; a goroutine for each message would cost a third of the throughput, and so one goroutine looks through all
 // that are out. Claims take answers along; a second goroutine writes the others, so that batches grow while the database is
-// busy: see settler_write.go.
+// busy: see subscriber_settle_write.go.
 type settler struct {
 	outbox   *Outbox
 	window   *window
