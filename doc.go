@@ -56,13 +56,13 @@
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
-//	subscriber.go               hands messages out: subscriber_claim claims, _window, _pacer and _turns say how many and when, _runs
-//	                            keep streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
-//	                            the log
+//	subscriber.go               hands messages out. subscriber_claim claims; _window, _pacer and _turns say how many and when, _runs
+//	                            keep streams in order; subscriber_settle settles; _leases renew, _duties do the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
-//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead; schema_adapter and offsets for watermill-sql
+//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
 //	migrate.go                  creates the tables; migrate_check looks at them
-//	engine.go                   runs operations, engine_bracket their transactions; dialect_sqlserver, _postgres, _sqlite
+//	engine.go                   runs operations, engine_bracket their transactions
+//	dialect.go                  what the engine must know of a database: dialect_sqlserver, _postgres, _sqlite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	schema                      all SQL, as files
