@@ -71,6 +71,17 @@ stress: ## Run Watermill's stress suite, each test STRESS_TEST_COUNT times at on
 	STRESS_TEST_COUNT=$(STRESS_TEST_COUNT) $(DATABASES) $(GOTESTSUM) --format testname -- \
 		$(RACE) -tags stress -count=1 -timeout 60m -run Stress ./...
 
+# How long make fuzz has for each function.
+FUZZ_TIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## Look for texts, headers, names and messages that break something
+	for package in . ./internal/conformance; do \
+		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \
+		done; \
+	done
+
 .PHONY: kill
 kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \

@@ -152,7 +152,7 @@ func TestLong_TheTSQLParsesUnderAnyName(t *testing.T) {
 }
 
 // parse parses a script, batch by batch.
-func parse(t *testing.T, script string) (trees []*ast.Script) {
+func parse(t testing.TB, script string) (trees []*ast.Script) {
 	t.Helper()
 	for _, batch := range batches("GO", script) {
 		trees = append(trees, parsed(t, batch))
@@ -162,7 +162,7 @@ func parse(t *testing.T, script string) (trees []*ast.Script) {
 }
 
 // shape is that of a script: the syntax trees of its batches without the texts in them.
-func shape(t *testing.T, script string) (shape []any) {
+func shape(t testing.TB, script string) (shape []any) {
 	t.Helper()
 	for _, batch := range parse(t, script) {
 		text, err := parser.MarshalScript(batch)

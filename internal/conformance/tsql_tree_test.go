@@ -105,7 +105,7 @@ func columnOf(column *ast.ColumnReferenceExpression) string {
 	return parts[len(parts)-1].Value
 }
 
-func parsed(t *testing.T, batch string) *ast.Script {
+func parsed(t testing.TB, batch string) *ast.Script {
 	t.Helper()
 	script, err := parser.Parse(t.Context(), strings.NewReader(batch))
 	require.NoError(t, err, batch)
