@@ -57,7 +57,7 @@ func ExampleTransaction() {
 
 	check(publisher.Publish("ordered", message.NewMessage(watermill.NewUUID(), []byte("a book"))))
 	(<-told).Ack()
-	check(errors.Join(router.Close(), <-stopped))
+	check(errors.Join(router.Close(), <-stopped, subscriber.Close()))
 	// Output: 1 shipment of a book
 }
 

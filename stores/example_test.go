@@ -73,6 +73,7 @@ func Example() {
 	}
 	check(router.Close())
 	check(<-stopped)
+	check(subscriber.Close()) // returns when nothing of it uses a store any more
 	// Output:
 	// migrated 1 of 2
 	// migrated 2 of 2
