@@ -75,7 +75,7 @@ stress: ## Run Watermill's stress suite, each test STRESS_TEST_COUNT times at on
 FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
-fuzz: ## Look for texts, headers, names and messages that break something
+fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
 	for package in . ./internal/conformance; do \
 		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \

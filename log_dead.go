@@ -49,12 +49,11 @@ type GroupDeadLetterParams struct {
 
 // GroupDeadLetters lists what consumer groups have given up, in the order of the log.
 func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) ([]GroupDeadLetter, error) {
-	setDefault(&params.Limit, 100)
 	if err := params.validate(); err != nil {
 		return nil, err
 	}
-	if params.Limit < 1 || params.Limit > maxBatch {
-		return nil, badField("GroupDeadLetterParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	if err := setListLimit("GroupDeadLetterParams.Limit", &params.Limit); err != nil {
+		return nil, err
 	}
 	if len(params.Positions) > 0 || params.All {
 		return nil, badField("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")

@@ -31,7 +31,7 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// Whatever an error says can be stored, and says the same as far as it goes.
+// The text of any error can be stored, and only its end is ever cut off.
 func FuzzErrorText(f *testing.F) {
 	f.Add("connection refused")
 	f.Add("a\x00b\xffc")

@@ -62,6 +62,14 @@ func bad(field, problem string) error {
 	return &FieldError{Field: field, Reason: problem}
 }
 
+// setListLimit sets how many rows a list returns to its default, 100, if it is not set, and checks it.
+func setListLimit(field string, limit *int) error {
+	if setDefault(limit, 100); *limit < 1 || *limit > maxBatch {
+		return badField(field, "%d is not between 1 and %d", *limit, maxBatch)
+	}
+	return nil
+}
+
 func utf16Length(text string) int { return limits.UTF16(text) }
 
 // maxError is the longest LastError, in UTF-16 units.

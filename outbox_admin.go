@@ -48,9 +48,8 @@ type FailedParams struct {
 
 // Failed lists dead letters, those that failed most recently first. Requeue gives them another chance.
 func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, error) {
-	setDefault(&params.Limit, 100)
-	if params.Limit < 1 || params.Limit > maxBatch {
-		return nil, badField("FailedParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	if err := setListLimit("FailedParams.Limit", &params.Limit); err != nil {
+		return nil, err
 	}
 	if err := validateKey("FailedParams.Topic", params.Topic); err != nil {
 		return nil, err

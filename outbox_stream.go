@@ -52,9 +52,8 @@ type BlockedStreamsParams struct {
 
 // BlockedStreams lists streams that are blocked, those first that have been for longest.
 func (o *Outbox) BlockedStreams(ctx context.Context, params BlockedStreamsParams) ([]BlockedStream, error) {
-	setDefault(&params.Limit, 100)
-	if params.Limit < 1 || params.Limit > maxBatch {
-		return nil, badField("BlockedStreamsParams.Limit", "%d is not between 1 and %d", params.Limit, maxBatch)
+	if err := setListLimit("BlockedStreamsParams.Limit", &params.Limit); err != nil {
+		return nil, err
 	}
 	if err := validateKey("BlockedStreamsParams.Topic", params.Topic); err != nil {
 		return nil, err

@@ -73,10 +73,10 @@ type SubscriberConfig struct {
 	// It takes fewer while many streams wait. Defaults to 32.
 	MaxStreamRun int
 
-	// PipelineStreams hands out all that a claim has taken of a stream at once, in order, in place of one after the other. It is
-	// for a handler that keeps the order itself, as a forwarder.Forwarder does: one that takes messages as they come, finishes
-	// each no earlier than those of its stream before it, and, when it nacks one, nacks those after it. The stream is nobody
-	// else's until all are answered. Defaults to false.
+	// PipelineStreams hands out all claimed messages of a stream at once, in order, instead of waiting for each ack. Use it only with
+	// a handler that preserves the order itself, like forwarder.Forwarder: it must receive messages in sequence, finish none before
+	// its predecessors in the stream, and after nacking one nack those behind it. No other worker can claim the stream until all
+	// are answered. Not for topics with several subscriptions. Defaults to false.
 	PipelineStreams bool
 
 	// Backoff says how long a message waits after a nack (OBX-057). Defaults to DefaultBackoff: 1, 2, 4 … 60 s.

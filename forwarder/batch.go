@@ -56,14 +56,14 @@ type item struct {
 	seen    int64 // how many had got through when it last failed
 }
 
-// newItem makes an item; one that has no destination has an error.
+// newItem makes an item. If its destination is empty, its err says why.
 func newItem(msg *message.Message, topic string, destination func(string, *message.Message) (string, error)) *item {
 	to, err := destination(topic, msg)
 	if err == nil && to == "" {
 		err = errors.New("it is empty")
 	}
 	if err != nil {
-		err = outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
+		to, err = "", outbox.Permanent(fmt.Errorf("no destination for a message of the topic %q: %w", topic, err))
 	}
 	it := &item{received: msg, outgoing: outgoing(msg), lane: lane{destination: to}, size: int64(len(msg.Payload)), err: err}
 	for name, value := range msg.Metadata {

@@ -33,8 +33,8 @@ type Config struct {
 	RetryMin, RetryMax time.Duration
 
 	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to its MaxStreamRun messages of a
-	// stream are published at once, in order: a broker that refuses one of them may have taken those after it. 1 waits for
-	// each. PipelineStreams is set here, where Concurrency is 1. MaxInFlight defaults to four
+	// stream are published at once, in order, so a broker that refuses one of them may already have the next; with 1, each is
+	// confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four
 	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged, and
 	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, for an outage may last.
 	Subscriber outbox.SubscriberConfig

@@ -13,8 +13,8 @@ const (
 	parkMax = 3
 )
 
-// park gives a message back to the outbox, because its part of the broker has been away since a time, and with it what else was
-// claimed of its stream: the first of them says when they come again. No attempt is spent.
+// park returns a message to the outbox, because its part of the broker has been away since the given time. The rest of its stream's
+// claim goes back too; the delay of the first message applies to all of them. No attempt is spent.
 func (w *worker) park(it *item, since time.Time) {
 	delay := time.Duration(0)
 	if w.waiting.stop(it) {

@@ -111,8 +111,8 @@ func TestAStreamGoesOnAfterWhatWentBackHasEnded(t *testing.T) {
 	})
 }
 
-// A message that the broker refuses, by itself or without saying which, is not overtaken by what comes after it in its stream, and
-// holds up no other stream.
+// A message that cannot be published, whether the broker refuses it or the error does not say which one failed, is not overtaken within
+// its stream and does not hold up other streams.
 func TestWhatFailsHoldsUpItsStream(t *testing.T) {
 	for name, err := range map[string]error{"refused": forwarder.Refused(errAway), "an error of its own": errAway} {
 		t.Run(name, func(t *testing.T) {

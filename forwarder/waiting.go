@@ -27,13 +27,13 @@ type waiting struct {
 	items    []*item
 	bytes    int64
 	lanes    map[lane]int               // how many of each block their lane
-	stopped  map[string]stop            // stream keys: the first that went back
+	stopped  map[string]stop            // by stream key
 	nowhere  map[string]int             // destinations: how many block everything that goes there
 	begun    map[string]time.Time       // destinations: since when something waits
 	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
 }
 
-// A stop is where a run of a stream has ended: what comes after the message, and was claimed with it, goes back too.
+// A stop marks the first message of a claim and stream that went back. The messages after it go back too.
 type stop struct {
 	claim outbox.OwnerToken
 	seq   outbox.WorkItemID
@@ -58,15 +58,15 @@ func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting
 	}
 }
 
-// blocks is true of a message that must not be published now: it has to wait for another that waits, or goes back.
+// blocks reports whether a message must not be published now, because it waits behind another or goes back.
 func (w *waiting) blocks(it *item) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lanes[it.lane] > 0 || w.nowhere[it.lane.destination] > 0 || w.stops(it)
 }
 
-// stop says that a message goes back, and so does what comes after it in its stream and was claimed with it: none of that may
-// overtake it. It answers false for one that goes back because another did.
+// stop records that a message goes back, so that the rest of its claim in the same stream follows and does not overtake it. It returns
+// false if the message itself goes back only because of an earlier one.
 func (w *waiting) stop(it *item) (first bool) {
 	if it.lane.key == "" {
 		return true
@@ -80,7 +80,7 @@ func (w *waiting) stop(it *item) (first bool) {
 	return true
 }
 
-// isStopped is true of a message that goes back because one before it did.
+// isStopped reports whether a message must go back because an earlier one of its stream and claim did.
 func (w *waiting) isStopped(it *item) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *waiting) stops(it *item) bool {
 	return known && at.claim == it.claim && at.seq < it.seq
 }
 
-// forget is called with the oldest claim of which messages may still come. What is stopped is remembered while any of it waits.
+// forget drops the stops of claims older than the oldest one that may still bring messages, except for streams that wait here.
 func (w *waiting) forget(oldest outbox.OwnerToken) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +118,7 @@ func (w *waiting) since(destination string, tried time.Time) time.Time {
 	return tried
 }
 
-// add takes a message that was tried at a time, unless there is no room, or it is stopped.
+// add takes a message that was tried at the given time, unless there is no room or the message must go back.
 func (w *waiting) add(it *item, what blocking, tried time.Time) (added, stopped bool) {
 	w.mu.Lock()
 	if w.stops(it) {
@@ -222,16 +222,8 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 		}
 		w.block(it, blockedBy(it, through))
 	}
-	var last []*item
-	w.items = slices.DeleteFunc(w.items, func(it *item) bool {
-		if again[it] && !outbox.IsUnavailable(it.err) {
-			last = append(last, it)
-			return true
-		}
-		return gone[it]
-	})
-	slices.SortStableFunc(last, func(a, b *item) int { return slices.Index(failed, a) - slices.Index(failed, b) })
-	w.putLast(last)
+	w.items = slices.DeleteFunc(w.items, func(it *item) bool { return gone[it] })
+	w.items = moveBehind(w.items, slices.DeleteFunc(slices.Clone(failed), func(it *item) bool { return outbox.IsUnavailable(it.err) }))
 	to := run[0].lane.destination
 	if through { // what is left there may not be the destination's fault
 		for _, it := range w.items {
@@ -252,21 +244,23 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 	signal(w.room)
 }
 
-// putLast adds those that are in doubt behind all others, but before those that come after them in their streams. The caller holds
-// the lock.
-func (w *waiting) putLast(doubtful []*item) {
-	lanes := map[lane]bool{}
-	for _, it := range doubtful {
-		lanes[it.lane] = it.lane.key != ""
-	}
-	var behind []*item
-	w.items = slices.DeleteFunc(w.items, func(it *item) bool {
-		if lanes[it.lane] {
-			behind = append(behind, it)
+// moveBehind puts messages that are in doubt behind the others, in the order given. A stream moves as a whole and keeps its order.
+func moveBehind(items, doubtful []*item) []*item {
+	unit := func(it *item) any {
+		if it.lane.key == "" {
+			return it
 		}
-		return lanes[it.lane]
-	})
-	w.items = slices.Concat(w.items, doubtful, behind)
+		return it.lane
+	}
+	places := map[any]int{} // others have 0
+	for i, it := range doubtful {
+		if places[unit(it)] == 0 {
+			places[unit(it)] = i + 1
+		}
+	}
+	moved := slices.Clone(items)
+	slices.SortStableFunc(moved, func(a, b *item) int { return places[unit(a)] - places[unit(b)] })
+	return moved
 }
 
 func (w *waiting) takeAll() []*item {

@@ -2,7 +2,6 @@ package forwarder
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -107,7 +106,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 		if lost(it) {
 			continue
 		}
-		if it.err != nil {
+		if it.lane.destination == "" {
 			w.refuse(it, it.err)
 			continue
 		}
@@ -249,18 +248,11 @@ func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through boo
 			if outbox.IsUnavailable(errs[0]) { // its stream waits for it
 				return run[i:], through, errs[0]
 			}
-			return putLast(run[i:]), through, errs[0]
+			return moveBehind(run[i:], run[i:i+1]), through, errs[0]
 		}
 		through = through || errs[0] == nil
 	}
 	return nil, through, nil
-}
-
-// putLast puts the first behind the others, with what comes after it in its stream.
-func putLast(run []*item) []*item {
-	with := func(it *item) bool { return it == run[0] || it.lane == run[0].lane && it.lane.key != "" }
-	last := slices.DeleteFunc(slices.Clone(run), func(it *item) bool { return !with(it) })
-	return append(slices.DeleteFunc(slices.Clone(run), with), last...)
 }
 
 // answer acknowledges or refuses a message, or answers that it is to be tried again.
@@ -296,8 +288,8 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	return true
 }
 
-// refuse gives a message back with the reason. The outbox spends an attempt, or fails it if the error is permanent. What was
-// claimed with it of its stream, and is not published yet, goes back too.
+// refuse gives a message back with the reason. The outbox spends an attempt, or fails it if the error is permanent. The
+// unpublished rest of its claim in the same stream goes back too.
 func (w *worker) refuse(it *item, reason error) {
 	w.waiting.stop(it)
 	msg := it.received

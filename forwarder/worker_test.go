@@ -75,7 +75,7 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// One of its stream went back: what was claimed with it goes back, too, though there is room by then, and what comes later does not.
+// After a message of a stream has gone back, the rest of its claim goes back too, even if there is room by then. Later claims do not.
 func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	w := newTestWorker(10, nil)
 	first, second := outbox.NewOwnerToken(), outbox.NewOwnerToken()
@@ -112,8 +112,8 @@ func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	require.True(t, w.waiting.isStopped(newItem("b", first)), "others of it wait")
 }
 
-// A message that fails by itself is tried again behind the others, and what comes after it in its stream stays behind it.
-func TestWhatIsInDoubtIsPutLastWithItsStream(t *testing.T) {
+// A message that fails by itself is tried again after the others. Its stream moves with it, in order.
+func TestWhatIsInDoubtMovesBehindWithItsStream(t *testing.T) {
 	items := map[string]*item{}
 	run := func(names string) (run []*item) {
 		for name := range strings.FieldsSeq(names) {
@@ -131,19 +131,23 @@ func TestWhatIsInDoubtIsPutLastWithItsStream(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	require.Equal(t, "b1 b2 a1 a2", names(putLast(run("a1 b1 a2 b2"))))
-	require.Equal(t, "-2 -3 -1", names(putLast(run("-1 -2 -3"))), "those of no stream have no order")
+	all := run("a1 b1 a2 b2")
+	require.Equal(t, "b1 b2 a1 a2", names(moveBehind(all, all[:1])))
+	all = run("-1 -2 -3")
+	require.Equal(t, "-2 -3 -1", names(moveBehind(all, all[:1])), "messages without a stream have no order")
 
 	w := newWaiting(10, "orders", watermill.NopLogger{})
-	for _, it := range run("a1 b1 a2 b2 a3") {
+	for _, it := range run("a1 b1 c1 a2 b2 c2 a3") {
 		added, _ := w.add(it, itsLane, time.Now())
 		require.True(t, added)
 	}
-	for _, it := range run("a1 b1") { // one batch
-		it.err = errors.New("too odd")
+	for _, it := range run("a1 b1 c2") {
+		it.err = errors.New("it fails by itself")
 	}
-	w.tried(run("a1 b1"), putLast(run("a1 b1")), true)
-	require.Equal(t, "b1 a1 a2 b2 a3", names(w.all()))
+	items["c1"].err = outbox.Unavailable(errClosing)
+	batch := run("a1 b1 c1 c2")
+	w.tried(batch, run("c1 b1 a1 c2"), true)
+	require.Equal(t, "b1 b2 a1 a2 a3 c1 c2", names(w.all()))
 }
 
 // What goes back in one batch goes back for the same time, so that it is settled in one group.

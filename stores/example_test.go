@@ -73,7 +73,7 @@ func Example() {
 	}
 	check(router.Close())
 	check(<-stopped)
-	check(subscriber.Close()) // returns when nothing of it uses a store any more
+	check(subscriber.Close()) // it uses no store after this
 	// Output:
 	// migrated 1 of 2
 	// migrated 2 of 2

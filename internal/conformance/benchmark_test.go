@@ -41,14 +41,20 @@ func eachBackend(b *testing.B, bench func(b *testing.B, f *benchFixture)) {
 	b.Helper()
 	for _, backend := range testdb.Backends(b) {
 		b.Run(backend.Name, func(b *testing.B) {
-			db := backend.Open(b)
-			d := dialect(backend.Name)
-			require.NoError(b, outbox.Migrate(b.Context(), db.DB, outbox.MigrateConfig{Dialect: d, Schema: db.Schema}))
-			o, err := outbox.New(db.DB, outbox.Config{Dialect: d, Schema: db.Schema}, nil)
-			require.NoError(b, err)
+			db, o := install(b, backend)
 			bench(b, &benchFixture{db, o})
 		})
 	}
+}
+
+// install opens a database of its own with an outbox in it.
+func install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) {
+	t.Helper()
+	db, d := backend.Open(t), dialect(backend.Name)
+	require.NoError(t, outbox.Migrate(t.Context(), db.DB, outbox.MigrateConfig{Dialect: d, Schema: db.Schema}))
+	o, err := outbox.New(db.DB, outbox.Config{Dialect: d, Schema: db.Schema}, nil)
+	require.NoError(t, err)
+	return db, o
 }
 
 func (f *benchFixture) enqueue(b *testing.B, n int) {

@@ -47,7 +47,7 @@ func (f *fixture) checkInvariants() {
 	f.checkAll(ctx, streamInvariants)
 }
 
-// checkHolds reports an invariant that some rows break.
+// checkHolds reports an error if rows break an invariant.
 func (f *fixture) checkHolds(ctx context.Context, name, broken string) {
 	f.t.Helper()
 	var n int
@@ -58,7 +58,7 @@ func (f *fixture) checkHolds(ctx context.Context, name, broken string) {
 	}
 }
 
-// checkAll checks invariants that are tables and conditions, in one statement as long as all hold.
+// checkAll checks invariants that are pairs of a table and a condition. As long as all of them hold, it is one statement.
 func (f *fixture) checkAll(ctx context.Context, invariants map[string][2]string) {
 	f.t.Helper()
 	var counts []string

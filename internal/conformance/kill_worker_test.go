@@ -103,7 +103,7 @@ func (job killJob) run() (err error) {
 	if job.Joins.Recheck > 0 {
 		return job.workOnJoins(db, config, tell)
 	}
-	return workUntilStdinEnds(db, config, func(msg *message.Message) { job.handle(db, msg, tell) })
+	return workUntilStdinEnds(db, config, false, func(msg *message.Message) { job.handle(db, msg, tell) })
 }
 
 // handle leaves a row for the message, and acks. Whatever fails is done again by another.

@@ -69,7 +69,7 @@ func (job streamJob) run() (err error) {
 				tell(streamFailed)
 			}
 		}},
-	}, func(msg *message.Message) {
+	}, false, func(msg *message.Message) {
 		if job.handle(db, msg, fails()) {
 			tell(streamHandled)
 			msg.Ack()

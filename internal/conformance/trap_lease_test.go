@@ -349,10 +349,10 @@ func TestTrap_OnSettleCountsWhatIsCommitted(t *testing.T) {
 	})
 }
 
-// Settling and being told nothing, alone and in the transaction of a claim, is no loss of a lease.
+// A settle whose answer is lost does not count as a lost lease, whether it runs alone or together with a claim.
 func TestTrap_OnSettleAfterALostAnswer(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for name, maxInFlight := range map[string]int{"alone": 0, "with a claim": 1} { // a full window claims as soon as it has an answer
+		for name, maxInFlight := range map[string]int{"alone": 0, "with a claim": 1} { // with a full window, the next claim takes the ack along
 			f.settleAndLoseTheAnswer(name, maxInFlight)
 		}
 	})
@@ -366,7 +366,7 @@ func (f *fixture) settleAndLoseTheAnswer(topic string, maxInFlight int) {
 		if isSettle(s) && lost.CompareAndSwap(true, false) {
 			lostCommit.Store(true)
 		}
-		commits := s.Text == faults.Commit || f.config.Dialect.Name() != "sqlite" && isSettle(s) // by itself
+		commits := s.Text == faults.Commit || f.config.Dialect.Name() != "sqlite" && isSettle(s) // a procedure commits by itself
 		if commits && lostCommit.CompareAndSwap(true, false) {
 			return errors.New("connection reset by peer")
 		}

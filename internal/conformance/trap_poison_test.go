@@ -1,15 +1,13 @@
 package conformance
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -112,12 +110,11 @@ func (f *fixture) nextLine(lines <-chan testprocess.Line) testprocess.Line {
 
 // run is the worker's process.
 func (job poisonJob) run() (err error) {
-	db, err := sql.Open(job.Driver, job.DSN)
+	db, err := openWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(8)
 	config := outbox.SubscriberConfig{
 		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxAttempts: job.Plan.MaxAttempts, LeaseDuration: job.Plan.Lease, MaxPollInterval: job.Plan.Poll,
@@ -126,31 +123,11 @@ func (job poisonJob) run() (err error) {
 	if job.Plan.Base > 0 {
 		config.Backoff = outbox.ExponentialBackoff(job.Plan.Base, job.Plan.Limit)
 	}
-	sub, err := outbox.NewSubscriber(db, config, nil)
-	if err != nil {
-		return err
-	}
-	messages, err := sub.Subscribe(context.Background(), "work")
-	if err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job
-		_ = sub.Close()                      // whether all is settled is for the test to see
-	}()
-	var handlers sync.WaitGroup
-	for msg := range messages {
-		handlers.Go(func() {
-			if msg.UUID == poisonous {
-				os.Exit(3)
-			}
-			<-time.After(job.Plan.Handling)
-			msg.Ack()
-		})
-		if job.Alone {
-			handlers.Wait()
+	return workUntilStdinEnds(db, config, job.Alone, func(msg *message.Message) {
+		if msg.UUID == poisonous {
+			os.Exit(3)
 		}
-	}
-	handlers.Wait()
-	return sub.Close()
+		<-time.After(job.Plan.Handling)
+		msg.Ack()
+	})
 }

@@ -23,8 +23,9 @@ func openWorker(driver, dsn string) (*sql.DB, error) {
 	return db, nil
 }
 
-// workUntilStdinEnds handles the messages of the topic "work", side by side, until the test closes the process's standard input.
-func workUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, handle func(*message.Message)) error {
+// workUntilStdinEnds handles the messages of the topic "work" until the test closes the process's standard input: concurrently, or one
+// at a time.
+func workUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, oneAtATime bool, handle func(*message.Message)) error {
 	sub, err := outbox.NewSubscriber(db, config, nil)
 	if err != nil {
 		return err
@@ -40,6 +41,9 @@ func workUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, handle func(
 	var handlers sync.WaitGroup
 	for msg := range messages {
 		handlers.Go(func() { handle(msg) })
+		if oneAtATime {
+			handlers.Wait()
+		}
 	}
 	handlers.Wait()
 	return sub.Close()
