@@ -43,7 +43,7 @@ type Settlement struct {
 	// Defaults to the backoff of the specification after Retry (min(2^RetryCount s, 60 s)), to NoDelay after Release.
 	Delay time.Duration
 
-	// Err is kept as the row's LastError. Nil leaves the last one there.
+	// Err is kept as the row's LastError. Nil leaves the last one there. An Ack has none.
 	Err error
 }
 
@@ -62,6 +62,8 @@ func (s Settlement) validate() error {
 		return badField("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
 	case s.Delay < 0 && s.Delay != NoDelay:
 		return badField("Settlement.Delay", "is negative; use NoDelay for at once")
+	case s.Outcome == Ack && s.Err != nil:
+		return badField("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
 	default:
 		return nil
 	}

@@ -1,7 +1,8 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
 -- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
 -- Held means in progress with the same owner token; an expired lease that nobody took is still held.
--- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of seq.
+-- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Acks have a statement of their own: nearly all
+-- settlements are acks, and they need the least. Rows are locked in order of seq, those of acks first.
 -- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
 -- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
 -- Leases that are over, by the caller's word, end here; others when they expire.
@@ -35,81 +36,122 @@ DECLARE
     patience    text        := current_setting('lock_timeout');
     backoff     bigint      := (arg->>'backoff_ms')::bigint;
     backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
+    asked       int;
+    returned    boolean;
+    acked       bigint[];
+    acked_by    uuid[];
+    settled     bigint[];
+    settled_by  uuid[];
+    streams     bigint[];
     done        bigint[];
     dead        bigint[];
     lost        bigint[];
     lost_by     text[];
     busy        int[];
-    streams     bigint[];
 BEGIN
     IF pass_over THEN
         PERFORM set_config('lock_timeout', '10ms', true);
     END IF;
     LOOP
         BEGIN
-            WITH wanted AS MATERIALIZED (
-                SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
-                FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
-                CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
-                ORDER BY 1),
-            free AS MATERIALIZED (
-                SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error
-                FROM wanted AS w INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
-                WHERE skipping
-                FOR UPDATE OF s SKIP LOCKED),
-            chosen AS MATERIALIZED (
-                SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
-                UNION ALL
-                SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
-            dropped AS (
-                DELETE FROM "public"."outbox_state" AS s
-                USING chosen AS w
-                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND drop_acked AND w.outcome = 0 AND s.flags = 0
-                  AND (own OR s.stream_id IS NULL)
-                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
-            kept AS (
-                UPDATE "public"."outbox_state" AS s
-                SET status = CASE WHEN w.outcome = 0 THEN 2 WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
-                    owner_token = NULL,
-                    retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
-                    next_attempt_at = CASE
-                        WHEN w.outcome NOT IN (1, 2) THEN s.next_attempt_at
-                        ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
-                            CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
-                    processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
-                    worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END,
-                    flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END
-                FROM chosen AS w
-                WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
-                  AND (NOT drop_acked OR w.outcome <> 0 OR w.seq NOT IN (SELECT d.seq FROM dropped AS d)) -- flags may change before the lock is had
-                RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
-            settled AS (
-                SELECT k.* FROM kept AS k
-                UNION ALL
-                SELECT d.* FROM dropped AS d),
-            noted AS (
-                INSERT INTO "public"."outbox_attempt" (seq, happened_at, worker_id, attempt, outcome, error)
-                SELECT s.seq, moment, worker, s.retry_count + CASE s.outcome WHEN 1 THEN 0 ELSE 1 END, s.outcome, s.error
-                FROM settled AS s
-                WHERE s.outcome IN (1, 3) OR s.error IS NOT NULL AND s.error IS DISTINCT FROM
-                      (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = s.seq ORDER BY a.attempt_id DESC LIMIT 1)),
-            refused AS (
-                SELECT w.seq, w.owner FROM wanted AS w
-                WHERE (SELECT count(*) FROM wanted) > (SELECT count(*) FROM settled) -- else none was refused
-                EXCEPT SELECT s.seq, s.owner FROM settled AS s)
-            SELECT (SELECT array_agg(DISTINCT s.stream_id) FROM settled AS s WHERE s.stream_id IS NOT NULL),
-                   (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 0 AND s.flags & 1 = 1),
-                   (SELECT array_agg(s.seq) FROM settled AS s WHERE s.outcome = 3 AND s.flags & 1 = 1), r.seqs, r.owners, r.busy
-            INTO streams, done, dead, lost, lost_by, busy
-            FROM (SELECT array_agg(r.seq) AS seqs, array_agg(r.owner::text) AS owners,
-                         array_agg((SELECT 1 FROM "public"."outbox_state" AS s WHERE skipping AND s.seq = r.seq AND s.owner_token = r.owner)) AS busy
-                  FROM refused AS r) AS r;
+            SELECT count(*), bool_or(w.outcome <> 0),
+                   array_agg(w.seq) FILTER (WHERE w.outcome = 0), array_agg(w.owner) FILTER (WHERE w.outcome = 0)
+            INTO asked, returned, acked, acked_by
+            FROM (SELECT s.seq::bigint AS seq, g.owner, g.outcome
+                  FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, seqs json)
+                  CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+                  ORDER BY 1) AS w;
+            IF skipping THEN
+                SELECT array_agg(f.seq), array_agg(f.owner) INTO acked, acked_by
+                FROM (SELECT w.seq, w.owner
+                      FROM unnest(acked, acked_by) AS w(seq, owner)
+                      INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
+                      FOR UPDATE OF s SKIP LOCKED) AS f;
+            END IF;
+
+            IF acked IS NOT NULL AND drop_acked THEN
+                WITH dropped AS (
+                    DELETE FROM "public"."outbox_state" AS s
+                    USING unnest(acked, acked_by) AS w(seq, owner)
+                    WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND s.flags = 0 AND (own OR s.stream_id IS NULL)
+                    RETURNING s.seq, w.owner, s.stream_id)
+                SELECT array_agg(d.seq), array_agg(d.owner), array_agg(d.stream_id) FILTER (WHERE d.stream_id IS NOT NULL)
+                INTO settled, settled_by, streams
+                FROM dropped AS d;
+            END IF;
+            IF cardinality(acked) > coalesce(cardinality(settled), 0) THEN
+                WITH kept AS (
+                    UPDATE "public"."outbox_state" AS s
+                    SET status = 2, owner_token = NULL, processed_at = moment, worker_id = worker
+                    FROM unnest(acked, acked_by) AS w(seq, owner)
+                    WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
+                    RETURNING s.seq, w.owner, s.flags, s.stream_id)
+                SELECT settled || array_agg(k.seq), settled_by || array_agg(k.owner),
+                       streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL), array_agg(k.seq) FILTER (WHERE k.flags & 1 = 1)
+                INTO settled, settled_by, streams, done
+                FROM kept AS k;
+            END IF;
+
+            IF returned THEN
+                WITH wanted AS MATERIALIZED (
+                    SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
+                    FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
+                    CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+                    WHERE g.outcome <> 0
+                    ORDER BY 1),
+                free AS MATERIALIZED (
+                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error
+                    FROM wanted AS w INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
+                    WHERE skipping
+                    FOR UPDATE OF s SKIP LOCKED),
+                chosen AS MATERIALIZED (
+                    SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
+                    UNION ALL
+                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
+                kept AS (
+                    UPDATE "public"."outbox_state" AS s
+                    SET status = CASE WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
+                        owner_token = NULL,
+                        retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
+                        next_attempt_at = CASE
+                            WHEN w.outcome = 3 THEN s.next_attempt_at
+                            ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
+                                CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
+                        processed_at = CASE WHEN w.outcome = 3 THEN moment END,
+                        worker_id = CASE WHEN w.outcome = 3 THEN worker END,
+                        flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END
+                    FROM chosen AS w
+                    WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
+                    RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
+                noted AS (
+                    INSERT INTO "public"."outbox_attempt" (seq, happened_at, worker_id, attempt, outcome, error)
+                    SELECT k.seq, moment, worker, k.retry_count + CASE k.outcome WHEN 1 THEN 0 ELSE 1 END, k.outcome, k.error
+                    FROM kept AS k
+                    WHERE k.outcome IN (1, 3) OR k.error IS NOT NULL AND k.error IS DISTINCT FROM
+                          (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = k.seq ORDER BY a.attempt_id DESC LIMIT 1))
+                SELECT settled || array_agg(k.seq), settled_by || array_agg(k.owner),
+                       streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL),
+                       array_agg(k.seq) FILTER (WHERE k.outcome = 3 AND k.flags & 1 = 1)
+                INTO settled, settled_by, streams, dead
+                FROM kept AS k;
+            END IF;
+
+            IF asked > coalesce(cardinality(settled), 0) THEN
+                SELECT array_agg(r.seq), array_agg(r.owner::text),
+                       array_agg((SELECT 1 FROM "public"."outbox_state" AS s WHERE skipping AND s.seq = r.seq AND s.owner_token = r.owner))
+                INTO lost, lost_by, busy
+                FROM (SELECT s.seq::bigint AS seq, g.owner
+                      FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)
+                      CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
+                      EXCEPT SELECT d.seq, d.owner FROM unnest(settled, settled_by) AS d(seq, owner)) AS r;
+            END IF;
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
             IF skipping OR NOT pass_over THEN
                 RAISE;
             END IF;
             skipping := true;
+            settled := NULL; settled_by := NULL; streams := NULL; done := NULL; -- as nothing was
         END;
     END LOOP;
     IF pass_over THEN

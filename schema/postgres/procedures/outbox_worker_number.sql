@@ -1,7 +1,7 @@
 -- The number of a worker, given its name. Where it has none yet it gets one here: two that ask at once may each give it one.
 DROP FUNCTION IF EXISTS "public"."outbox_worker_number"(text);
 CREATE FUNCTION "public"."outbox_worker_number"(worker text) RETURNS int
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $outbox$
+LANGUAGE plpgsql AS $outbox$
 DECLARE
     number int;
 BEGIN
