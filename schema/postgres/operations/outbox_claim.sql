@@ -19,26 +19,38 @@ AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment  timestamptz := clock_timestamp();
-    lease   interval    := (arg->>'lease_ms')::bigint * interval '1 millisecond';
-    taker   uuid        := (arg->>'owner')::uuid;
+    listed  json;
+    taker   uuid;
+    worker  text;
+    lease   interval;
+    most    int;
+    run     int;
+    room    bigint;
+    larger  boolean;
+    returns int;
+    waits   json;
     expired int         := 0;
+    arrived boolean;
+    ordered boolean;
+    before  boolean     := random() < 0.5;
     topics  bigint[];
     keys    bigint[];
     quotas  int[];
-    most    int         := (arg->>'limit')::int;
-    run     int         := coalesce((arg->>'run')::int, 32);
-    ordered boolean;
-    first   boolean     := random() < 0.5;
-    runs    bigint[]    := '{}';
-    streams bigint[]    := '{}';
-    taken   bigint[];
-    tries   int[];
-    room    bigint      := coalesce((arg->>'bytes')::bigint, 9223372036854775807);
-    larger  boolean     := coalesce((arg->>'first')::boolean, true);
+    picked  bigint[];
+    sizes   int[];
+    total   bigint;
+    runs    bigint[];
 BEGIN
-    IF (arg->>'give_back')::int > 0 AND EXISTS (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until < moment) THEN
+    SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
+           coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits,
+           EXISTS (SELECT FROM "public"."outbox_arrival"), EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0)
+    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, arrived, ordered
+    FROM json_to_record(arg) AS a(
+        topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json);
+
+    IF returns > 0 AND EXISTS (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until < moment) THEN
         SELECT b.messages INTO expired
-        FROM "public"."outbox_give_back"((arg->>'give_back')::int, ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w)) AS b;
+        FROM "public"."outbox_give_back"(returns, ARRAY(SELECT w::bigint FROM json_array_elements_text(waits) AS w)) AS b;
         IF expired > 0 THEN
             RETURN QUERY SELECT 0::bigint, '00000000-0000-0000-0000-000000000000', '', '', ''::bytea,
                 NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired;
@@ -46,67 +58,72 @@ BEGIN
         moment := clock_timestamp(); -- what has come back may be due by now
     END IF;
 
-    IF EXISTS (SELECT FROM "public"."outbox_arrival") THEN
+    IF arrived THEN
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
             EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
         END LOOP;
     END IF;
-    ordered := EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);
-    IF ordered THEN
-        SELECT array_agg(t.key), array_agg(t.quota) INTO topics, quotas FROM json_to_recordset(arg->'topics') AS t(key bigint, quota int);
+    IF arrived OR expired > 0 THEN
+        ordered := EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);
     END IF;
-    IF ordered AND first THEN
+    IF ordered THEN
+        SELECT array_agg(t.key), array_agg(t.quota) INTO topics, quotas FROM json_to_recordset(listed) AS t(key bigint, quota int);
+    END IF;
+    IF ordered AND before THEN
         SELECT c.* INTO quotas, most, room, larger, runs
         FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger) AS c;
     END IF;
 
-    WITH picked AS MATERIALIZED (
-        SELECT p.seq, p.size
-        FROM ROWS FROM (json_to_recordset(arg->'topics') AS (key bigint, quota int, from_ms bigint), unnest(quotas)) AS t(key, quota, from_ms, remaining)
-        CROSS JOIN LATERAL (
-            SELECT s.seq, s.size FROM "public"."outbox_state" AS s
-            WHERE s.status = 0 AND s.topic_key = t.key AND s.next_attempt_at <= moment
-              AND s.next_attempt_at >= coalesce(to_timestamp(t.from_ms / 1000.0), '-infinity')
-            ORDER BY s.next_attempt_at, s.seq
-            LIMIT coalesce(t.remaining, t.quota)
-            FOR UPDATE SKIP LOCKED) AS p
-        LIMIT most),
-    fitting AS MATERIALIZED (
-        SELECT s.seq
-        FROM (SELECT p.seq, sum(p.size) OVER (ROWS UNBOUNDED PRECEDING) AS total, row_number() OVER () AS place FROM picked AS p) AS s
-        WHERE s.total <= room OR s.place = 1 AND larger),
-    claimed AS (
-        UPDATE "public"."outbox_state" AS s
-        SET status = 1, owner_token = taker
-        FROM fitting AS f WHERE s.seq = ANY (ARRAY[f.seq])
-        RETURNING s.seq, s.retry_count)
-    SELECT array_agg(c.seq), array_agg(c.retry_count) INTO taken, tries FROM claimed AS c;
-    IF ordered AND NOT first THEN
-        keys := ARRAY(SELECT (SELECT s.topic_key FROM "public"."outbox_state" AS s WHERE s.seq = c) FROM unnest(taken) AS c);
+    SELECT array_agg(p.seq), array_agg(p.size), sum(p.size) INTO picked, sizes, total
+    FROM (SELECT p.seq, p.size
+          FROM ROWS FROM (json_to_recordset(listed) AS (key bigint, quota int, from_ms bigint), unnest(quotas)) AS t(key, quota, from_ms, remaining)
+          CROSS JOIN LATERAL (
+              SELECT s.seq, s.size FROM "public"."outbox_state" AS s
+              WHERE s.status = 0 AND s.topic_key = t.key AND s.next_attempt_at <= moment
+                AND s.next_attempt_at >= coalesce(to_timestamp(t.from_ms / 1000.0), '-infinity')
+              ORDER BY s.next_attempt_at, s.seq
+              LIMIT coalesce(t.remaining, t.quota)
+              FOR UPDATE SKIP LOCKED) AS p
+          LIMIT most) AS p;
+    IF total > room THEN
+        SELECT array_agg(f.seq), sum(f.size) INTO picked, total
+        FROM (SELECT p.seq, p.size, p.place, sum(p.size) OVER (ORDER BY p.place) AS total
+              FROM unnest(picked, sizes) WITH ORDINALITY AS p(seq, size, place)) AS f
+        WHERE f.total <= room OR f.place = 1 AND larger;
+    END IF;
+    IF ordered AND NOT before THEN
+        keys := ARRAY(SELECT (SELECT s.topic_key FROM "public"."outbox_state" AS s WHERE s.seq = p) FROM unnest(picked) AS p);
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
         SELECT c.seqs INTO runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(taken), 0),
-            room - coalesce((SELECT sum(s.size) FROM "public"."outbox_state" AS s WHERE s.seq = ANY (taken)), 0)::bigint, larger AND taken IS NULL) AS c;
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room - coalesce(total, 0),
+            larger AND picked IS NULL) AS c;
     END IF;
-    IF cardinality(runs) > 0 THEN
-        taken := coalesce(taken, '{}') || runs;
-        tries := coalesce(tries, '{}') || ARRAY(SELECT (SELECT s.retry_count FROM "public"."outbox_state" AS s WHERE s.seq = r) FROM unnest(runs) AS r);
-        streams := ARRAY(SELECT DISTINCT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = r) FROM unnest(runs) AS r);
-    END IF;
-    IF taken IS NULL THEN
+    IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;
     END IF;
 
-    INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
-    VALUES (taker, "public"."outbox_worker_number"(arg->>'worker'), clock_timestamp() + lease, taken, streams)
-    ON CONFLICT (owner_token) DO UPDATE
-    SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs, streams = l.streams || excluded.streams;
-
     RETURN QUERY
+    WITH claimed AS (
+        UPDATE "public"."outbox_state" AS s
+        SET status = 1, owner_token = taker
+        FROM unnest(picked) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
+        RETURNING s.seq, s.retry_count, s.stream_id),
+    taken AS (
+        SELECT c.seq, c.retry_count, c.stream_id FROM claimed AS c
+        UNION ALL
+        SELECT s.seq, s.retry_count, s.stream_id FROM unnest(runs) AS r(seq)
+        CROSS JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = ANY (ARRAY[r.seq]) OFFSET 0) AS s),
+    leased AS (
+        INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
+        SELECT taker, "public"."outbox_worker_number"(worker), clock_timestamp() + lease, array_agg(t.seq),
+               coalesce(array_agg(DISTINCT t.stream_id) FILTER (WHERE t.stream_id IS NOT NULL), '{}')
+        FROM taken AS t
+        ON CONFLICT (owner_token) DO UPDATE
+        SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs, streams = l.streams || excluded.streams)
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (date_part('epoch', o.created_at) * 1000)::bigint, (date_part('epoch', o.due_at) * 1000)::bigint,
            t.retry_count
-    FROM unnest(taken, tries) AS t(seq, retry_count)
+    FROM taken AS t
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = ANY (ARRAY[t.seq]) OFFSET 0) AS o;
 END
 $outbox$;

@@ -26,16 +26,18 @@ AS $outbox$
 #variable_conflict use_column
 DECLARE
     moment      timestamptz := clock_timestamp();
-    worker      int         := "public"."outbox_worker_number"(arg->>'worker');
-    drop_acked  boolean     := (arg->>'delete_acked')::boolean;
-    own         boolean     := coalesce((arg->>'own')::boolean, false);
-    skip_failed boolean     := coalesce((arg->>'skip_failed')::boolean, false);
-    pass_over   boolean     := coalesce((arg->>'pass_over')::boolean, false);
-    along       boolean     := coalesce((arg->>'along')::boolean, false);
-    skipping    boolean     := false;
     patience    text        := current_setting('lock_timeout');
-    backoff     bigint      := (arg->>'backoff_ms')::bigint;
-    backoff_cap bigint      := (arg->>'backoff_max_ms')::bigint;
+    skipping    boolean     := false;
+    worker      int;
+    drop_acked  boolean;
+    own         boolean;
+    skip_failed boolean;
+    pass_over   boolean;
+    along       boolean;
+    backoff     bigint;
+    backoff_cap bigint;
+    groups      json;
+    over        json;
     asked       int;
     returned    boolean;
     acked       bigint[];
@@ -49,6 +51,12 @@ DECLARE
     lost_by     text[];
     busy        int[];
 BEGIN
+    SELECT "public"."outbox_worker_number"(a.worker), a.delete_acked, coalesce(a.own, false), coalesce(a.skip_failed, false),
+           coalesce(a.pass_over, false), coalesce(a.along, false), a.backoff_ms, a.backoff_max_ms, a.groups, a.over
+    INTO worker, drop_acked, own, skip_failed, pass_over, along, backoff, backoff_cap, groups, over
+    FROM json_to_record(arg) AS a(
+        worker text, delete_acked boolean, own boolean, skip_failed boolean, pass_over boolean, along boolean,
+        backoff_ms bigint, backoff_max_ms bigint, groups json, over json);
     IF pass_over THEN
         PERFORM set_config('lock_timeout', '10ms', true);
     END IF;
@@ -58,7 +66,7 @@ BEGIN
                    array_agg(w.seq) FILTER (WHERE w.outcome = 0), array_agg(w.owner) FILTER (WHERE w.outcome = 0)
             INTO asked, returned, acked, acked_by
             FROM (SELECT s.seq::bigint AS seq, g.owner, g.outcome
-                  FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, seqs json)
+                  FROM json_to_recordset(groups) AS g(owner uuid, outcome int, seqs json)
                   CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
                   ORDER BY 1) AS w;
             IF skipping THEN
@@ -95,7 +103,7 @@ BEGIN
             IF returned THEN
                 WITH wanted AS MATERIALIZED (
                     SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
-                    FROM json_to_recordset(arg->'groups') AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
+                    FROM json_to_recordset(groups) AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
                     CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
                     WHERE g.outcome <> 0
                     ORDER BY 1),
@@ -141,7 +149,7 @@ BEGIN
                        array_agg((SELECT 1 FROM "public"."outbox_state" AS s WHERE skipping AND s.seq = r.seq AND s.owner_token = r.owner))
                 INTO lost, lost_by, busy
                 FROM (SELECT s.seq::bigint AS seq, g.owner
-                      FROM json_to_recordset(arg->'groups') AS g(owner uuid, seqs json)
+                      FROM json_to_recordset(groups) AS g(owner uuid, seqs json)
                       CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
                       EXCEPT SELECT d.seq, d.owner FROM unnest(settled, settled_by) AS d(seq, owner)) AS r;
             END IF;
@@ -165,9 +173,9 @@ BEGIN
         streams := streams || array_remove(ARRAY(
             SELECT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = l) FROM unnest(lost) AS l), NULL);
     END IF;
-    IF arg->'over' IS NOT NULL THEN
+    IF over IS NOT NULL THEN
         DELETE FROM "public"."outbox_lease" AS l
-        USING (SELECT e.owner_token FROM json_array_elements_text(arg->'over') AS o(owner) CROSS JOIN LATERAL (
+        USING (SELECT e.owner_token FROM json_array_elements_text(over) AS o(owner) CROSS JOIN LATERAL (
                    SELECT e.owner_token FROM "public"."outbox_lease" AS e WHERE e.owner_token = o.owner::uuid FOR UPDATE SKIP LOCKED) AS e) AS f
         WHERE l.owner_token = ANY (ARRAY[f.owner_token]);
     END IF;
