@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
-// streamKillPlan is the size of the test. Of each stream one message after the other is published, in rounds.
+// streamKillPlan is the size of the test.
 type streamKillPlan struct {
-	streams, each, rounds, workers, kills int
+	streams, each, workers, kills int
 
+	ahead   int           // messages of each stream that are published before they are handled
 	changes time.Duration // how often, about, a worker comes or goes by itself; 0 is never
 	lease   time.Duration
 	skips   bool // workers skip what fails for good; else somebody mends or skips it
@@ -26,9 +28,9 @@ type streamKillPlan struct {
 // newStreamKillPlan is what takes seconds, and full where OUTBOX_TEST_STREAMS says so.
 func newStreamKillPlan(backend string) streamKillPlan {
 	if os.Getenv("OUTBOX_TEST_STREAMS") != "full" {
-		return streamKillPlan{streams: 200, each: 2, rounds: 6, workers: 4, kills: 4, changes: 2 * time.Second, lease: 5 * time.Second}
+		return streamKillPlan{streams: 200, each: 12, workers: 4, kills: 4, ahead: 4, changes: 2 * time.Second, lease: 5 * time.Second}
 	}
-	plan := streamKillPlan{streams: 10_000, each: 1, rounds: 20, workers: 4, kills: 40, changes: 4 * time.Second, lease: 10 * time.Second}
+	plan := streamKillPlan{streams: 10_000, each: 20, workers: 4, kills: 40, ahead: 4, changes: 4 * time.Second, lease: 10 * time.Second}
 	if backend == testdb.SQLServer {
 		plan.streams = 2_000
 	}
@@ -41,7 +43,7 @@ func TestStream_KilledWorkers(t *testing.T) {
 	for name, skips := range map[string]bool{"block": false, "skip": true} {
 		t.Run(name, func(t *testing.T) {
 			killStreams(t, func(string) streamKillPlan {
-				return streamKillPlan{streams: 10, each: 15, rounds: 2, workers: 2, kills: 1, lease: 3 * time.Second, skips: skips}
+				return streamKillPlan{streams: 10, each: 30, workers: 2, kills: 1, ahead: 15, lease: 3 * time.Second, skips: skips}
 			})
 		})
 	}
@@ -56,7 +58,7 @@ func killStreams(t *testing.T, plan func(backend string) streamKillPlan) {
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &streamKillRun{fixture: f, streamKillPlan: plan(f.db.Name), seed: seed, random: rand.New(rand.NewPCG(seed, 0)),
-			folder: t.TempDir(), lines: make(chan testprocess.Line)}
+			folder: t.TempDir(), lines: make(chan testprocess.Line, 100_000)}
 		started := time.Now()
 		r.run()
 		took := time.Since(started)
@@ -78,13 +80,14 @@ type streamKillRun struct {
 	story  *story
 	reader *streamReader // of the story
 
-	workers []*streamWorker // that work
-	leaving []*streamWorker // that have been told to end
-	started int
-	lines   chan testprocess.Line
-	handled int
-	killAt  []int // how many are handled when a worker is killed
-	failed  bool  // something has, for good, since it was last looked at
+	workers            []*streamWorker // that work
+	leaving            []*streamWorker // that have been told to end
+	started            int
+	lines              chan testprocess.Line
+	published, handled int
+
+	killAt []int // how many are handled when a worker is killed
+	failed bool  // something has, for good, since it was last looked at
 
 	killed, came, went, mended, skipped int
 }
@@ -95,7 +98,7 @@ type streamWorker struct {
 	killed bool
 }
 
-func (r *streamKillRun) messages() int { return r.streams * r.each * r.rounds }
+func (r *streamKillRun) messages() int { return r.streams * r.each }
 
 func (r *streamKillRun) start() {
 	r.t.Helper()
@@ -104,7 +107,6 @@ func (r *streamKillRun) start() {
 	r.workers = append(r.workers, &streamWorker{testprocess.Start(r.t, streamWorkerVariable, job, r.lines), r.started, false})
 }
 
-// run publishes a round when half of the last one is still to be handled.
 func (r *streamKillRun) run() {
 	var err error
 	r.story, err = openStory(storyIn(r.folder))
@@ -120,13 +122,19 @@ func (r *streamKillRun) run() {
 	for range r.streamKillPlan.workers {
 		r.start()
 	}
+	r.work()
+	r.stop()
+}
+
+// work lasts until everything has ended.
+func (r *streamKillRun) work() {
+	r.t.Helper()
 	look, change := time.NewTicker(200*time.Millisecond), time.NewTimer(r.nextChange())
 	defer look.Stop()
 	defer change.Stop()
-	for round, seen, news := 0, -1, time.Now(); ; {
-		if round < r.rounds && r.handled >= r.messages()*(2*round-1)/(2*r.rounds) {
-			r.enqueue(orderedMessages("work", r.streams, round*r.each, (round+1)*r.each)...)
-			round++
+	for seen, news := -1, time.Now(); ; {
+		if r.published < min(r.messages(), r.handled+r.ahead*r.streams) {
+			r.publish()
 		}
 		if len(r.killAt) > 0 && r.handled > r.killAt[0] {
 			r.kill()
@@ -145,17 +153,28 @@ func (r *streamKillRun) run() {
 				seen, news = r.handled, time.Now()
 				continue
 			}
+			r.Less(time.Since(news), 2*patience, "nothing is handled any more, after %d messages", r.handled)
 			switch {
-			case round < r.rounds || !r.over():
+			case r.published < r.messages() || !r.over():
 			case len(r.killAt) > 0: // the workers were quicker than the kills: there is more to do
-				r.rounds++
+				r.each++
 			default:
-				r.stop()
 				return
 			}
-			r.Less(time.Since(news), 2*patience, "nothing is handled any more, after %d messages", r.handled)
 		}
 	}
+}
+
+// publish adds some messages, of one stream after the other.
+func (r *streamKillRun) publish() {
+	r.t.Helper()
+	const most = 500
+	var messages []outbox.Message
+	for ; len(messages) < most && r.published < r.messages(); r.published++ {
+		stream, n := r.published%r.streams, r.published/r.streams
+		messages = append(messages, outbox.Message{Topic: "work", StreamKey: streamKey(stream), UUID: strconv.Itoa(n)})
+	}
+	r.enqueue(messages...)
 }
 
 // hear is for what a worker tells.
@@ -300,7 +319,7 @@ func (r *streamKillRun) check() {
 	for stream := range r.streams {
 		s := read.streams[stream]
 		r.NotNil(s, "stream %d", stream)
-		r.Equal(r.each*r.rounds, s.next, "messages of stream %d", stream)
+		r.Equal(r.each, s.next, "messages of stream %d", stream)
 		for n := range s.next {
 			if fate := streamFateOf(r.seed, stream, n); fate.broken && (r.skips || !fate.curable) {
 				given++
