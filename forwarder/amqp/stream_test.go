@@ -21,8 +21,16 @@ func TestLong_KilledForwardersOfStreams(t *testing.T) {
 	forEachRelay(t, testbroker.URL, func(t *testing.T, r *relay) {
 		proxy := testbroker.NewProxy(t, r.broker.url)
 		plan := testforwarder.NewPlan()
-		soak := &testforwarder.Soak{Outbox: r.Outbox, Plan: plan, Seed: seed, Job: testforwarder.For(r.Outbox, r.queue, proxy.URL),
-			Cut: func() { proxy.CutAfter(plan.Batch * 100) }} // in the middle of a batch, about
+		soak := &testforwarder.Soak{Outbox: r.Outbox, Plan: plan, Seed: seed, Job: testforwarder.For(r.Outbox, r.queue, proxy.URL)}
+		begun := 0
+		soak.Cut = func() bool {
+			if proxy.Cuts() < begun {
+				return false
+			}
+			begun++
+			proxy.CutAfter(plan.Batch * 100) // in the middle of a batch, about
+			return true
+		}
 		started := time.Now()
 		soak.Run()
 		took := time.Since(started)

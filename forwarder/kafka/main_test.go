@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.uber.org/goleak"
@@ -13,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testforwarder.Run(func(job testforwarder.Job) (message.Publisher, error) {
-		return kafka.NewPublisher(kafka.Config{Brokers: strings.Split(job.Broker, ",")}, nil)
+		return kafka.NewPublisher(kafka.Config{Brokers: strings.Split(job.Broker, ","), RetryTimeout: 200 * time.Millisecond}, nil)
 	})
 	goleak.VerifyTestMain(m)
 }

@@ -23,8 +23,11 @@ func TestLong_KilledForwardersOfStreams(t *testing.T) {
 		l := &line{}
 		s := newFake(t, kfake.NumBrokers(2), kfake.ListenFn(l.listen))
 		topic := s.createTopic(4)
-		soak := &testforwarder.Soak{Outbox: o, Plan: testforwarder.NewPlan(), Seed: seed,
-			Job: testforwarder.For(o, topic, strings.Join(s.brokers, ",")), Cut: l.cut}
+		soak := &testforwarder.Soak{Outbox: o, Plan: testforwarder.NewPlan(), Seed: seed, Job: testforwarder.For(o, topic, strings.Join(s.brokers, ","))}
+		soak.Cut = func() bool {
+			l.cutFor(time.Second) // longer than a publisher tries
+			return true
+		}
 		started := time.Now()
 		soak.Run()
 		took := time.Since(started)

@@ -37,7 +37,7 @@ type Soak struct {
 	Plan
 	Seed uint64
 	Job  Job
-	Cut  func() // cuts the connections to the broker
+	Cut  func() bool // cuts the connections to the broker, unless it is still about to
 
 	random     *rand.Rand
 	lines      chan testprocess.Line
@@ -139,9 +139,10 @@ func (s *Soak) work() {
 func (s *Soak) take(p *testprocess.Process) {
 	s.T.Helper()
 	if !s.steps[0].kill {
-		s.cuts++
-		s.Cut()
-		s.steps = s.steps[1:]
+		if s.Cut() {
+			s.cuts++
+			s.steps = s.steps[1:]
+		}
 		return
 	}
 	if held := s.kill(p); held > 0 {
