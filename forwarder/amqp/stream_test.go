@@ -1,7 +1,6 @@
 package amqp_test
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -11,13 +10,15 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 	"github.com/incursa/watermill-outbox/internal/testforwarder"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // Forwarders are killed between the broker's confirmation and the acknowledgement, and their connections cut in the middle of a
 // batch. Nothing is lost, and in the queue no message comes before an earlier one of its stream. What is published again is there
 // twice, each copy in the order of the others that came with it: see testforwarder.Order.
 func TestLong_KilledForwardersOfStreams(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testprocess.Seed(t)
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEachRelay(t, testbroker.URL, func(t *testing.T, r *relay) {
 		proxy := testbroker.NewProxy(t, r.broker.url)
 		plan := testforwarder.NewPlan()

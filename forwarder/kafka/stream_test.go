@@ -1,7 +1,6 @@
 package kafka_test
 
 import (
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,13 +11,15 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/internal/testforwarder"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // Forwarders are killed between the broker's confirmation and the acknowledgement, and their connections cut. Nothing is lost,
 // all of a stream is in one partition under its key, and there no message comes before an earlier one of its stream. What is
 // published again is there twice, each copy in the order of the others that came with it: see testforwarder.Order.
 func TestLong_KilledForwardersOfStreams(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testprocess.Seed(t)
+	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		l := &line{}
 		s := newFake(t, kfake.NumBrokers(2), kfake.ListenFn(l.listen))
