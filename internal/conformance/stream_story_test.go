@@ -56,7 +56,7 @@ type streamReader struct {
 	together, inversions int // must not be
 	problems             []string
 	again                int // messages that had ended and came again after a kill
-	lapsed               int // that came again though their worker lived: it could not renew its lease, or could not settle
+	lapsed               int // that came again though their worker was not killed: it had lost their lease
 	farthest             int // most messages that a stream went back
 	interrupted          int // handlers that were killed
 }
