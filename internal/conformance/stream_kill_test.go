@@ -19,7 +19,7 @@ import (
 type streamKillPlan struct {
 	streams, each, workers, kills int
 
-	ahead   int           // messages of each stream that are published before they are handled
+	ahead    int           // messages of each stream that are published before they are handled
 	changes  time.Duration // how often, about, a worker comes or goes by itself; 0 is never
 	lease    time.Duration
 	unlapsed bool // the lease is so long that no living worker may lose it, however busy the machine is

@@ -42,9 +42,9 @@ func (s *story) tell(worker int, event storyEvent, stream, n int) error {
 // A streamReader goes through a story and counts what must not happen.
 //
 // A message is handled from when it begins until it succeeds, fails or stops, or its worker is killed. It has ended when its
-// handler has succeeded, when somebody skips it, or, where workers skip by themselves, when it has failed for good. An inversion is a message
-// that begins before an earlier one of its stream has ended. What is acked and not yet in the table is lost with its worker,
-// so that a stream may go back: but only over messages that this one worker began, and no other after it.
+// handler has succeeded, when somebody skips it, or, where workers skip by themselves, when it has failed for good. An
+// inversion is a message that begins before an earlier one of its stream has ended. What is acked and not yet in the table is
+// lost with its worker, so that a stream may go back: but only over messages that this one worker began, and no other after it.
 type streamReader struct {
 	skips   bool // workers skip what fails for good
 	lines   *bufio.Reader
