@@ -87,6 +87,11 @@ kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run Kill ./internal/conformance/...
 
+.PHONY: streams
+streams: ## Kill workers and forwarders of streams while messages fail, workers come and go and brokers are cut off, at full size
+	OUTBOX_TEST_STREAMS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout 120m -run 'KilledWorkersOfStreams|KilledForwardersOfStreams' ./internal/conformance ./forwarder/amqp ./forwarder/kafka
+
 .PHONY: faults
 faults: ## Run every operation while statements hang, are refused and connections are cut, at full size
 	@mkdir -p build && : > build/faults.txt
@@ -117,7 +122,7 @@ stores: ## Measure 220 databases at once: one is offline, one has a backlog, and
 .PHONY: relay
 relay: ## Forward to a RabbitMQ that is stopped and cut off, to half a Kafka, and kill forwarders, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwarders|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
+		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwardersLose|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
 
 .PHONY: inbox
 inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at full size

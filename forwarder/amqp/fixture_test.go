@@ -159,6 +159,17 @@ func (b *broker) receive(messages <-chan *message.Message) *message.Message {
 func (b *broker) drain(queue string) map[string]int {
 	b.t.Helper()
 	arrived := map[string]int{}
+	b.drainTo(queue, func(d amqp091.Delivery) {
+		uuid, ok := d.Headers["_watermill_message_uuid"].(string)
+		b.True(ok)
+		arrived[uuid]++
+	})
+	return arrived
+}
+
+// drainTo empties a queue, in its order.
+func (b *broker) drainTo(queue string, do func(amqp091.Delivery)) {
+	b.t.Helper()
 	b.admin(func(ch *amqp091.Channel) {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		b.NoError(err)
@@ -169,15 +180,12 @@ func (b *broker) drain(queue string) map[string]int {
 		for range q.Messages {
 			select {
 			case d := <-deliveries:
-				uuid, ok := d.Headers["_watermill_message_uuid"].(string)
-				b.True(ok)
-				arrived[uuid]++
+				do(d)
 			case <-timer.C:
 				b.FailNow("the queue does not deliver what it has")
 			}
 		}
 	})
-	return arrived
 }
 
 // allArrived checks that each of n messages is there at least once, and answers how many came again.

@@ -1,42 +1,15 @@
 package amqp_test
 
 import (
-	"context"
-	"database/sql"
-	"errors"
-	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/forwarder"
-	"github.com/incursa/watermill-outbox/forwarder/amqp"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
-	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testforwarder"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
-)
-
-// forwarderVariable makes the test program a forwarder. Its value is the job.
-const forwarderVariable = "OUTBOX_TEST_FORWARDER"
-
-type forwarderJob struct {
-	Backend, Driver, DSN, Schema string
-	URL, Queue                   string
-	Lease                        time.Duration
-	Batch                        int
-	Hang                         bool // after the first confirmation, before the acknowledgement
-}
-
-// What the process tells, a line each.
-const (
-	toldConfirmed = "confirmed" // the broker has a batch, and nothing of it is acknowledged
-	toldSettled   = "settled"   // something is acknowledged
 )
 
 // lease is short, but long enough that only the dead lose theirs, however busy the machine is.
@@ -51,8 +24,9 @@ type process struct {
 func (r *relay) startProcess(hang bool) process {
 	r.T.Helper()
 	lines := make(chan testprocess.Line, 100_000) // not all of them are listened to
-	return process{testprocess.Start(r.T, forwarderVariable,
-		forwarderJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.DB.Schema, r.broker.url, r.queue, lease, newRelayPlan().batch(), hang}, lines), lines}
+	job := testforwarder.For(r.Outbox, r.queue, r.broker.url)
+	job.Lease, job.Batch, job.Hang = lease, newRelayPlan().batch(), hang
+	return process{job.Start(r.T, lines), lines}
 }
 
 // next waits for some news.
@@ -63,7 +37,8 @@ func (r *relay) next(p process) string {
 	select {
 	case line := <-p.lines:
 		r.NotEmpty(line.Text, "the forwarder's process has ended")
-		return line.Text
+		event, _, _ := strings.Cut(line.Text, " ")
+		return event
 	case <-timer.C:
 		r.FailNow("the forwarder's process is silent")
 		return ""
@@ -102,7 +77,7 @@ func TestLong_AProcessKilledBetweenConfirmAndAckLosesNothing(t *testing.T) {
 		const n = 100
 		r.Enqueue(r.queue, 0, n)
 		hanging := r.startProcess(true)
-		r.Equal(toldConfirmed, r.next(hanging))
+		r.Equal(testforwarder.Confirmed, r.next(hanging))
 		r.Positive(r.kill(hanging, map[string]bool{}))
 		r.Zero(r.Count(outbox.Done))
 		confirmed := r.broker.waiting(r.queue)
@@ -132,7 +107,7 @@ func TestLong_KilledForwardersLoseNothing(t *testing.T) {
 				r.Enqueue(r.queue, total, more)
 				total += more
 			}
-			if r.next(p) == toldSettled {
+			if r.next(p) == testforwarder.Settled {
 				settled++
 				done = r.Count(outbox.Done)
 			}
@@ -152,59 +127,4 @@ func TestLong_KilledForwardersLoseNothing(t *testing.T) {
 		t.Logf("seed %d: %d messages, %d kills of a process that held %v: lost 0, at most %d attempts, %d arrived twice or more; %v",
 			seed, total, len(held), held, r.Attempts()+1, duplicates, took.Round(time.Millisecond))
 	})
-}
-
-// run is the process.
-func (job forwarderJob) run() (err error) {
-	db, err := sql.Open(job.Driver, job.DSN)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	p, err := amqp.NewPublisher(amqp.Config{URL: job.URL, DeclareQueues: []string{job.Queue}}, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	var mu sync.Mutex
-	tell := func(event string) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintln(os.Stdout, event)
-	}
-	fw, err := forwarder.New(db, &toldPublisher{p, tell, job.Hang}, forwarder.Config{
-		Topics: []string{job.Queue}, BatchSize: job.Batch,
-		Subscriber: outbox.SubscriberConfig{
-			Dialect: testoutbox.Dialect(job.Backend), Schema: job.Schema, LeaseDuration: job.Lease, MaxAttempts: 100, HandlerLog: outbox.LogOff,
-			Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { tell(toldSettled) }},
-		},
-	}, nil)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the end of the job, however it comes
-		stop()
-	}()
-	return fw.Run(ctx)
-}
-
-// A toldPublisher tells when the broker has confirmed.
-type toldPublisher struct {
-	message.Publisher
-	tell func(string)
-	hang bool
-}
-
-func (p *toldPublisher) Publish(topic string, messages ...*message.Message) error {
-	err := p.Publisher.Publish(topic, messages...)
-	if err == nil {
-		p.tell(toldConfirmed)
-		if p.hang {
-			select {}
-		}
-	}
-	return err
 }

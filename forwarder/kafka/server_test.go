@@ -156,6 +156,7 @@ func header(record *kgo.Record, name string) string {
 type line struct {
 	mu          sync.Mutex
 	connections map[net.Conn]bool
+	until       time.Time // it is cut off
 }
 
 func (l *line) listen(network, address string) (net.Listener, error) {
@@ -173,6 +174,14 @@ func (l *line) cut() {
 	clear(l.connections)
 }
 
+// cutFor does the same, and ends new connections as soon as they are made, for a while.
+func (l *line) cutFor(while time.Duration) {
+	l.mu.Lock()
+	l.until = time.Now().Add(while)
+	l.mu.Unlock()
+	l.cut()
+}
+
 type lineListener struct {
 	net.Listener
 	line *line
@@ -187,6 +196,9 @@ func (l *lineListener) Accept() (net.Conn, error) {
 			l.line.connections = map[net.Conn]bool{}
 		}
 		l.line.connections[connection] = true
+		if time.Now().Before(l.line.until) {
+			_ = connection.Close()
+		}
 	}
 	return connection, err
 }

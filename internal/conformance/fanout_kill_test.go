@@ -39,7 +39,7 @@ func fanoutTopic(i int) string { return fmt.Sprintf("copy %d", i) }
 // TestLong_KilledDispatchersLoseAndDoubleNothing kills dispatcher processes while one of them dispatches to 20 topics and
 // to a publisher. Every topic has every message once and in order; the publisher has each at least once, under one id.
 func TestLong_KilledDispatchersLoseAndDoubleNothing(t *testing.T) {
-	messages, kills, seed := 300, 4, killSeed(t)
+	messages, kills, seed := 300, 4, testprocess.Seed(t)
 	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
 		messages, kills = 2000, 20
 	}

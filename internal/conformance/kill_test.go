@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,24 +28,10 @@ func newKillPlan() killPlan {
 	return killPlan{messages: 500, workers: 3, kills: 3, patience: time.Minute}
 }
 
-// killSeed decides when which worker is killed. OUTBOX_TEST_KILL_SEED repeats the one of an earlier run.
-func killSeed(t *testing.T) uint64 {
-	t.Helper()
-	text := os.Getenv("OUTBOX_TEST_KILL_SEED")
-	if text == "" {
-		return rand.Uint64()
-	}
-	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("OUTBOX_TEST_KILL_SEED: %v", err)
-	}
-	return seed
-}
-
 // TestLong_KilledWorkersLoseNothing kills worker processes while they hold claimed messages. Everything is delivered
 // nevertheless, by whoever is left, without anybody calling anything.
 func TestLong_KilledWorkersLoseNothing(t *testing.T) {
-	plan, seed := newKillPlan(), killSeed(t)
+	plan, seed := newKillPlan(), testprocess.Seed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &killRun{fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), handled: map[int]int{}}

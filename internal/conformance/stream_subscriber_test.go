@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 // A streamWatch is what handlers of streams have in common: it sees whether each stream is in order, and with one handler at a
@@ -248,7 +249,7 @@ func TestStream_SettleTx(t *testing.T) {
 
 // Workers come and go and handlers fail: no inversion, nothing lost, no two handlers in a stream.
 func TestLong_StreamSoak(t *testing.T) {
-	seed := killSeed(t)
+	seed := testprocess.Seed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		const streams, each, rounds = 30, 20, 5

@@ -2,11 +2,12 @@ package conformance
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,9 +22,15 @@ const streamWorkerVariable = "OUTBOX_TEST_STREAM_WORKER"
 type streamJob struct {
 	Backend, Driver, DSN string
 	Schema, Table        string // of the outbox
-	Handled              string // the table of what was handled, quoted
+	Folder               string // of the story, and of what is mended
+	Number               int    // of this worker, from 1
 	Seed                 uint64
+	Lease                time.Duration
+	Skips                bool // what fails for good
 }
+
+// streamRun is MaxStreamRun.
+const streamRun = 8
 
 // What a worker tells, a line each on its standard output.
 const (
@@ -31,13 +38,30 @@ const (
 	streamFailed  = "failed"  // a message has failed for good, in the table
 )
 
-// What a handler writes into the table.
-const (
-	streamBegins = iota
-	streamSucceeds
-	streamFails
-	streamStops // its context has ended
-)
+// A streamFate is what the seed has in store for a message.
+type streamFate struct {
+	failures int  // before it succeeds
+	broken   bool // it fails for good
+	curable  bool // but only until it is mended
+}
+
+func streamFateOf(seed uint64, stream, n int) (f streamFate) {
+	random := rand.New(rand.NewPCG(seed, uint64(stream)<<32|uint64(n))) //nolint:gosec // neither is negative
+	switch x := random.IntN(100); {
+	case x < 2:
+		f.broken, f.curable = true, x == 0
+	case x < 15:
+		f.failures = 1 + random.IntN(3)
+	}
+	return f
+}
+
+func storyIn(folder string) string { return filepath.Join(folder, "story") }
+
+// mendedIn is a file that is there once a message has been mended.
+func mendedIn(folder string, stream, n int) string {
+	return filepath.Join(folder, fmt.Sprintf("mended-%d-%d", stream, n))
+}
 
 // run is the worker's process.
 func (job streamJob) run() (err error) {
@@ -46,61 +70,85 @@ func (job streamJob) run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-
+	story, err := openStory(storyIn(job.Folder))
+	if err != nil {
+		return err
+	}
 	var mu sync.Mutex
 	tell := func(event string) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Fprintln(os.Stdout, event)
 	}
-	var mayFail sync.Mutex
-	random := rand.New(rand.NewPCG(job.Seed, 0))
-	fails := func() bool {
-		mayFail.Lock()
-		defer mayFail.Unlock()
-		return random.IntN(5) == 0
-	}
-	return workUntilStdinEnds(db, outbox.SubscriberConfig{
+	config := outbox.SubscriberConfig{
 		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
-		MaxInFlight: 20, MaxStreamRun: 8, LeaseDuration: 3 * time.Second, MaxAttempts: 4, MaxPollInterval: 50 * time.Millisecond,
+		MaxInFlight: 20, MaxStreamRun: streamRun, LeaseDuration: job.Lease, MaxAttempts: 20, MaxPollInterval: 50 * time.Millisecond,
 		Backoff: func(int) time.Duration { return time.Millisecond },
 		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
 			if e.Outcomes[outbox.Fail] > 0 {
 				tell(streamFailed)
 			}
 		}},
-	}, false, func(msg *message.Message) {
-		if job.handle(db, msg, fails()) {
-			tell(streamHandled)
-			msg.Ack()
-		} else {
+	}
+	if job.Skips {
+		config.OnStreamFailure = outbox.StreamSkip
+	}
+	return workUntilStdinEnds(db, config, false, func(msg *message.Message) {
+		if err := job.handle(story, msg); err != nil {
+			deliveryOf(msg).SetErr(err)
 			msg.Nack()
+			return
 		}
+		tell(streamHandled)
+		msg.Ack()
 	})
 }
 
-// handle writes down that the handler begins, and how it ends.
-func (job streamJob) handle(db *sql.DB, msg *message.Message, fails bool) (ok bool) {
-	note := func(ctx context.Context, what int) error {
-		var stream int
-		if _, err := fmt.Sscanf(deliveryOf(msg).StreamKey(), "stream %d", &stream); err != nil {
-			return err
+// handle takes a moment, in which the worker may be killed, and ends as the seed says. All of it is in the story.
+func (job streamJob) handle(story *story, msg *message.Message) error {
+	delivery := deliveryOf(msg)
+	stream, n := streamMessage(delivery.StreamKey(), msg.UUID)
+	note := func(event storyEvent) {
+		if err := story.tell(job.Number, event, stream, n); err != nil {
+			fmt.Fprintln(os.Stderr, "stream worker:", err)
+			os.Exit(1)
 		}
-		_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (stream, n, worker, what) VALUES (%d, %s, %d, %d)",
-			job.Handled, stream, msg.UUID, os.Getpid(), what))
-		return err
 	}
-	err := note(msg.Context(), streamBegins)
-	if err == nil && fails {
-		deliveryOf(msg).SetErr(errors.New("it was its turn to fail"))
-		err = note(msg.Context(), streamFails)
-	} else if err == nil {
-		if err = note(msg.Context(), streamSucceeds); err == nil {
-			return true
-		}
+	note(storyBegins)
+	moment := time.NewTimer(rand.N(10 * time.Millisecond))
+	defer moment.Stop()
+	select {
+	case <-msg.Context().Done():
+		note(storyStops)
+		return context.Cause(msg.Context())
+	case <-moment.C:
+	}
+	fate := streamFateOf(job.Seed, stream, n)
+	switch {
+	case fate.broken && !job.isMended(stream, n):
+		note(storyGivesUp)
+		return outbox.Permanent(errors.New("it is broken"))
+	case delivery.Attempt() <= fate.failures:
+		note(storyFails)
+		return errors.New("it was its turn to fail")
+	}
+	note(storySucceeds)
+	return nil
+}
+
+func (job streamJob) isMended(stream, n int) bool {
+	_, err := os.Stat(mendedIn(job.Folder, stream, n))
+	return err == nil
+}
+
+// streamMessage is which message it is of which stream, from 0.
+func streamMessage(key, uuid string) (stream, n int) {
+	_, err := fmt.Sscanf(key, "stream %d", &stream)
+	if err == nil {
+		n, err = strconv.Atoi(uuid)
 	}
 	if err != nil {
-		deliveryOf(msg).SetErr(errors.Join(err, note(context.WithoutCancel(msg.Context()), streamStops)))
+		panic(err) // the test has published something else
 	}
-	return false
+	return stream, n
 }

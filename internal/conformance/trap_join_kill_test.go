@@ -16,7 +16,7 @@ import (
 // continues once.
 func TestLong_KilledWorkersLoseNoJoin(t *testing.T) {
 	const steps = 5
-	joins, plan, seed := 40, killPlan{workers: 3, kills: 3, patience: time.Minute}, killSeed(t)
+	joins, plan, seed := 40, killPlan{workers: 3, kills: 3, patience: time.Minute}, testprocess.Seed(t)
 	if os.Getenv("OUTBOX_TEST_KILL") == "full" {
 		joins, plan.kills = 1000, 20
 	}
