@@ -1,8 +1,8 @@
 // Fan-in shows joins at work: three workflows whose messages go out side by side, and what follows when all have ended.
 //
-//	go run ./examples/fan-in                                      on SQLite, embedded: nothing to install
-//	go run ./examples/fan-in -dsn postgres://user:password@host/db
-//	go run ./examples/fan-in -dsn "sqlserver://user:password@host?database=db"
+//	go run ./internal/demo/fan-in                                      on SQLite, embedded: nothing to install
+//	go run ./internal/demo/fan-in -dsn postgres://user:password@host/db
+//	go run ./internal/demo/fan-in -dsn "sqlserver://user:password@host?database=db"
 //
 //	etl       three extractions, then the transformation; one extraction fails once and is tried again   etl.go
 //	report    five sections, one of which fails for good, then a report of what there is                 report.go
@@ -19,7 +19,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 func main() {

@@ -1,8 +1,8 @@
 // Inbox-consumer shows a service whose broker delivers messages several times, and whose effects happen once nevertheless.
 //
-//	go run ./examples/inbox-consumer                                      on SQLite, embedded: nothing to install
-//	go run ./examples/inbox-consumer -dsn postgres://user:password@host/db
-//	go run ./examples/inbox-consumer -dsn "sqlserver://user:password@host?database=db"
+//	go run ./internal/demo/inbox-consumer                                      on SQLite, embedded: nothing to install
+//	go run ./internal/demo/inbox-consumer -dsn postgres://user:password@host/db
+//	go run ./internal/demo/inbox-consumer -dsn "sqlserver://user:password@host?database=db"
 //
 //	payments  are booked as their orders are received: booking, mark and receipt in one transaction   payments.go
 //	parcels   are received into a queue and shipped later, with retries and a revival                  parcels.go
@@ -18,7 +18,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 func main() {

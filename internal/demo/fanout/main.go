@@ -2,7 +2,7 @@
 // a summary once a second, and a warehouse in another database. The process that dispatches is killed in the middle of a
 // transaction, and another takes over.
 //
-//	go run ./examples/fanout      on SQLite, embedded: nothing to install
+//	go run ./internal/demo/fanout      on SQLite, embedded: nothing to install
 //
 // Read on here for the story, and in dispatcher.go for the policies.
 package main
@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 func main() {

@@ -1,11 +1,11 @@
-// Quickstart shows an outbox at work: orders and their messages in one transaction each, an order that is rolled back,
+// Orders shows an outbox at work: orders and their messages in one transaction each, an order that is rolled back,
 // a handler that fails and recovers, a message that no handler can take, and a worker process that is killed while it
 // holds messages.
 //
-//	go run ./examples/quickstart                                      on SQLite, embedded: nothing to install
-//	go run ./examples/quickstart -in testdata/webhooks.ndjson.gz      with real messages
-//	go run ./examples/quickstart -dsn postgres://user:password@host/db
-//	go run ./examples/quickstart -dsn "sqlserver://user:password@host?database=db"
+//	go run ./internal/demo/orders                                      on SQLite, embedded: nothing to install
+//	go run ./internal/demo/orders -in testdata/webhooks.ndjson.gz      with real messages
+//	go run ./internal/demo/orders -dsn postgres://user:password@host/db
+//	go run ./internal/demo/orders -dsn "sqlserver://user:password@host?database=db"
 //
 // Read on here for the story, in shop.go for publishing, and in worker.go for the Watermill router and its handler.
 package main
@@ -20,7 +20,7 @@ import (
 	"os"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 func main() {
@@ -40,7 +40,7 @@ type options struct {
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	var o options
-	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	flags.StringVar(&o.in, "in", "", "publish the messages of this `FILE`: NDJSON, plain or gzip, a line is {\"topic\": …, \"payload\": …}")
 	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
 	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
@@ -53,7 +53,7 @@ func story(ctx context.Context, o options, screen *screen, errOut io.Writer) (er
 	if err != nil {
 		return err
 	}
-	database, err := stage.Create(ctx, o.dsn, "quickstart", tables)
+	database, err := stage.Create(ctx, o.dsn, "orders", tables)
 	if err != nil {
 		return err
 	}

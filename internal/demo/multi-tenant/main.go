@@ -2,8 +2,8 @@
 // progress bar, published to by the tenant's key, and handled by one Watermill router. Tenants come, go, have a backlog and
 // are away for a moment while it runs, and none of that reaches the others.
 //
-//	go run ./examples/multi-tenant        on SQLite, embedded: nothing to install
-//	go run ./examples/multi-tenant -v     with what Watermill and the outboxes log
+//	go run ./internal/demo/multi-tenant        on SQLite, embedded: nothing to install
+//	go run ./internal/demo/multi-tenant -v     with what Watermill and the outboxes log
 //
 // Read on in story.go for what you see, in folder.go for how tenants are found, and in shop.go for the router.
 package main
@@ -15,7 +15,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 func main() {

@@ -2,8 +2,8 @@
 // consumed with watermill-amqp. In the middle the broker is stopped: orders are taken all the same, and arrive when it is
 // back.
 //
-//	go run ./examples/forward-to-rabbitmq                      a private RabbitMQ, if Debian's package is installed
-//	go run ./examples/forward-to-rabbitmq -amqp amqp://…       yours, which is not stopped
+//	go run ./internal/demo/forward-to-rabbitmq                      a private RabbitMQ, if Debian's package is installed
+//	go run ./internal/demo/forward-to-rabbitmq -amqp amqp://…       yours, which is not stopped
 //
 // Without either, it uses the rabbitmq of compose.yaml if that runs (make up). The orders are in a temporary SQLite file.
 package main
