@@ -18,9 +18,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/message"
+	_ "modernc.org/sqlite"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/middleware"
-	_ "modernc.org/sqlite"
 )
 
 type PlaceOrder struct{ Item string }

@@ -18,11 +18,12 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/errgroup"
+	_ "modernc.org/sqlite"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
 	"github.com/incursa/watermill-outbox/middleware"
-	"golang.org/x/sync/errgroup"
-	_ "modernc.org/sqlite"
 )
 
 func main() {

@@ -22,12 +22,13 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/forwarder"
-	"github.com/incursa/watermill-outbox/forwarder/kafka"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 	_ "modernc.org/sqlite"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/forwarder/kafka"
 )
 
 const topic = "outbox-example-orders"

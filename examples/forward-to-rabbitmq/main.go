@@ -23,12 +23,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	watermillamqp "github.com/ThreeDotsLabs/watermill-amqp/v2/pkg/amqp"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/errgroup"
+	_ "modernc.org/sqlite"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
 	"github.com/incursa/watermill-outbox/forwarder/amqp/wmamqp"
-	"golang.org/x/sync/errgroup"
-	_ "modernc.org/sqlite"
 )
 
 const topic = "outbox-example-orders" // in the outbox, and the name of the queue

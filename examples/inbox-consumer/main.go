@@ -21,11 +21,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"golang.org/x/sync/errgroup"
+	_ "modernc.org/sqlite"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/middleware"
-	"golang.org/x/sync/errgroup"
-	_ "modernc.org/sqlite"
 )
 
 func main() {

@@ -18,10 +18,11 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/middleware"
 	"golang.org/x/sync/errgroup"
 	_ "modernc.org/sqlite"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/middleware"
 )
 
 func main() {

@@ -21,9 +21,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	_ "github.com/microsoft/go-mssqldb"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/middleware"
-	_ "github.com/microsoft/go-mssqldb"
 )
 
 const topic = "example-orders"

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	webhooks = "../../testdata/webhooks.ndjson.gz"
+	webhooks = "../../../testdata/webhooks.ndjson.gz"
 	asMain   = "ORDERS_TEST_MAIN" // set in the environment, the test program is the story itself
 )
 
