@@ -3,6 +3,7 @@ package examples_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, end := range []func() error{testbroker.Close, skipped.Report, func() error { return os.RemoveAll(binaries) }} {
+	for _, end := range []func() error{testbroker.Close, skipped.Report, func() error { return os.RemoveAll(scratch) }} {
 		if err := end(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
@@ -33,27 +34,60 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// binaries is the folder of the programs, once they are built.
-var binaries string
+// scratch is the folder of a module outside of the tree, once there is one.
+var scratch string
 
-// build compiles all examples at once, as their readers' go run does one by one.
-var build = sync.OnceValues(func() (string, error) {
+const module = "github.com/incursa/watermill-outbox"
+
+// build copies all examples into a module of their own, as their readers do, and compiles them there. The versions are those
+// of go.mod, so that nothing is fetched that this module does not use itself.
+var build = sync.OnceValues(func() (binaries string, err error) {
 	names, err := examples()
 	if err != nil {
 		return "", err
 	}
-	if binaries, err = os.MkdirTemp("", "examples-"); err != nil {
+	if scratch, err = os.MkdirTemp("", "examples-"); err != nil {
 		return "", err
 	}
-	args := []string{"build", "-ldflags=-s -w", "-o", binaries + string(filepath.Separator)}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		return "", err
+	}
+	copies := map[string]string{"go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")}
 	for _, name := range names {
-		args = append(args, "./"+name)
+		copies[filepath.Join(name, "main.go")] = filepath.Join(name, "main.go")
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the examples: %w\n%s", err, out)
+	for to, from := range copies {
+		if err := copyFile(filepath.Join(scratch, to), from); err != nil {
+			return "", err
+		}
 	}
-	return binaries, nil
+	binaries = filepath.Join(scratch, "bin") + string(filepath.Separator)
+	return binaries, errors.Join(
+		goCommand("mod", "edit", "-module=example.com/shop", "-require="+module+"@v0.0.0", "-replace="+module+"="+root),
+		goCommand("build", "-mod=mod", "-ldflags=-s -w", "-o", binaries, "./..."))
 })
+
+func copyFile(to, from string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o600)
+}
+
+func goCommand(args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = scratch
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", args[0], err, out)
+	}
+	return nil
+}
 
 // examples are the folders of the programs to copy: all but bench, which is a tool.
 func examples() (names []string, err error) {
