@@ -36,9 +36,9 @@ var stories = map[string]story{
 		"OrderPlaced socks: the customer is told",
 	}},
 	"own-transaction": {{
-		"order socks: <nil>",
-		"order socks again: constraint failed: UNIQUE constraint failed: orders.item (2067)",
-		"published without a transaction: true",
+		"ordered socks",
+		"rolled back the same again: constraint failed: UNIQUE constraint failed: orders.item (2067)",
+		"refused without a transaction: true",
 		"shipped socks",
 	}},
 	"retries-and-dead-letters": {

@@ -69,8 +69,8 @@ func run(ctx context.Context, stop func()) error {
 	if err != nil {
 		return err
 	}
-	// was: poisonQueue, retry, wmmiddleware.CorrelationID, wmmiddleware.Recoverer
-	// The outbox itself retries with a backoff and keeps what has failed. Outcome goes first.
+	// was: router.AddMiddleware(poisonQueue, retry, wmmiddleware.CorrelationID, wmmiddleware.Recoverer)
+	// The outbox itself retries with a backoff, and keeps dead letters. Outcome goes first.
 	router.AddMiddleware(middleware.Outcome, wmmiddleware.CorrelationID, wmmiddleware.Recoverer)
 	addHandlers(router, publisher, subscriber, stop)
 

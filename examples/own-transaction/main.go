@@ -71,10 +71,13 @@ func run(ctx context.Context, stop func()) error {
 		return nil
 	})
 
-	fmt.Println("order socks:", placeOrder(ctx, db, publisher, "socks"))
-	fmt.Println("order socks again:", placeOrder(ctx, db, publisher, "socks")) // rolled back, with its message
+	if err := placeOrder(ctx, db, publisher, "socks"); err != nil {
+		return err
+	}
+	fmt.Println("ordered socks")
+	fmt.Println("rolled back the same again:", placeOrder(ctx, db, publisher, "socks")) // and its message with it
 	forgotten := publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("gloves")))
-	fmt.Println("published without a transaction:", errors.Is(forgotten, outbox.ErrTxRequired))
+	fmt.Println("refused without a transaction:", errors.Is(forgotten, outbox.ErrTxRequired))
 
 	err = router.Run(ctx)                       // until ctx ends
 	return errors.Join(err, subscriber.Close()) // before the database

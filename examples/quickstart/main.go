@@ -72,13 +72,11 @@ func run(ctx context.Context, stop func()) error {
 		return nil
 	})
 
-	for _, item := range []string{"unicorn", "socks"} {
-		if err := placeOrder(ctx, db, publisher, item); err != nil {
-			fmt.Printf("rolled back %s: %v\n", item, err)
-			continue
-		}
-		fmt.Printf("ordered %s\n", item)
+	fmt.Println("rolled back unicorn:", placeOrder(ctx, db, publisher, "unicorn"))
+	if err := placeOrder(ctx, db, publisher, "socks"); err != nil {
+		return err
 	}
+	fmt.Println("ordered socks")
 
 	err = router.Run(ctx)                       // until ctx ends
 	return errors.Join(err, subscriber.Close()) // before the database
