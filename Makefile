@@ -27,9 +27,12 @@ DATABASES := scripts/with-databases
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The story that make demo tells: one of the folders of internal/demo with a main.
+STORY ?= orders
+
 .PHONY: demo
-demo: ## Run the quickstart: orders, messages, failures and a killed worker, on embedded SQLite
-	go run ./examples/quickstart
+demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; IN=FILE of webhooks, or STORY=fan-in, …
+	go run ./internal/demo/$(STORY) $(if $(IN),-in '$(IN)')
 
 .PHONY: build
 build: ## Compile and vet everything, tests included

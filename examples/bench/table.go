@@ -13,7 +13,7 @@ import (
 	"text/template"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 // The statements, a folder a backend. They are templates: the table's name and, for lists of rows, the parameters'

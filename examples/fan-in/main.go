@@ -1,64 +1,112 @@
-// Fan-in shows joins at work: three workflows whose messages go out side by side, and what follows when all have ended.
+// Fan-in sends three messages side by side, and one more when all three have been handled. The handlers of the three know
+// nothing of that: acking a message completes its step of the join.
 //
-//	go run ./examples/fan-in                                      on SQLite, embedded: nothing to install
-//	go run ./examples/fan-in -dsn postgres://user:password@host/db
-//	go run ./examples/fan-in -dsn "sqlserver://user:password@host?database=db"
-//
-//	etl       three extractions, then the transformation; one extraction fails once and is tried again   etl.go
-//	report    five sections, one of which fails for good, then a report of what there is                 report.go
-//	pipeline  three sources, then two checks of what they brought, then the publication                  pipeline.go
-//
-// Read on in fanout.go, where a join is started, and in app.go for the Watermill router.
+//	go run ./examples/fan-in
 package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
-	"flag"
-	"io"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	_ "modernc.org/sqlite"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
+	"github.com/incursa/watermill-outbox/middleware"
 )
 
 func main() {
-	stage.Main(run)
+	slog.SetLogLoggerLevel(slog.LevelWarn) // leaves the output readable
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if err := run(ctx, stop); err != nil {
+		log.Fatal(err)
+	}
 }
 
-type options struct {
-	dsn     string
-	verbose bool
-}
-
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	var o options
-	flags := flag.NewFlagSet("fan-in", flag.ContinueOnError)
-	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
-	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
-	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, o, stage.NewScreen(out)) })
-}
-
-// story is what you see.
-func story(ctx context.Context, o options, screen *stage.Screen) (err error) {
-	database, err := stage.Create(ctx, o.dsn, "fan_in", tables)
+func run(ctx context.Context, stop func()) error {
+	dir, err := os.MkdirTemp("", "outbox-")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, database.Drop(ctx)) }()
-	var logger watermill.LoggerAdapter = watermill.NopLogger{}
-	if o.verbose {
-		logger = watermill.NewStdLogger(false, false)
-	}
-	a, err := newApp(database, screen, logger)
+	defer os.RemoveAll(dir)
+	dsn := "file:" + filepath.ToSlash(dir) + "/shop.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
+	db, err := outbox.OpenSQLite("sqlite", dsn)
 	if err != nil {
 		return err
 	}
-	screen.Say("%s; tables %s_…", database.Name, database.Prefix)
-
-	workflows := []workflow{a.etl(), a.report(), a.pipeline()}
-	if err := a.run(ctx, workflows); err != nil {
+	defer db.Close()
+	if err := outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: outbox.SQLite{}}); err != nil {
 		return err
 	}
-	return a.printOutcomes(ctx, workflows)
+
+	logger := watermill.NewSlogLogger(nil)
+	joins, err := join.NewCoordinator(db, join.Config{Dialect: outbox.SQLite{}}, logger)
+	if err != nil {
+		return err
+	}
+	subscriber, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{Dialect: outbox.SQLite{}}, logger)
+	if err != nil {
+		return err
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Outcome)
+	joins.AddWaitHandler(router, subscriber) // sends what follows a join
+	router.AddConsumerHandler("extract", "extract", subscriber, func(msg *message.Message) error {
+		fmt.Printf("extracted %s\n", msg.Payload)
+		return nil
+	})
+	router.AddConsumerHandler("transform", "transform", subscriber, func(msg *message.Message) error {
+		fmt.Printf("transform %s: %s of %s extractions have completed\n", msg.Payload,
+			msg.Metadata.Get(join.HeaderCompletedSteps), msg.Metadata.Get(join.HeaderExpectedSteps))
+		stop() // the end of this program; a service runs on
+		return nil
+	})
+	router.AddConsumerHandler("give-up", "give-up", subscriber, func(msg *message.Message) error {
+		fmt.Printf("give up %s: %s extractions have failed for good\n", msg.Payload, msg.Metadata.Get(join.HeaderFailedSteps))
+		stop()
+		return nil
+	})
+
+	if err := extract(ctx, db, joins, "customers", "orders", "products"); err != nil {
+		return err
+	}
+	err = router.Run(ctx)                       // until ctx ends
+	return errors.Join(err, subscriber.Close()) // before the database
+}
+
+// extract sends a message for each source and says what follows, all in one transaction.
+func extract(ctx context.Context, db *sql.DB, joins *join.Coordinator, sources ...string) error {
+	return outbox.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := joins.Start(ctx, tx, join.StartParams{ExpectedSteps: len(sources)})
+		if err != nil {
+			return err
+		}
+		steps := make([]outbox.Message, len(sources))
+		for i, source := range sources {
+			steps[i] = outbox.Message{UUID: watermill.NewUUID(), Topic: "extract", Payload: []byte(source)}
+		}
+		if _, err := joins.Enqueue(ctx, tx, id, steps...); err != nil {
+			return err
+		}
+		_, err = joins.EnqueueWait(ctx, tx, join.Wait{
+			Join:                id,
+			OnComplete:          join.Continuation{Topic: "transform", Payload: []byte("day 1")},
+			OnFail:              &join.Continuation{Topic: "give-up", Payload: []byte("day 1")},
+			FailIfAnyStepFailed: true,
+		})
+		return err
+	})
 }

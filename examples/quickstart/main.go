@@ -1,186 +1,99 @@
-// Quickstart shows an outbox at work: orders and their messages in one transaction each, an order that is rolled back,
-// a handler that fails and recovers, a message that no handler can take, and a worker process that is killed while it
-// holds messages.
+// Quickstart writes an order and its message in one transaction, and handles the message in a Watermill router. An order
+// that is rolled back takes its message with it.
 //
-//	go run ./examples/quickstart                                      on SQLite, embedded: nothing to install
-//	go run ./examples/quickstart -in testdata/webhooks.ndjson.gz      with real messages
-//	go run ./examples/quickstart -dsn postgres://user:password@host/db
-//	go run ./examples/quickstart -dsn "sqlserver://user:password@host?database=db"
-//
-// Read on here for the story, in shop.go for publishing, and in worker.go for the Watermill router and its handler.
+//	go run ./examples/quickstart
 package main
 
 import (
 	"context"
-	"embed"
+	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
+	"log"
+	"log/slog"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	_ "modernc.org/sqlite"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/middleware"
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == workerFlag {
-		os.Exit(workerMain(os.Stdin, os.Stdout, os.Stderr)) // started by the story, below
+	slog.SetLogLoggerLevel(slog.LevelWarn) // leaves the output readable
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if err := run(ctx, stop); err != nil {
+		log.Fatal(err)
 	}
-	stage.Main(run)
 }
 
-//go:embed sql/*.sql
-var tables embed.FS
-
-type options struct {
-	in, dsn string
-	verbose bool
-}
-
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	var o options
-	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	flags.StringVar(&o.in, "in", "", "publish the messages of this `FILE`: NDJSON, plain or gzip, a line is {\"topic\": …, \"payload\": …}")
-	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
-	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
-	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, o, newScreen(out), errOut) })
-}
-
-// story is what you see.
-func story(ctx context.Context, o options, screen *screen, errOut io.Writer) (err error) {
-	orders, err := readOrders(o.in)
+func run(ctx context.Context, stop func()) error {
+	dir, err := os.MkdirTemp("", "outbox-")
 	if err != nil {
 		return err
 	}
-	database, err := stage.Create(ctx, o.dsn, "quickstart", tables)
+	defer os.RemoveAll(dir)
+	dialect := outbox.SQLite{} // or Postgres{} with sql.Open("pgx", …), SQLServer{} with sql.Open("sqlserver", …)
+	dsn := "file:" + filepath.ToSlash(dir) + "/shop.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
+	db, err := outbox.OpenSQLite("sqlite", dsn)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, database.Drop(ctx)) }()
-	shop, err := openShop(database)
+	defer db.Close()
+	if err := outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: dialect}); err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, "CREATE TABLE orders (item TEXT)"); err != nil {
+		return err
+	}
+
+	logger := watermill.NewSlogLogger(nil)
+	publisher, err := outbox.NewPublisher(db, outbox.PublisherConfig{Dialect: dialect}, logger)
 	if err != nil {
 		return err
 	}
-	screen.Say("%s; tables %s_…", database.Name, database.Prefix)
-
-	// 1. Publish. An order and its message are one transaction: both are there, or neither.
-	for i, order := range orders {
-		if err := shop.place(ctx, order, paid); err != nil {
-			return fmt.Errorf("publish %s: %w", order.name, err)
-		}
-		screen.Progress("%d orders placed so far", i+1)
-	}
-	screen.Say("%d orders placed%s, each together with its message in one transaction", len(orders), from(o.in))
-
-	if err := shop.place(ctx, declinedOrder(orders), declined); !errors.Is(err, errDeclined) {
-		return fmt.Errorf("the order that must be rolled back: %w", err)
-	}
-	screen.Say("1 order rolled back after its message was published: %v", errDeclined)
-
-	if err := shop.place(ctx, poisonOrder(orders), paid); err != nil {
-		return fmt.Errorf("publish the poison message: %w", err)
-	}
-	screen.Say("1 poison message published: its payload is not JSON")
-
-	// 2. A worker process takes messages, and is killed while it holds some.
-	todo := job{DSN: database.DSN, Prefix: database.Prefix, Topics: topics(orders), Flaky: orders[len(orders)-1].name, Verbose: o.verbose}
-	if err := killedWorker(ctx, todo, shop, screen, errOut); err != nil {
-		return err
-	}
-
-	// 3. Another worker takes over: nobody has to tell it, the leases of the dead one end.
-	if err := lastWorker(ctx, todo, shop, screen, errOut); err != nil {
-		return err
-	}
-
-	// 4. Count, from what the handlers wrote and from what the table says.
-	result, err := shop.audit(ctx)
+	subscriber, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{Dialect: dialect}, logger)
 	if err != nil {
 		return err
 	}
-	return result.print(screen)
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(middleware.Outcome) // first: it carries a handler's error to the message's row
+	router.AddConsumerHandler("ship", "orders", subscriber, func(msg *message.Message) error {
+		fmt.Printf("shipped %s\n", msg.Payload)
+		stop() // the end of this program; a service runs on
+		return nil
+	})
+
+	fmt.Println("rolled back unicorn:", placeOrder(ctx, db, publisher, "unicorn"))
+	if err := placeOrder(ctx, db, publisher, "socks"); err != nil {
+		return err
+	}
+	fmt.Println("ordered socks")
+
+	err = router.Run(ctx)                       // until ctx ends
+	return errors.Join(err, subscriber.Close()) // before the database
 }
 
-func from(file string) string {
-	if file == "" {
-		return ""
-	}
-	return ", one for each message of " + file
-}
-
-// killedWorker starts a worker that hangs after a few messages, and kills it once it holds others.
-func killedWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOut io.Writer) error {
-	orders := len(shop.published) - 1 // without the poison message
-	todo.Name, todo.HangAfter = "worker 1", min(5, orders/4)
-	worker, err := startWorker(ctx, todo, errOut)
-	if err != nil {
-		return err
-	}
-	defer worker.Kill()
-	screen.Say("%s starts, process %d", todo.Name, worker.PID())
-
-	// It finishes a few, and one more without a chance to say so; all others stay in its hands, half done.
-	var acked, done, hanging int
-	wantHanging := min(maxInFlight, orders-todo.HangAfter)
-	for acked < todo.HangAfter || done <= todo.HangAfter || hanging < wantHanging {
-		news, err := worker.Next(ctx)
-		if err != nil {
+// placeOrder commits the order and its message together, or neither of them.
+func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, item string) error {
+	return outbox.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
+		// The message's context carries the transaction to the publisher.
+		msg := message.NewMessageWithContext(ctx, watermill.NewUUID(), []byte(item))
+		if err := publisher.Publish("orders", msg); err != nil {
 			return err
 		}
-		switch news.Event {
-		case settled:
-			acked += news.Count
-		case delivered:
-			done++
-		case hangs:
-			hanging++
+		if item == "unicorn" {
+			return errors.New("there are no unicorns")
 		}
-		screen.tell(news)
-	}
-	screen.Say("%s has finished %d messages and hangs in the middle of %d others", todo.Name, acked, hanging)
-
-	worker.Kill()
-	states, err := shop.states(ctx)
-	if err != nil {
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item)
 		return err
-	}
-	if states[outbox.InProgress] == 0 {
-		return fmt.Errorf("%s was killed, but held no message", todo.Name)
-	}
-	screen.Say("%s killed (SIGKILL); the table says: %d done, %d failed, %d waiting, %d held by the dead worker", todo.Name,
-		states[outbox.Done], states[outbox.Failed], states[outbox.Ready], states[outbox.InProgress])
-	return nil
-}
-
-// lastWorker starts a worker and stops it when all messages have come to an end.
-func lastWorker(ctx context.Context, todo job, shop *shop, screen *screen, errOut io.Writer) error {
-	todo.Name, todo.HangAfter = "worker 2", never
-	worker, err := startWorker(ctx, todo, errOut)
-	if err != nil {
-		return err
-	}
-	defer worker.Kill()
-	screen.Say("%s starts, process %d; leases last %v", todo.Name, worker.PID(), lease)
-
-	for {
-		news, err := worker.Next(ctx)
-		if err != nil {
-			return err
-		}
-		screen.tell(news)
-		if news.Event != settled {
-			continue
-		}
-		if live, err := shop.hasLive(ctx); err != nil {
-			return err
-		} else if !live {
-			break
-		}
-	}
-	if err := worker.Stop(); err != nil {
-		return err
-	}
-	screen.Say("all messages have come to an end, %s stops", todo.Name)
-	return nil
+	})
 }

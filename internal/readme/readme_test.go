@@ -23,7 +23,7 @@ const (
 
 // The documents that are checked for what they name.
 var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/brokers.md", "docs/configuration.md", "docs/databases.md",
-	"docs/guide.md", "docs/operations.md", "docs/performance.md", "docs/watermill-sql.md"}
+	"docs/guide.md", "docs/operations.md", "docs/performance.md", "docs/watermill-sql.md", "examples/README.md"}
 
 func read(t *testing.T, path string) string {
 	t.Helper()

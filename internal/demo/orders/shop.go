@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 // A shop is the application: it writes orders and publishes their messages.

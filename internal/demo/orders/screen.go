@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 // A screen also tells the news of workers.

@@ -13,7 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
 	"github.com/incursa/watermill-outbox/stores"

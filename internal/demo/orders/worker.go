@@ -13,7 +13,7 @@ import (
 	watermillmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 	"github.com/incursa/watermill-outbox/middleware"
 )
 

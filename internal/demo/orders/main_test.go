@@ -15,15 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 const (
-	webhooks = "../../testdata/webhooks.ndjson.gz"
-	asMain   = "QUICKSTART_TEST_MAIN" // set in the environment, the test program is the quickstart itself
+	webhooks = "../../../testdata/webhooks.ndjson.gz"
+	asMain   = "ORDERS_TEST_MAIN" // set in the environment, the test program is the story itself
 )
 
-// TestMain lets the test program be what the quickstart starts: its workers.
+// TestMain lets the test program be what the story starts: its workers.
 func TestMain(m *testing.M) {
 	if os.Getenv(asMain) != "" || len(os.Args) == 2 && os.Args[1] == workerFlag {
 		main()
@@ -46,7 +46,7 @@ func TestStory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, errOut, code := quickstart(t, test.args...)
+			out, errOut, code := runStory(t, test.args...)
 			require.Zero(t, code, "%s%s", out, errOut)
 			require.Empty(t, errOut)
 			require.Equal(t, test.want, lastLine(out), out)
@@ -66,7 +66,7 @@ func TestServers(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, errOut, code := quickstart(t, "-dsn", dsn)
+			out, errOut, code := runStory(t, "-dsn", dsn)
 			require.Zero(t, code, "%s%s", out, errOut)
 			require.Equal(t, "published 21, delivered 20, failed 1, lost 0", lastLine(out), out)
 		})
@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 		"an argument":         {[]string{"what"}, `"what" is no flag`, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, errOut, code := quickstart(t, test.args...)
+			out, errOut, code := runStory(t, test.args...)
 			require.Equal(t, test.code, code, "%s%s", out, errOut)
 			require.Contains(t, errOut, test.want)
 			require.NotContains(t, errOut, "secret")
@@ -133,7 +133,7 @@ func TestLossIsSeen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			db, err := stage.Create(ctx, "", "quickstart", tables)
+			db, err := stage.Create(ctx, "", "orders", tables)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, db.Drop(ctx)) }()
 			shop, err := openShop(db)
@@ -188,7 +188,7 @@ func TestInterrupt(t *testing.T) {
 	require.Empty(t, left)
 }
 
-func quickstart(t *testing.T, args ...string) (out, errOut string, code int) {
+func runStory(t *testing.T, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

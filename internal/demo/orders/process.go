@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"sync"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 // A worker is a process of its own, this program started again with workerFlag. It reads its job as one line of JSON,

@@ -1,4 +1,4 @@
-// Package stage is what the example programs share: their mains, a database with names of its own, and a screen.
+// Package stage is what the stories of make demo share: their mains, a database with names of its own, and a screen.
 package stage
 
 import (
@@ -23,7 +23,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Database has the outbox and the tables of an example, all with one prefix of their own.
+// A Database has the outbox and the tables of a story, all with one prefix of their own.
 type Database struct {
 	*sql.DB
 	Dialect outbox.Dialect
@@ -37,17 +37,17 @@ type Database struct {
 const patience = 10 * time.Second
 
 // Create opens a database, a temporary SQLite file if dsn is empty, and creates the outbox there and the tables of the
-// example. Their prefix begins with its name.
-func Create(ctx context.Context, dsn, example string, tables fs.FS) (db *Database, err error) {
+// story. Their prefix begins with its name.
+func Create(ctx context.Context, dsn, story string, tables fs.FS) (db *Database, err error) {
 	folder := ""
 	if dsn == "" {
-		if folder, err = os.MkdirTemp("", example+"-"); err != nil {
+		if folder, err = os.MkdirTemp("", story+"-"); err != nil {
 			return nil, err
 		}
-		file := url.URL{Path: filepath.ToSlash(filepath.Join(folder, example+".db"))}
+		file := url.URL{Path: filepath.ToSlash(filepath.Join(folder, story+".db"))}
 		dsn = "file:" + file.EscapedPath()
 	}
-	db, err = Open(ctx, dsn, example+"_"+strings.ToLower(rand.Text()[:6]))
+	db, err = Open(ctx, dsn, story+"_"+strings.ToLower(rand.Text()[:6]))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}

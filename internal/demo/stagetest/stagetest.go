@@ -1,4 +1,4 @@
-// Package stagetest is what the tests of the example programs share.
+// Package stagetest is what the tests of the stories share.
 package stagetest
 
 import (

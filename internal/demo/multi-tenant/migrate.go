@@ -10,7 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 	"github.com/incursa/watermill-outbox/stores"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 	"github.com/incursa/watermill-outbox/stores"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 //go:embed sql/*.sql

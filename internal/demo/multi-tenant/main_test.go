@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
-	"github.com/incursa/watermill-outbox/examples/internal/stagetest"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stagetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

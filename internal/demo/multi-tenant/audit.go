@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/examples/internal/stage"
+	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
 // A result is the end of the story, counted in the databases.
