@@ -41,8 +41,8 @@
 //   - Elsewhere it arrives at least once, and in order apart from repetitions. Its id is made from policy, destination and
 //     source, so that a repetition has the same: another outbox does not insert what it still has, and receivers behind a
 //     publisher find it in the header outbox_message_id.
-//   - A destination that cannot be reached holds up its policy, and no other. One that never takes a message does so for
-//     ever: where messages may be refused, send them to a topic, and let a forwarder.Forwarder publish and fail them.
+//   - A destination that cannot be reached holds up its policy, and no other. One that never takes a message does so
+//     forever: where messages may be refused, send them to a topic, and let a forwarder.Forwarder publish and fail them.
 //   - UUID, payload and headers stay as they are, and so do correlation id and stream key; a few headers are added. A due
 //     time holds for topics and outboxes.
 //   - Copies are for the queue and not in the log, so that no policy feeds itself.

@@ -24,7 +24,7 @@ type Config struct {
 	// Store names this outbox among many, as in outbox.Config. Defaults to none.
 	Store string
 
-	// WaitTopic is the topic of join wait messages (JOIN-050). Defaults to join.wait.
+	// WaitTopic is the topic of join wait messages. Defaults to join.wait.
 	WaitTopic string
 
 	// RecheckInterval is how often a waiting message looks at its join although nothing woke it: a safety net.
@@ -99,11 +99,11 @@ type StartParams struct {
 	// Outbox.NewID makes one. Defaults to a new one.
 	ID outbox.JoinID
 
-	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units.
-	// Defaults to none (JOIN-003).
+	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units. Defaults
+	// to none.
 	GroupingKey string
 
-	// ExpectedSteps is the number of steps that have to end, at least 1 (JOIN-002), unless the join is Open.
+	// ExpectedSteps is the number of steps that have to end, at least 1, unless the join is Open.
 	ExpectedSteps int
 
 	// Open lets steps be added until Seal, which sets the number of expected steps to what there are. Defaults to false.
@@ -147,7 +147,7 @@ func (p *StartParams) validate() error {
 // maxSteps is what an INT can count.
 const maxSteps = 1<<31 - 1
 
-// Start begins a join (JOIN-001 to JOIN-006) and returns its id. ErrExists says that a join with StartParams.ID is there.
+// Start begins a join and returns its id. ErrExists says that a join with StartParams.ID is there.
 func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
 	if err := params.validate(); err != nil {
 		return outbox.JoinID{}, err
@@ -189,9 +189,8 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.Jo
 	return c.outbox.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
 }
 
-// Attach makes messages steps of a join (JOIN-010): each ends when the message is acknowledged or has failed for good.
-// Messages that are steps already stay as they are (JOIN-011). One that has ended counts at once. All are attached, or
-// none.
+// Attach makes messages steps of a join: each ends when the message is acknowledged or has failed for good. Messages that
+// are steps already stay as they are. One that has ended counts at once. All are attached, or none.
 //
 // It returns ErrNotFound, ErrEnded, ErrFull, and ErrMessageNotFound if a message is not in the outbox. To have new
 // messages counted from the first moment on, publish them with Enqueue, or with a Publisher of this package.
@@ -268,13 +267,13 @@ func (c *Coordinator) attachBatch(ctx context.Context, x outbox.Executor, messag
 // maxBatch is the most rows that a statement touches.
 const maxBatch = 1000
 
-// ReportStepCompleted ends a step as completed by hand (JOIN-020); a step that has ended stays as it is (JOIN-022). Steps
-// that Attach added end by themselves: this is for steps of AttachByReport. It returns ErrNotFound and ErrNotAStep.
+// ReportStepCompleted ends a step as completed by hand; a step that has ended stays as it is. Steps that Attach added end by
+// themselves: this is for steps of AttachByReport. It returns ErrNotFound and ErrNotAStep.
 func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, false)
 }
 
-// ReportStepFailed ends a step as failed by hand (JOIN-021), as ReportStepCompleted does.
+// ReportStepFailed ends a step as failed by hand, as ReportStepCompleted does.
 func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, true)
 }

@@ -10,7 +10,7 @@ import (
 
 // Errors that callers can test for with errors.Is. Nothing was changed when they are returned.
 var (
-	// ErrNotFound is returned when there is no join with the id (JOIN-012).
+	// ErrNotFound is returned when there is no join with the id.
 	ErrNotFound = errors.New("join: there is no such join in this database; start it in the same database, and commit it first")
 
 	// ErrExists is returned by Start when there is a join with StartParams.ID already. Its id is returned too.
@@ -19,7 +19,7 @@ var (
 	// ErrEnded is returned when steps are attached to a join that has ended, or it is to be sealed or cancelled.
 	ErrEnded = errors.New("join: the join has ended; start another one")
 
-	// ErrFull is returned when more steps are attached than the join expects (JOIN-023).
+	// ErrFull is returned when more steps are attached than the join expects.
 	ErrFull = errors.New("join: the join has all the steps that it expects; start it with more, or open")
 
 	// ErrMessageNotFound is returned when a message to attach is not in the outbox. If it is handled elsewhere, use

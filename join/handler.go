@@ -30,10 +30,9 @@ func (c *Coordinator) AddWaitHandler(router *message.Router, subscriber message.
 	return router.AddConsumerHandler("outbox: "+c.config.WaitTopic, c.config.WaitTopic, subscriber, c.HandleWait)
 }
 
-// HandleWait handles one join wait message. If its join is pending, the message is put off until it has ended and no
-// attempt is spent; if it has ended, the continuation is inserted and the message acknowledged in one transaction, so
-// that there is one continuation a wait (JOIN-053 to JOIN-056). A payload that is not ours, or a join that does not exist,
-// fails the message for good (JOIN-052).
+// HandleWait handles one join wait message. If its join is pending, the message is put off until it has ended and no attempt
+// is spent; if it has ended, the continuation is inserted and the message acknowledged in one transaction, so that there is
+// one continuation a wait. A payload that is not ours, or a join that does not exist, fails the message for good.
 func (c *Coordinator) HandleWait(msg *message.Message) error {
 	delivery, ok := outbox.DeliveryFrom(msg.Context())
 	if !ok || delivery.Group() != "" {
@@ -113,7 +112,7 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 	return err
 }
 
-// decided logs what became of a wait (JOIN-073).
+// decided logs what became of a wait.
 func (c *Coordinator) decided(t ticket, s state, what string) {
 	c.logger.Debug("A wait for a join "+what, watermill.LogFields{
 		"join_id": t.Join.String(), "status": s.status.String(), "completed": s.completedSteps, "failed": s.failedSteps})
@@ -129,7 +128,7 @@ type state struct {
 	again                       time.Duration // when to look again
 }
 
-// failed decides between the paths (JOIN-054, JOIN-055).
+// failed decides between the paths.
 func (s state) failed(ifAnyStepFailed bool) bool {
 	switch s.status {
 	case outbox.JoinCancelled:

@@ -35,7 +35,7 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 				return produced, err
 			}
 			// The handler's work is done: its context may be over, the report is still due. If it fails, the message has to
-			// come again, also where the handler's own error is permanent, or the join would wait for ever.
+			// come again, also where the handler's own error is permanent, or the join would wait forever.
 			reportErr := c.reportStep(context.WithoutCancel(msg.Context()), msg.Metadata[HeaderStepOf], id, err != nil)
 			switch {
 			case reportErr == nil:

@@ -19,7 +19,7 @@ type Join struct {
 	Quorum        int  // 0 for none
 	FailFast      bool
 
-	// CompletedSteps and FailedSteps count while the join is pending, and stay as they were when it ended (JOIN-042).
+	// CompletedSteps and FailedSteps count while the join is pending, and stay as they were when it ended.
 	CompletedSteps, FailedSteps int
 
 	Metadata      string
@@ -76,8 +76,8 @@ func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id outbox.Join
 	return joins[0], nil
 }
 
-// ByGroup reads a page of the joins with a grouping key (JOIN-082), at most limit, 1 to 1,000, in order of id, which is
-// that of their start, after a given one: the last of the page before, or the zero id.
+// ByGroup reads a page of the joins with a grouping key, at most limit, 1 to 1,000, in order of id, which is that of their
+// start, after a given one: the last of the page before, or the zero id.
 func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after outbox.JoinID, limit int) ([]Join, error) {
 	if key == "" {
 		return nil, badField("key", "is empty; joins without a grouping key are found by id only")

@@ -41,7 +41,7 @@ type Wait struct {
 	// OnComplete is sent when the join has completed. Required.
 	OnComplete Continuation
 
-	// OnFail is sent when it has failed or was cancelled. Nil means that nothing is sent then (JOIN-054).
+	// OnFail is sent when it has failed or was cancelled. Nil means that nothing is sent then.
 	OnFail *Continuation
 
 	// FailIfAnyStepFailed makes a join that waits for all its steps take the path of failure if one of them has failed.

@@ -10,9 +10,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Outcome carries the error or the panic of a handler to the message's row: its LastError (OBX-035, OBX-037, OBX-050).
-// An error marked by outbox.Permanent fails the message at once, also where a handler panics with it. A Watermill router
-// itself only nacks.
+// Outcome carries the error or the panic of a handler to the message's row: its LastError. An error marked by
+// outbox.Permanent fails the message at once, also where a handler panics with it. A Watermill router itself only nacks.
 //
 // Add it first, so that it sees what the other middlewares make of the error:
 //

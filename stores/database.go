@@ -10,7 +10,7 @@ import (
 // A Database describes a store: where it is, and what it is called. Two that are equal are the same.
 type Database struct {
 	// ID names the store, and is the key of a Router: a tenant's id, for example. It stays the same as long as the store
-	// exists (OBX-064). At most 255 UTF-16 units. Required.
+	// exists. At most 255 UTF-16 units. Required.
 	ID string
 
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.

@@ -22,7 +22,7 @@ func (f DiscoveryFunc) Databases(ctx context.Context) ([]Database, error) { retu
 
 // DynamicConfig configures a Dynamic.
 type DynamicConfig struct {
-	// RefreshInterval is how often the Discovery is asked (OBX-069). Defaults to 5 min (OBX-070).
+	// RefreshInterval is how often the Discovery is asked. Defaults to 5 min.
 	RefreshInterval time.Duration
 
 	// RefreshTimeout is how long the Discovery may take. Defaults to 30 s.

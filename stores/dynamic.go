@@ -67,9 +67,9 @@ func (d *Dynamic) Stores() ([]*Store, <-chan struct{}) {
 	return d.stores, d.changed
 }
 
-// Refresh asks the Discovery now. What is new is opened, what is gone is closed once those that use it have let go, what
-// has changed is both, and the rest is kept (OBX-071 to OBX-073). An error means that nothing has changed. An entry that
-// cannot be used is logged, by its identifier; a store that is there under the same identifier stays as it is.
+// Refresh asks the Discovery now. What is new is opened, what is gone is closed once those that use it have let go, what has
+// changed is both, and the rest is kept. An error means that nothing has changed. An entry that cannot be used is logged, by
+// its identifier; a store that is there under the same identifier stays as it is.
 func (d *Dynamic) Refresh(ctx context.Context) error {
 	d.refreshing.Lock()
 	defer d.refreshing.Unlock()

@@ -4,7 +4,7 @@ import "errors"
 
 // Errors that callers can test for with errors.Is. What is returned names the store or the key.
 var (
-	// ErrUnknownStore is returned by a Router for a key of which there is no store (OBX-067).
+	// ErrUnknownStore is returned by a Router for a key of which there is no store.
 	ErrUnknownStore = errors.New("stores: there is no store with this key; check the tenant, or wait until it is discovered")
 
 	// ErrDuplicateStore means that two databases have the same identifier.

@@ -13,7 +13,7 @@ type Provider interface {
 	Stores() (present []*Store, changed <-chan struct{})
 }
 
-// Static is a Provider of stores that are known at the start (OBX-060).
+// Static is a Provider of stores that are known at the start.
 type Static struct{ stores []*Store }
 
 var _ Provider = (*Static)(nil)

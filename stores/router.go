@@ -16,9 +16,9 @@ type RouterConfig struct {
 	Publisher outbox.PublisherConfig
 }
 
-// A Router finds the outbox of a tenant: the key is the identifier of the store (OBX-066 to OBX-068). It asks no database,
-// and answers with the same outbox each time, as long as the store is the same (OBX-115). Ask it for each use: the pool of a
-// store that is gone, or has changed, is closed. It is safe for concurrent use.
+// A Router finds the outbox of a tenant: the key is the identifier of the store. It asks no database, and answers with the
+// same outbox each time, as long as the store is the same. Ask it for each use: the pool of a store that is gone, or has
+// changed, is closed. It is safe for concurrent use.
 type Router struct {
 	provider Provider
 	config   RouterConfig

@@ -13,7 +13,7 @@ import (
 )
 
 // A Store is one of many outboxes, with the pool of connections to its database. It is constructed once and kept as long as
-// its configuration does not change (OBX-073, OBX-115). It is safe for concurrent use.
+// its configuration does not change. It is safe for concurrent use.
 type Store struct {
 	database Database
 	weight   atomic.Int64

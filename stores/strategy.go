@@ -1,7 +1,7 @@
 package stores
 
-// A SelectionStrategy chooses the store whose messages are claimed next (OBX-061). It is called with a lock held: it must be
-// quick and must not call the Subscriber. One Subscriber has it to itself.
+// A SelectionStrategy chooses the store whose messages are claimed next. It is called with a lock held: it must be quick and
+// must not call the Subscriber. One Subscriber has it to itself.
 //
 // A Subscriber has as many lanes as its Concurrency, and each works as if it were alone: it chooses a store, has it claim a
 // batch, and chooses again.
@@ -41,8 +41,8 @@ type Turn struct {
 	Failed   bool   // the store could not be reached
 }
 
-// RoundRobin goes through the stores in order, one batch from each before it moves on to the next (OBX-062). Stores that do
-// not want to claim are passed over.
+// RoundRobin goes through the stores in order, one batch from each before it moves on to the next. Stores that do not want
+// to claim are passed over.
 type RoundRobin struct{}
 
 var _ SelectionStrategy = RoundRobin{}
@@ -73,9 +73,9 @@ func find(stores []Candidate, id string) int {
 	return -1
 }
 
-// DrainFirst stays with a store until a claim finds no messages there, and then moves on to the next (OBX-063). While that
-// store has no room for more messages the lane waits for its handlers; with a Concurrency above 1 as many stores are
-// drained at a time.
+// DrainFirst stays with a store until a claim finds no messages there, and then moves on to the next. While that store has
+// no room for more messages the lane waits for its handlers; with a Concurrency above 1 as many stores are drained at a
+// time.
 type DrainFirst struct{}
 
 var _ SelectionStrategy = DrainFirst{}

@@ -19,7 +19,7 @@ type SubscriberConfig struct {
 	// to nothing.
 	Configure func(*Store, *outbox.SubscriberConfig)
 
-	// Strategy chooses the store whose messages are claimed next (OBX-061). Defaults to RoundRobin.
+	// Strategy chooses the store whose messages are claimed next. Defaults to RoundRobin.
 	Strategy SelectionStrategy
 
 	// Concurrency is how many stores claim at once. One that hangs does not count after a second. Defaults to 4.

@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is the longest topic, uuid, correlation id, stream key or grouping key, in UTF-16 units, as SQL Server counts
-// (OBX-107, OBX-109).
+// MaxText is the longest topic, uuid, correlation id, stream key or grouping key, in UTF-16 units, as SQL Server counts.
 const MaxText = 255
 
 // Key says what is wrong with text that is compared, and nothing if all is well: SQL Server ignores white space at its

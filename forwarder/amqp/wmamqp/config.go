@@ -13,7 +13,7 @@
 //   - a message that no queue has a binding for is lost, and Publish returns nil: it does not ask for returns;
 //   - it declares no queue: until a consumer has, everything is lost;
 //   - it waits for one confirmation after the other, so that a batch takes a round trip for each message;
-//   - while RabbitMQ blocks its connection, for want of memory or disk, Publish waits for ever.
+//   - while RabbitMQ blocks its connection, for want of memory or disk, Publish waits forever.
 //
 // # Version 3
 //

@@ -1,6 +1,6 @@
--- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
--- status: 0 pending, 1 completed, 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one
--- place that says when a join ends: expected_steps is NULL until an open join is sealed, quorum where not all must complete.
+-- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them. status: 0 pending, 1 completed,
+-- 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one place that says when a join ends:
+-- expected_steps is NULL until an open join is sealed, quorum where not all must complete.
 CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
     join_id         uuid        NOT NULL,
     grouping_key    text        COLLATE "C" NULL,

@@ -1,6 +1,6 @@
--- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
--- Status: 0 pending, 1 completed, 2 failed, 3 cancelled. Verdict is what Status becomes as the counters stand, and the one
--- place that says when a join ends: ExpectedSteps is NULL until an open join is sealed, Quorum where not all must complete.
+-- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them. Status: 0 pending, 1 completed,
+-- 2 failed, 3 cancelled. Verdict is what Status becomes as the counters stand, and the one place that says when a join ends:
+-- ExpectedSteps is NULL until an open join is sealed, Quorum where not all must complete.
 IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoin] (
         JoinId         UNIQUEIDENTIFIER NOT NULL,

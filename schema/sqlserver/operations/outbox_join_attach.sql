@@ -1,12 +1,11 @@
--- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
--- -6 it is for the log alone and never ends), and then nothing was counted, or with the join if it has ended.
--- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
--- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The states are written
--- to, so that none ends unseen, at any isolation level: flag 1 tells whoever settles to count. Those of this very transaction
--- (fresh) cannot have ended. A message without a state was deleted when it was acknowledged, or is for the log alone.
--- What is only read is read as it is committed now (READCOMMITTED at the tables): a caller's snapshot may be from before the
--- join ended.
+-- Makes messages steps of a join; those that are steps already stay as they are. A message that has ended is counted at
+-- once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message, -6 it is for the log
+-- alone and never ends), and then nothing was counted, or with the join if it has ended. The row of the size is locked, not
+-- the join's: settling goes on while a long transaction attaches. Whoever has that lock is alone in inserting steps of the
+-- join, and so no duplicate key dooms the caller's transaction. The states are written to, so that none ends unseen, at any
+-- isolation level: flag 1 tells whoever settles to count. Those of this very transaction (fresh) cannot have ended. A
+-- message without a state was deleted when it was acknowledged, or is for the log alone. What is only read is read as it is
+-- committed now (READCOMMITTED at the tables): a caller's snapshot may be from before the join ended.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
 GO
