@@ -13,10 +13,10 @@ var (
 	// ErrNotFound is returned when there is no join with the id.
 	ErrNotFound = errors.New("join: there is no such join in this database; start it in the same database, and commit it first")
 
-	// ErrExists is returned by Start when there is a join with StartParams.ID already. Its id is returned too.
+	// ErrExists is returned by Start, with the id, when a join with StartParams.ID exists already.
 	ErrExists = errors.New("join: there is a join with this id already")
 
-	// ErrEnded is returned when steps are attached to a join that has ended, or it is to be sealed or cancelled.
+	// ErrEnded is returned when steps are attached to a join that has ended, or when it is sealed or cancelled.
 	ErrEnded = errors.New("join: the join has ended; start another one")
 
 	// ErrFull is returned when more steps are attached than the join expects.
@@ -56,7 +56,7 @@ func refused(err error) error {
 	case ok:
 		return known
 	}
-	return fmt.Errorf("join: %w", refusal) // of operations that are newer than this package
+	return fmt.Errorf("join: %w", refusal) // from operations newer than this package
 }
 
 func badField(field, format string, args ...any) error {

@@ -11,15 +11,16 @@ import (
 
 type joinKey struct{}
 
-// With returns a context that makes the messages which carry it steps of a join when a Publisher of NewPublisher publishes
-// them.
+// With returns a context for messages: those that carry it become steps of the join when a Publisher made by NewPublisher
+// publishes them.
 func With(ctx context.Context, id outbox.JoinID) context.Context {
 	return context.WithValue(ctx, joinKey{}, id)
 }
 
-// NewPublisher returns an outbox.Publisher, as outbox.NewPublisher does, which also makes the messages whose context comes
-// from With steps of their join, in the transaction that inserts them: none can end before it is a step. Messages without
-// a join are just published.
+// NewPublisher returns an outbox.Publisher that also makes messages whose context comes from With steps of their join, in
+// the transaction that inserts them, so that none can end before it is a step. Messages without a join are just published.
+// It returns what outbox.NewPublisher returns, and an *outbox.FieldError without a coordinator or with LogOnly. Publish also
+// returns what Attach returns.
 func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinator, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	if c == nil {
 		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
@@ -34,7 +35,7 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	return outbox.NewPublisher(x, config, logger)
 }
 
-// attachPublished attaches what was just inserted, in one call a join.
+// attachPublished attaches what was just inserted, with one call for each join.
 func (c *Coordinator) attachPublished(ctx context.Context, x outbox.Executor, messages []*message.Message, ids []outbox.MessageID) error {
 	var order []outbox.JoinID
 	steps := map[outbox.JoinID][]outbox.MessageID{}
