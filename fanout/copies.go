@@ -111,7 +111,7 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 func (w *worker) attach(ctx context.Context, tx outbox.Executor, id outbox.JoinID, copies []outbox.MessageID) error {
 	err := w.joins.Attach(ctx, tx, id, copies...)
 	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
-		w.logger.Error("A join takes no steps; the messages go out without it", err, watermill.LogFields{"join_id": id.String()})
+		w.logger.Error("A join takes no more steps; the messages are sent without it", err, watermill.LogFields{"join_id": id.String()})
 		return nil
 	}
 	return err

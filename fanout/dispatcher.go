@@ -83,7 +83,7 @@ func (d *Dispatcher) start(ctx context.Context) error {
 		return outbox.ErrClosed
 	}
 	if d.started {
-		return errors.New("fanout: it runs already")
+		return errors.New("fanout: it is already running")
 	}
 	d.started = true
 	// The work ends with Close and not with ctx, so that a batch can be finished.

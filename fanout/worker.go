@@ -64,13 +64,13 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		if err == nil && !failed.IsZero() {
-			w.logger.Info("A policy goes on", watermill.LogFields{"waited": time.Since(failed).String()})
+			w.logger.Info("A policy continues", watermill.LogFields{"waited": time.Since(failed).String()})
 			failed = time.Time{}
 			failing.reset()
 		}
 		switch {
 		case errors.Is(err, outbox.ErrLeaseLost):
-			w.logger.Info("Another dispatcher has taken a policy over; this one stands by", w.versionField())
+			w.logger.Info("Another dispatcher has taken over a policy; this one stands by", w.versionField())
 		case err != nil: // another dispatcher has the policy: this one stands by
 			w.tellOfAnother(err)
 			w.rest(ctx, w.config.MaxPollInterval, nil)
@@ -146,7 +146,7 @@ func (w *worker) hold(ctx context.Context) error {
 		w.wentBack = nil
 	}
 	if w.leased.IsZero() {
-		w.logger.Info("Took a policy over", w.versionField())
+		w.logger.Info("Took over a policy", w.versionField())
 	}
 	w.position, w.known, w.leased, w.standing = position, true, at, 0
 	return nil
@@ -168,7 +168,7 @@ func (w *worker) tellOfAnother(err error) {
 		w.logger.Info("A newer version of a policy is at work; this one stands by", fields)
 		return
 	}
-	w.logger.Error("A policy has changed, and a dispatcher of the other one is at work: give the newer a higher Version, so that it takes over",
+	w.logger.Error("A policy has changed, and a dispatcher with the other one is running: give the newer one a higher Version, so that it takes over",
 		errChanged, fields)
 }
 
@@ -183,7 +183,7 @@ func (w *worker) dispatch(ctx context.Context, messages []outbox.LogMessage) err
 	for i := range messages {
 		if msg := &messages[i]; w.policy.matches(msg) {
 			if msg.Malformed != nil {
-				w.logger.Error("A message of the log cannot be read; it goes out without its headers", msg.Malformed, watermill.LogFields{
+				w.logger.Error("A message of the log cannot be read; it is sent without its headers", msg.Malformed, watermill.LogFields{
 					"message_id": msg.ID.String(), "position": msg.Position})
 			}
 			matching = append(matching, *msg)
@@ -269,7 +269,7 @@ func (w *worker) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace/2)
 	defer cancel()
 	if err := w.cursor.Release(ctx); err != nil {
-		w.logger.Error("Cannot give the lease of a policy back; it runs out", err, nil)
+		w.logger.Error("Cannot release the lease of a policy; it will expire", err, nil)
 	}
 }
 

@@ -86,7 +86,7 @@ func (f *Forwarder) begin() error {
 		return outbox.ErrClosed
 	}
 	if f.started {
-		return errors.New("forwarder: it runs already")
+		return errors.New("forwarder: it is already running")
 	}
 	f.started = true
 	return nil

@@ -295,7 +295,7 @@ func (w *worker) refuse(it *item, reason error) {
 	msg := it.received
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
 		d.SetErr(reason)
-		w.logger.Error("A message is not taken", reason, watermill.LogFields{
+		w.logger.Error("A message was refused", reason, watermill.LogFields{
 			"topic": d.Topic(), "message_id": d.MessageID().String(), "attempt": d.Attempt(), "permanent": outbox.IsPermanent(reason)})
 	}
 	msg.Nack()

@@ -106,7 +106,7 @@ func (in *Inbox) compare(e *Entry, received Hash) error {
 		return nil
 	}
 	err := &MismatchError{Key: e.Key, Known: e.Hash, Received: received}
-	in.logger.Error("A message has the key of another and other content", err, nil)
+	in.logger.Error("A message has a known key and different content", err, nil)
 	return outbox.Permanent(err)
 }
 

@@ -31,7 +31,7 @@ var (
 	ErrLogOnly = errors.New("join: the message is for the log alone, and never ends")
 
 	// ErrNotAStep is returned when a step is reported that the join does not have.
-	ErrNotAStep = errors.New("join: the message is no step of the join; attach it first")
+	ErrNotAStep = errors.New("join: the message is not a step of the join; attach it first")
 )
 
 var reasons = map[outbox.JoinReason]error{

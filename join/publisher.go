@@ -26,7 +26,7 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
 	}
 	if config.Beside != nil {
-		return nil, badField("PublisherConfig.Beside", "is set, which is what this publisher is made of")
+		return nil, badField("PublisherConfig.Beside", "is set, but this publisher sets it itself")
 	}
 	if config.Log == outbox.LogOnly {
 		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")

@@ -84,7 +84,7 @@ func (c TransactionConfig) publish(ctx context.Context, produced []*message.Mess
 		return message.ErrOutputInNoPublisherHandler
 	}
 	if c.Publisher == nil {
-		return outbox.Permanent(errors.New("middleware: the handler has returned messages; set TransactionConfig.Publisher, or publish them in the handler"))
+		return outbox.Permanent(errors.New("middleware: the handler returned messages; set TransactionConfig.Publisher, or publish them in the handler"))
 	}
 	for _, p := range produced {
 		p.SetContext(ctx)

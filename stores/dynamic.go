@@ -106,7 +106,7 @@ func (d *Dynamic) install(databases []Database) error {
 		}
 		if err != nil && !told[database.ID] {
 			told[database.ID] = true
-			d.logger.Error("A database that was discovered cannot be used; other stores are not affected", err,
+			d.logger.Error("A discovered database cannot be used; other stores are not affected", err,
 				watermill.LogFields{"store": database.ID, "entry": i + 1, "kept": old != nil})
 		}
 	}
@@ -121,10 +121,10 @@ func (d *Dynamic) install(databases []Database) error {
 		}
 	}
 	for _, s := range opened {
-		d.logger.Info("A store is there", watermill.LogFields{"store": s.ID()})
+		d.logger.Info("Opened a store", watermill.LogFields{"store": s.ID()})
 	}
 	for _, s := range gone {
-		d.logger.Info("A store is gone, or has changed", watermill.LogFields{"store": s.ID()})
+		d.logger.Info("Closed a store, which was removed or has changed", watermill.LogFields{"store": s.ID()})
 	}
 	d.retire(gone)
 	return nil

@@ -62,7 +62,7 @@ func keepRunning(ctx context.Context, store *Store, f func(context.Context, *Sto
 		if time.Since(started) > time.Minute {
 			wait = restartMin
 		}
-		logger.Error("What runs in a store has failed, and is run again", err, watermill.LogFields{"next_try_in": wait.String()})
+		logger.Error("A function running in a store has failed and will be run again", err, watermill.LogFields{"next_try_in": wait.String()})
 		if !rest(ctx, wait) {
 			return
 		}

@@ -128,7 +128,7 @@ func (s *Subscriber) join(store *Store) (leave func()) {
 	m := newMember(s.scheduler, store, &s.config, s.logger)
 	worker, err := s.worker(store, m)
 	if err != nil {
-		m.logger.Error("Cannot work on a store; other stores are not affected", err, nil)
+		m.logger.Error("Cannot serve a store; other stores are not affected", err, nil)
 		s.letGo(m)
 		return nil
 	}
@@ -161,7 +161,7 @@ func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	err := worker.Close()
 	m.end()
 	if err != nil {
-		m.logger.Error("Cannot leave a store in order", err, nil)
+		m.logger.Error("Cannot close the subscriber of a store", err, nil)
 		s.mu.Lock()
 		if isClosed(s.closing) {
 			s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))

@@ -12,10 +12,10 @@ import (
 
 var (
 	// ErrUnroutable means that no queue is bound for the message, and the broker has dropped it.
-	ErrUnroutable = errors.New("no queue has taken it")
+	ErrUnroutable = errors.New("no queue is bound for it")
 
 	// ErrNacked means that a queue has not accepted the message: it is full and rejects messages, or it failed.
-	ErrNacked = errors.New("the broker has not taken it (nack): its queue is full, or failed")
+	ErrNacked = errors.New("the broker did not accept it (nack): its queue is full, or failed")
 )
 
 func unroutable(exchange, key string, r amqp091.Return) error {

@@ -141,9 +141,9 @@ func (s *session) watch(blocked <-chan amqp091.Blocking, ended <-chan *amqp091.E
 		reason := ""
 		if b.Active {
 			reason = "RabbitMQ has blocked the connection: " + b.Reason
-			s.logger.Error("RabbitMQ takes no messages for now", errors.New(b.Reason), nil)
+			s.logger.Error("RabbitMQ has blocked the connection", errors.New(b.Reason), nil)
 		} else {
-			s.logger.Info("RabbitMQ takes messages again", nil)
+			s.logger.Info("RabbitMQ has unblocked the connection", nil)
 		}
 		s.mu.Lock()
 		s.blocked = reason
@@ -196,6 +196,6 @@ func (s *session) close() {
 	defer late.Stop()
 	if err := s.conn.CloseDeadline(time.Now().Add(closeTimeout)); err != nil {
 		s.abort()
-		s.logger.Debug("RabbitMQ has not said goodbye", watermill.LogFields{"err": err})
+		s.logger.Debug("RabbitMQ did not close the connection properly", watermill.LogFields{"err": err})
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 var (
 	errNoAnswer    = errors.New("no answer in time; Kafka may have the message")
-	errBusy        = errors.New("another Publish has the partition")
+	errBusy        = errors.New("another Publish is using the partition")
 	errUnreachable = errors.New("no broker of Kafka can be reached")
 )
 
