@@ -275,7 +275,7 @@ func TestFanout_RunAndClose(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- d.Run(ctx) }()
 		take(f, d.Running(), "the dispatcher")
-		f.ErrorContains(d.Run(ctx), "runs already")
+		f.ErrorContains(d.Run(ctx), "already running")
 		cancel()
 		err, _ = take(f, ended, "the end")
 		f.NoError(err)
