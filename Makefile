@@ -1,19 +1,19 @@
-# The tools, by exact version. Each can be replaced: make lint GOLANGCI_LINT=golangci-lint
+# Tools, pinned to exact versions. Each can be replaced: make lint GOLANGCI_LINT=golangci-lint
 GOTESTSUM     ?= go run gotest.tools/gotestsum@v1.13.0
 GOLANGCI_LINT ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# The race detector needs a C compiler; without one the tests run without it. It watches all Go but SQLite's translated C and
-# the parser of T-SQL: they took five times as long and hold nothing of ours.
+# The race detector needs a C compiler; without one the tests run without it. It does not instrument SQLite's translated C
+# and the T-SQL parser, which would take five times as long and contain no code of this project.
 UNWATCHED := modernc.org/... github.com/sqlc-dev/teesql/...
 RACE ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race $(UNWATCHED:%='-gcflags=%=-race=false'))
 
-# How often Watermill's suite repeats each of its tests in make stress.
+# How often make stress repeats each test of Watermill's suite.
 STRESS_TEST_COUNT ?= 3
 
-# How many bytes each message of make bench carries: 256, 1536 and 16384 are those to compare.
+# The size of each message of make bench, in bytes. Compare 256, 1536 and 16384.
 BENCH_PAYLOAD ?= 256
 
-# How long make statistics lets bursts and pauses follow each other.
+# How long make statistics runs its bursts and pauses.
 OUTBOX_TEST_STATISTICS_MINUTES ?= 60
 
 SHELL       := bash
@@ -35,15 +35,15 @@ demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; I
 	go run ./internal/demo/$(STORY) $(if $(IN),-in '$(IN)')
 
 .PHONY: build
-build: ## Compile and vet everything, tests included
+build: ## Compile and vet everything, including tests
 	go build ./...
 	go vet ./...
 
-# Tests mostly wait, for leases, polls and processes: more of them at once than there are cores.
+# Tests mostly wait for leases, polls and processes, so run more of them at once than there are cores.
 PARALLEL ?= 6
 
-# run-tests NAME,FLAGS: the tests that FLAGS choose, on every database; their results are in build/NAME.json. No test pulls
-# the plug, so a PostgreSQL that is started for them need not sync.
+# run-tests NAME,FLAGS: the tests chosen by FLAGS, on every database; the results go to build/NAME.json. No test crashes the
+# machine, so a PostgreSQL started for them need not sync.
 define run-tests
 	@mkdir -p build && : > build/skipped.txt
 	OUTBOX_TEST_FAST=1 OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) \
@@ -53,7 +53,7 @@ define run-tests
 endef
 
 .PHONY: test
-test: ## Run all tests but the long ones, on every database that can be had, with the race detector
+test: ## Run all tests but the long ones, on every database available, with the race detector
 	$(call run-tests,test,$(RACE) -skip '^TestLong_')
 
 .PHONY: test-long
@@ -61,11 +61,11 @@ test-long: ## Run the tests that stop servers, kill processes or measure memory 
 	$(call run-tests,test-long,-run '^TestLong_')
 
 .PHONY: test-short
-test-short: ## Run the quick tests on SQLite and on what a DSN names; starts nothing
+test-short: ## Run the quick tests, on SQLite and on databases named by a DSN; starts no server
 	go test -short ./...
 
 .PHONY: test-sqlserver
-test-sqlserver: ## Run all tests on SQL Server: the one of OUTBOX_TEST_SQLSERVER_DSN, else compose.yaml's
+test-sqlserver: ## Run all tests on SQL Server: on OUTBOX_TEST_SQLSERVER_DSN, or else the one in compose.yaml
 	OUTBOX_TEST_START=sqlserver OUTBOX_TEST_ONLY=sqlserver OUTBOX_TEST_REQUIRE=sqlserver $(MAKE) test
 
 .PHONY: stress
@@ -74,7 +74,7 @@ stress: ## Run Watermill's stress suite, each test STRESS_TEST_COUNT times at on
 	STRESS_TEST_COUNT=$(STRESS_TEST_COUNT) $(DATABASES) $(GOTESTSUM) --format testname -- \
 		$(RACE) -tags stress -count=1 -timeout 60m -run Stress ./...
 
-# How long make fuzz has for each function.
+# How long make fuzz runs each function.
 FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
@@ -113,27 +113,27 @@ joins: ## Race two workers for the last two steps of joins, at full size
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
 
 .PHONY: statistics
-statistics: ## Measure bursts after the database has counted an almost empty queue, and large joins; takes over two hours
+statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -p 1 -parallel 1 -timeout $$((2 * $(OUTBOX_TEST_STATISTICS_MINUTES) + 60))m -run 'Statistics|AttachToALargeJoin' ./internal/conformance/...
 
 .PHONY: stores
-stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some come and go
+stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some are added and removed
 	OUTBOX_TEST_STORES=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run ManyStores ./internal/conformance/...
 
 .PHONY: relay
-relay: ## Forward to a RabbitMQ that is stopped and cut off, to half a Kafka, and kill forwarders, at full size
+relay: ## Forward to a RabbitMQ that is stopped and cut off, to a Kafka with a partition away, and kill forwarders, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwardersLose|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
 
 .PHONY: inbox
-inbox: ## Deliver messages 20 times by RabbitMQ to consumers that are killed, at full size
+inbox: ## Deliver messages 20 times each through RabbitMQ to consumers that are killed, at full size
 	OUTBOX_TEST_INBOX=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run Inbox ./forwarder/amqp
 
 .PHONY: bench bench-each
-bench: ## Measure every database, one JSON line a figure, with messages of BENCH_PAYLOAD bytes
+bench: ## Measure every database, one JSON line per figure, with messages of BENCH_PAYLOAD bytes
 	@$(DATABASES) $(MAKE) --no-print-directory bench-each
 
 bench-each:
@@ -142,7 +142,7 @@ bench-each:
 	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
 
 .PHONY: requirements
-requirements: build/test.json ## Show which test proves which requirement; runs the tests if a source is newer than their results
+requirements: build/test.json ## Show which test proves which requirement; first runs the tests if a source is newer than their results
 	go run ./internal/cmd/requirements -json build/test.json
 
 SOURCES := go.mod go.sum $(shell find . -name '*.go' -not -path './internal/cmd/*' -o -name '*.sql')
@@ -162,9 +162,9 @@ up: ## Start the servers of compose.yaml
 	docker compose up -d
 
 .PHONY: wait
-wait: ## Wait until they are ready
+wait: ## Wait until the servers are ready
 	docker compose up -d --wait
 
 .PHONY: down
-down: ## Stop them and delete their data
+down: ## Stop the servers and delete their data
 	docker compose down --volumes

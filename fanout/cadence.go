@@ -11,7 +11,7 @@ import (
 // slice is the number of the interval in which a message was logged.
 func (c Cadence) slice(loggedAt time.Time) int64 { return loggedAt.UnixNano() / int64(c.Every) }
 
-// due is when a slice goes out.
+// due is when a slice is sent.
 func (c Cadence) due(policy string, slice int64) time.Time {
 	return time.Unix(0, (slice+1)*int64(c.Every)).Add(c.delay(policy, slice))
 }
@@ -26,7 +26,7 @@ func (c Cadence) delay(policy string, slice int64) time.Duration {
 	return time.Duration(mix(hash.Sum64()) % (uint64(c.Jitter) + 1))
 }
 
-// mix spreads what differs only in the last bytes.
+// mix spreads values that differ only in their last bytes.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -34,8 +34,8 @@ func mix(x uint64) uint64 {
 	return x
 }
 
-// cut keeps the messages whose slices are due, by the clock of the database that has read them, and answers when the next
-// one is. It ends with the first that is not: what comes later in the log waits for it.
+// cut keeps the messages whose slices are due, by the clock of the database, and returns when the next slice is due. It
+// stops at the first message that is not due: later messages in the log wait for it.
 func (p *Policy) cut(messages []outbox.LogMessage) (due []outbox.LogMessage, wait time.Duration) {
 	if p.Cadence.Every == 0 {
 		return messages, 0

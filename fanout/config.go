@@ -16,50 +16,51 @@ type Config struct {
 	// Schema and Table name the outbox. Default to those of outbox.Config.
 	Schema, Table string
 
-	// Store names this outbox among many, as in outbox.Config. Defaults to none.
+	// Store names this outbox among several, as in outbox.Config. Defaults to none.
 	Store string
 
-	// Policies are what the Dispatcher works on, side by side. Required.
+	// Policies are dispatched concurrently. Required.
 	Policies []Policy
 
-	// BatchSize is how many messages a policy passes in one transaction, 1 to 1,000. Defaults to 100.
+	// BatchSize is the most messages that a policy dispatches in one transaction, 1 to 1,000. Defaults to 100.
 	BatchSize int
 
-	// PollInterval is the pause after a look that found nothing. It doubles each time, up to MaxPollInterval. A wake-up of
+	// PollInterval is the pause after a poll that found nothing. It doubles each time, up to MaxPollInterval. A wake-up of
 	// this process ends it. Defaults to 5 ms.
 	PollInterval time.Duration
 
 	// MaxPollInterval is the longest pause. Defaults to 500 ms.
 	MaxPollInterval time.Duration
 
-	// Wakeups carries topics whose messages have got positions, from wake/pgx in the process of the Sequencer for example.
-	// Wake-ups of this process need no channel. An empty string means all topics. A channel has one reader. Defaults to none.
+	// Wakeups carries topics whose messages were given positions, for example from wake/pgx in the process of the Sequencer.
+	// Wake-ups of this process need no channel. An empty string means all topics. A channel has one reader. Defaults to
+	// none.
 	Wakeups <-chan string
 
-	// LeaseDuration is how long a policy waits for its dispatcher when that dies. Defaults to 10 s.
+	// LeaseDuration is how long a policy waits after its dispatcher dies. Defaults to 10 s.
 	LeaseDuration time.Duration
 
 	// RetryMin and RetryMax bound the pause between tries while a destination or the database cannot be reached. Default to
 	// 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// DrainTimeout is how long Close lets the policies finish the batches that they are at. Defaults to 5 s.
+	// DrainTimeout is how long Close lets the policies finish their current batches. Defaults to 5 s.
 	DrainTimeout time.Duration
 
-	// OnDispatch is called after each batch that was passed, and each that could not be, by any goroutine; it must not call
-	// the Dispatcher. Defaults to nothing.
+	// OnDispatch is called after each batch, whether it could be dispatched or not, from any goroutine; it must not call the
+	// Dispatcher. Defaults to nothing.
 	OnDispatch func(DispatchEvent)
 }
 
-// A DispatchEvent tells of a batch.
+// A DispatchEvent describes a batch.
 type DispatchEvent struct {
 	Policy   string
 	Read     int           // messages of the log
-	Matched  int           // those that every destination gets
+	Matched  int           // those sent to every destination
 	Position int64         // of the last one
 	Lag      time.Duration // how long the first one had been in the log when it was read, by the database's clock
 	Took     time.Duration
-	Err      error // nil if the policy has passed the batch
+	Err      error // nil if the batch was dispatched
 }
 
 func (c *Config) setDefaults() {

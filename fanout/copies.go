@@ -14,23 +14,23 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// The headers that are added to each copy. The copies of publishers also have outbox.HeaderMessageID.
+// Headers added to each copy. Copies for publishers also have outbox.HeaderMessageID.
 const (
 	HeaderPolicy    = "fanout_policy"
 	HeaderPosition  = "fanout_position"   // of the source in the log
 	HeaderSource    = "fanout_source"     // its message id
 	HeaderTopic     = "fanout_topic"      // its topic
 	HeaderSlice     = "fanout_slice"      // the interval of its policy's Cadence, if that has one
-	HeaderStreamKey = "outbox_stream_key" // of publishers' copies of messages that have one, as the forwarder writes it
+	HeaderStreamKey = "outbox_stream_key" // on copies for publishers, if the message has a stream key, as the forwarder writes it
 )
 
 // correlationHeader is where Watermill keeps the correlation id.
 const correlationHeader = "correlation_id"
 
-// namespace is that of the ids of copies. It never changes.
+// namespace is the UUID namespace for the ids of copies. It must never change.
 var namespace = uuid.MustParse("5b5ff0d4-0a1f-5d6c-9d0e-4f6f1a3b7c21")
 
-// copyID is the same for each copy of a source for a destination.
+// copyID is the same every time a source is copied to a destination.
 func copyID(policy, destination string, source outbox.MessageID) outbox.MessageID {
 	return outbox.MessageID(uuid.NewSHA1(namespace, []byte(policy+"\x00"+destination+"\x00"+source.String())))
 }
@@ -69,7 +69,7 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 	return msg
 }
 
-// insert enqueues the copies for topics of the same outbox, in the order of the log, and makes them steps of their joins.
+// insert enqueues the copies for topics of the same outbox, in log order, and makes them steps of their joins.
 func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
 	var copies []outbox.Message
 	steps := make([]*outbox.JoinID, len(sources))
@@ -106,11 +106,12 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 	return nil
 }
 
-// attach makes copies steps of a join. If that takes none, they stay as they are: the stream goes on.
+// attach makes copies steps of a join. If the join takes no steps, the copies are sent without it, so that the policy goes
+// on.
 func (w *worker) attach(ctx context.Context, tx outbox.Executor, id outbox.JoinID, copies []outbox.MessageID) error {
 	err := w.joins.Attach(ctx, tx, id, copies...)
 	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
-		w.logger.Error("A join takes no steps; the messages go out without it", err, watermill.LogFields{"join_id": id.String()})
+		w.logger.Error("A join takes no more steps; the messages are sent without it", err, watermill.LogFields{"join_id": id.String()})
 		return nil
 	}
 	return err

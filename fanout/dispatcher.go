@@ -14,8 +14,8 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// A Dispatcher works on policies. Any number may have the same ones, in one process and in many: each policy is with one of
-// them at a time, and the others stand by.
+// A Dispatcher runs policies. Any number of dispatchers, in one process or many, may have the same policies: one of them
+// runs each policy at a time, and the others stand by.
 type Dispatcher struct {
 	config  Config
 	workers []*worker
@@ -28,11 +28,11 @@ type Dispatcher struct {
 	started bool
 }
 
-// closeGrace is how long Close waits for what does not heed its context, and for the database.
+// closeGrace is how long Close waits for destinations that ignore their context, and for the database.
 const closeGrace = 15 * time.Second
 
-// NewDispatcher returns a dispatcher of the log of the outbox on db. It does not touch the database. A nil logger logs
-// nothing.
+// NewDispatcher returns a dispatcher for the log of the outbox on db. It does not touch the database. A nil logger logs
+// nothing. It returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
 func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Dispatcher, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -64,7 +64,7 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 	return d, nil
 }
 
-// Run dispatches until ctx ends or Close is called, and then returns what Close does. It can be called once.
+// Run dispatches until ctx ends or Close is called, and then returns what Close returns. It can be called once.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	if err := d.start(ctx); err != nil {
 		return err
@@ -83,10 +83,10 @@ func (d *Dispatcher) start(ctx context.Context) error {
 		return outbox.ErrClosed
 	}
 	if d.started {
-		return errors.New("fanout: it runs already")
+		return errors.New("fanout: it is already running")
 	}
 	d.started = true
-	// The work ends with Close and not with ctx: a batch may be finished.
+	// The work ends with Close and not with ctx, so that a batch can be finished.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var workers sync.WaitGroup
 	for _, w := range d.workers {
@@ -104,7 +104,7 @@ func (d *Dispatcher) start(ctx context.Context) error {
 	return nil
 }
 
-// passWakeupsOn tells the policies of the wake-ups of other processes, until Close begins.
+// passWakeupsOn passes wake-ups of other processes to the policies, until Close begins.
 func (d *Dispatcher) passWakeupsOn() {
 	wakeups := d.config.Wakeups
 	for {
@@ -127,11 +127,12 @@ func (d *Dispatcher) passWakeupsOn() {
 	}
 }
 
-// Running is closed once the policies are worked on.
+// Running is closed once the policies are running.
 func (d *Dispatcher) Running() chan struct{} { return d.running }
 
-// Close stops dispatching: a batch may be finished within DrainTimeout, and is else dispatched by whoever comes next, as it
-// would be after a crash. It is bounded, idempotent, and safe to call from many goroutines.
+// Close stops dispatching. A batch may be finished within DrainTimeout; otherwise the next dispatcher sends it again, as
+// after a crash. It returns an error if a destination or the database did not answer in time. It is bounded, idempotent, and
+// safe to call from many goroutines.
 func (d *Dispatcher) Close() error {
 	d.mu.Lock()
 	if !isClosed(d.closing) {

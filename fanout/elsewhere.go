@@ -12,8 +12,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// sendElsewhere has all destinations that are not in the same outbox take the messages. Those that have taken them are not
-// asked again while this worker tries the others.
+// sendElsewhere sends the messages to all destinations outside the same outbox. Destinations that have taken them are not
+// sent them again while this worker retries the others.
 func (w *worker) sendElsewhere(ctx context.Context, sources []outbox.LogMessage) error {
 	errs := make([]error, len(w.policy.Destinations))
 	return w.whileHeld(ctx, func(ctx context.Context) error {
@@ -28,11 +28,11 @@ func (w *worker) sendElsewhere(ctx context.Context, sources []outbox.LogMessage)
 	})
 }
 
-// taken are the messages that a destination has taken and the cursor has not passed. They are known by their ids: in a
-// database that has come back older, positions are given again.
+// taken are the messages that a destination has taken and the cursor has not passed. They are identified by id, because a
+// restored older database gives the same positions again.
 type taken map[outbox.MessageID]struct{}
 
-// send sends what the destination has not taken yet, and notes that it has.
+// send sends what the destination has not taken yet, and records it.
 func (w *worker) send(ctx context.Context, d *Destination, sent *taken, all []outbox.LogMessage) (err error) {
 	var sources []outbox.LogMessage
 	for i := range all {
@@ -55,14 +55,15 @@ func (w *worker) send(ctx context.Context, d *Destination, sent *taken, all []ou
 	if err != nil {
 		return fmt.Errorf("send to %q: %w", d.name, err)
 	}
-	*sent = make(taken, len(all)) // what was taken of an earlier batch, the cursor has passed
+	*sent = make(taken, len(all)) // the cursor has passed earlier batches
 	for i := range all {
 		(*sent)[all[i].ID] = struct{}{}
 	}
 	return nil
 }
 
-// store inserts what is not there yet. One that two dispatchers insert at once is refused for the second, which then finds it.
+// store inserts the messages that are not there yet. If two dispatchers insert the same one, the second is refused, and then
+// finds it.
 func (w *worker) store(ctx context.Context, d *Destination, sources []outbox.LogMessage) error {
 	ids := make([]outbox.MessageID, len(sources))
 	for i := range sources {

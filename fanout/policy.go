@@ -16,54 +16,55 @@ import (
 
 // A Policy says which messages of the log go where.
 type Policy struct {
-	// Name names the policy and its cursor, which lives in the database: a policy under another name begins anew. Required.
+	// Name names the policy and its cursor in the database: a policy under another name starts over. Required.
 	Name string
 
-	// Version orders what is deployed under one name: raise it when the policy changes. A dispatcher of a higher version takes
-	// the policy over at once from one of a lower, which stands by; messages published after the newer is up go where it
-	// says. Dispatchers that differ at the same version leave it to the one that has it, and the others say so in the log.
-	// Defaults to 0.
+	// Version orders the policies deployed under one name: raise it when the policy changes. A dispatcher with a higher
+	// version takes the policy over at once from one with a lower version, which then stands by; messages published after
+	// that go where the newer one says. Of dispatchers that differ at the same version, the one that has the policy keeps
+	// it, and the others log an error. Defaults to 0.
 	Version int64
 
-	// Topics is the pattern of path.Match of the topics to send on, such as "orders", "orders.*" or "orders/*": a star
-	// stands for anything but a slash. Defaults to all topics.
+	// Topics is a path.Match pattern for the topics to send on, such as "orders", "orders.*" or "orders/*": a star matches
+	// anything but a slash. Defaults to all topics.
 	Topics string
 
 	// Tenant restricts the policy to the messages of one tenant. Defaults to all.
 	Tenant Tenant
 
-	// Match restricts it to messages for which it answers true; they must be the same each time. Defaults to all.
+	// Match restricts the policy to messages for which it returns true. It must return the same for a message every time.
+	// Defaults to all.
 	Match func(msg outbox.LogMessage) bool
 
-	// Destinations are where each message goes. Required.
+	// Destinations are where each message is sent. Required.
 	Destinations []Destination
 
-	// Cadence collects messages, and sends them on at intervals. Defaults to at once.
+	// Cadence collects messages and sends them at intervals. Defaults to sending at once.
 	Cadence Cadence
 
 	// Join makes the copies in topics of the same outbox steps of a join, in the transaction tx that inserts them, in which
-	// it may also start that join. It is called again when that transaction is. It answers false for a message whose copies
-	// are no steps. An error holds up the policy. A join that has ended, is full or does not exist is logged, and the copies
-	// go out without it. Defaults to none.
+	// it may also start that join. It is called again if that transaction is run again. It returns false for a message whose
+	// copies are no steps. An error holds up the policy. If the join has ended, is full or does not exist, that is logged,
+	// and the copies are sent without it. Defaults to none.
 	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error)
 }
 
-// A Tenant is known by a header of its messages.
+// A Tenant is identified by a header of its messages.
 type Tenant struct {
 	Header, Value string
 }
 
-// A Cadence divides time into intervals, by the database's clock and beginning in 1970. What has been logged in an interval
-// is its slice, which is due at the interval's end, or up to Jitter later. Nothing is sent for an empty slice. Slices that
-// were missed go out together.
+// A Cadence divides time into intervals, by the database's clock, starting in 1970. The messages logged in an interval are
+// its slice, which is due at the interval's end, or up to Jitter later. Nothing is sent for an empty slice. Missed slices
+// are sent together.
 //
-// That a slice goes out once needs no state beside the cursor: which slice a message is in follows from when it was logged.
+// Sending each slice once needs no state besides the cursor: a message's slice follows from when it was logged.
 type Cadence struct {
 	// Every is the length of an interval, at least 1 ms. Defaults to none.
 	Every time.Duration
 
-	// Jitter spreads the slices of different policies: each slice is due later by a time of up to Jitter that policy and
-	// slice decide on. At most Every. Defaults to none.
+	// Jitter spreads the slices of different policies: each slice is delayed by up to Jitter, by an amount derived from
+	// policy and slice. At most Every. Defaults to none.
 	Jitter time.Duration
 }
 
@@ -88,13 +89,13 @@ const (
 // ToTopic is a topic in the queue of the same outbox.
 func ToTopic(topic string) Destination { return Destination{name: topic, topic: topic, kind: toTopic} }
 
-// ToStore is a topic of an outbox in another database. The name is a part of the ids of its messages: keep it.
+// ToStore is a topic of an outbox in another database. The name is part of the ids of its messages: never change it.
 func ToStore(name string, store *outbox.Outbox, topic string) Destination {
 	return Destination{name: name, topic: topic, store: store, kind: toStore}
 }
 
-// ToPublisher is a topic of a publisher, whose Publish must return only when the broker has the messages. The name is a part
-// of the ids of its messages: keep it. The publisher stays the caller's to close, after the Dispatcher.
+// ToPublisher is a topic of a publisher, whose Publish must return only once the broker has the messages. The name is part
+// of the ids of its messages: never change it. The caller closes the publisher, after the Dispatcher.
 func ToPublisher(name string, publisher message.Publisher, topic string) Destination {
 	return Destination{name: name, topic: topic, publisher: publisher, kind: toPublisher}
 }
@@ -102,8 +103,8 @@ func ToPublisher(name string, publisher message.Publisher, topic string) Destina
 // group is the consumer group whose place in the log is the policy's cursor.
 func (p *Policy) group() string { return "fanout:" + p.Name }
 
-// shape differs where policies of one name do not send the same messages to the same places, as far as can be seen from
-// outside of their functions.
+// shape is a hash of where a policy sends which messages, except for what its functions decide: it tells different policies
+// with the same name apart.
 func (p *Policy) shape() int64 {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprintf(hash, "%q %q %q %v %v %t %t", p.Topics, p.Tenant.Header, p.Tenant.Value, p.Cadence.Every, p.Cadence.Jitter, p.Match != nil, p.Join != nil)
@@ -117,7 +118,7 @@ func (p *Policy) shape() int64 {
 // concerns reports whether messages of a topic may match.
 func (p *Policy) concerns(topic string) bool {
 	matched, err := path.Match(p.Topics, topic)
-	return p.Topics == "" || err == nil && matched // a pattern that does not compile has been refused
+	return p.Topics == "" || err == nil && matched // a bad pattern was refused by validate
 }
 
 func (p *Policy) matches(msg *outbox.LogMessage) bool {
@@ -126,7 +127,7 @@ func (p *Policy) matches(msg *outbox.LogMessage) bool {
 		(p.Match == nil || p.Match(*msg))
 }
 
-// validate names the policy in its errors by where it stands, and by its name.
+// validate names the policy in its errors by index and name.
 func (p *Policy) validate(i int) error {
 	bad := func(field, format string, args ...any) error {
 		return badField(fmt.Sprintf("Config.Policies[%d].%s", i, field), "(%q) %s", p.Name, fmt.Sprintf(format, args...))

@@ -12,7 +12,7 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// A worker works on one policy, while no other dispatcher does.
+// A worker runs one policy, while no other dispatcher does.
 type worker struct {
 	config  *Config
 	policy  *Policy
@@ -24,27 +24,27 @@ type worker struct {
 	closing <-chan struct{}
 
 	position int64     // of the cursor
-	known    bool      // whether that is so: after an error the database is asked
+	known    bool      // whether position is certain; after an error the database is asked
 	leased   time.Time // zero while the lease is not held
 	sent     []taken   // for each destination elsewhere
 
-	wentBack *outbox.LogWentBackError // what the next look at the cursor tells more of
-	standing int64                    // the shape of the one that has the lease, if that is another's: it was told of
+	wentBack *outbox.LogWentBackError // to be completed and logged when the cursor is read
+	standing int64                    // the shape of another policy that holds the lease and has been logged
 }
 
-// passTimeout is how long the transaction that passes a batch may take, with what Policy.Join does in it.
+// passTimeout limits the transaction that dispatches a batch, including Policy.Join.
 const passTimeout = 30 * time.Second
 
-// longestWait is how long a clock that is set goes unnoticed.
+// longestWait limits how long a change of the database's clock goes unnoticed.
 const longestWait = time.Minute
 
-// run works until closing is closed. What it is at then may finish until ctx ends.
+// run works until closing is closed. The current batch may finish until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	stop := outbox.OnWakeStore(w.config.Store, w.wake)
 	defer stop()
 	idle := pauses{w.config.PollInterval, w.config.MaxPollInterval, 0}
 	failing := pauses{w.config.RetryMin, w.config.RetryMax, 0}
-	var failed time.Time // since when nothing has gone well
+	var failed time.Time // when trouble began
 	for !isClosed(w.closing) {
 		found, wait, err := w.turn(ctx)
 		if errors.As(err, &w.wentBack) {
@@ -64,14 +64,14 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		if err == nil && !failed.IsZero() {
-			w.logger.Info("A policy goes on", watermill.LogFields{"waited": time.Since(failed).String()})
+			w.logger.Info("A policy continues", watermill.LogFields{"waited": time.Since(failed).String()})
 			failed = time.Time{}
 			failing.reset()
 		}
 		switch {
 		case errors.Is(err, outbox.ErrLeaseLost):
-			w.logger.Info("Another dispatcher has taken a policy over; this one stands by", w.versionField())
-		case err != nil: // another has it: this one stands by
+			w.logger.Info("Another dispatcher has taken over a policy; this one stands by", w.versionField())
+		case err != nil: // another dispatcher has the policy: this one stands by
 			w.tellOfAnother(err)
 			w.rest(ctx, w.config.MaxPollInterval, nil)
 		case found:
@@ -89,14 +89,14 @@ func isRefused(err error) bool {
 	return errors.Is(err, outbox.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
 }
 
-// turn dispatches one batch. It answers whether there was any, and else how long the next slice is not due.
+// turn dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
 func (w *worker) turn(ctx context.Context) (found bool, wait time.Duration, err error) {
 	messages, err := w.read(ctx)
 	if err == nil {
 		if messages, wait = w.policy.cut(messages); len(messages) == 0 {
 			return false, wait, nil
 		}
-		if err = w.hold(ctx); err == nil { // reading may have taken long
+		if err = w.hold(ctx); err == nil { // reading may have taken a while
 			err = w.dispatch(ctx, messages)
 		}
 	}
@@ -117,7 +117,7 @@ func (w *worker) read(ctx context.Context) ([]outbox.LogMessage, error) {
 	return w.cursor.Read(ctx, w.position, w.config.BatchSize)
 }
 
-// hold takes the lease and asks where the cursor is, where that is not known, and keeps the lease else.
+// hold takes the lease and reads the cursor if its position is not known; otherwise it keeps the lease.
 func (w *worker) hold(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(w.config.LeaseDuration))
 	defer cancel()
@@ -146,7 +146,7 @@ func (w *worker) hold(ctx context.Context) error {
 		w.wentBack = nil
 	}
 	if w.leased.IsZero() {
-		w.logger.Info("Took a policy over", w.versionField())
+		w.logger.Info("Took over a policy", w.versionField())
 	}
 	w.position, w.known, w.leased, w.standing = position, true, at, 0
 	return nil
@@ -156,7 +156,7 @@ func (w *worker) versionField() watermill.LogFields {
 	return watermill.LogFields{"version": w.policy.Version}
 }
 
-// tellOfAnother warns, once, of a dispatcher that has the lease and does something else under the policy's name.
+// tellOfAnother warns once about a dispatcher that holds the lease with a different policy of the same name.
 func (w *worker) tellOfAnother(err error) {
 	var held *outbox.LeaseHeldError
 	if !errors.As(err, &held) || held.Shape == w.policy.shape() || held.Shape == w.standing {
@@ -168,13 +168,13 @@ func (w *worker) tellOfAnother(err error) {
 		w.logger.Info("A newer version of a policy is at work; this one stands by", fields)
 		return
 	}
-	w.logger.Error("A policy has changed, and a dispatcher of the other one is at work: give the newer a higher Version, so that it takes over",
+	w.logger.Error("A policy has changed, and a dispatcher with the other one is running: give the newer one a higher Version, so that it takes over",
 		errChanged, fields)
 }
 
 var errChanged = errors.New("two dispatchers have different policies under one name and version")
 
-// dispatch sends a batch on, and then passes it.
+// dispatch sends a batch, and then moves the cursor past it.
 func (w *worker) dispatch(ctx context.Context, messages []outbox.LogMessage) error {
 	started := time.Now()
 	event := DispatchEvent{
@@ -183,7 +183,7 @@ func (w *worker) dispatch(ctx context.Context, messages []outbox.LogMessage) err
 	for i := range messages {
 		if msg := &messages[i]; w.policy.matches(msg) {
 			if msg.Malformed != nil {
-				w.logger.Error("A message of the log cannot be read; it goes out without its headers", msg.Malformed, watermill.LogFields{
+				w.logger.Error("A message of the log cannot be read; it is sent without its headers", msg.Malformed, watermill.LogFields{
 					"message_id": msg.ID.String(), "position": msg.Position})
 			}
 			matching = append(matching, *msg)
@@ -223,7 +223,7 @@ func (w *worker) pass(ctx context.Context, position int64, matching []outbox.Log
 	return err
 }
 
-// rest waits, keeping the lease. It answers whether it was woken.
+// rest waits while keeping the lease. It reports whether it was woken.
 func (w *worker) rest(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -242,13 +242,13 @@ func (w *worker) rest(ctx context.Context, d time.Duration, woken <-chan struct{
 				continue
 			}
 			if err := w.renew(ctx); errors.Is(err, outbox.ErrLeaseLost) {
-				return false // the next turn finds out the same
+				return false // the next turn notices too
 			}
 		}
 	}
 }
 
-// renew extends the lease. An error is logged, and leaves what is left of it.
+// renew extends the lease. An error is logged; the rest of the lease remains.
 func (w *worker) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(w.config.LeaseDuration))
 	defer cancel()
@@ -259,7 +259,7 @@ func (w *worker) renew(ctx context.Context) error {
 	return err
 }
 
-// renewEvery leaves room for two that fail.
+// renewEvery leaves room for two failed renewals.
 func (w *worker) renewEvery() time.Duration { return max(w.config.LeaseDuration/3, time.Millisecond) }
 
 func (w *worker) release(ctx context.Context) {
@@ -269,11 +269,11 @@ func (w *worker) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace/2)
 	defer cancel()
 	if err := w.cursor.Release(ctx); err != nil {
-		w.logger.Error("Cannot give the lease of a policy back; it runs out", err, nil)
+		w.logger.Error("Cannot release the lease of a policy; it will expire", err, nil)
 	}
 }
 
-// wake ends the pause of a policy that the topics may concern; none means all.
+// wake ends the pause if the topics may concern the policy; none means all.
 func (w *worker) wake(topics []string) {
 	for _, topic := range topics {
 		if w.policy.concerns(topic) {

@@ -11,15 +11,15 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// The headers that the forwarder adds, besides outbox.HeaderMessageID. A correlation id is the header correlation_id.
+// Headers that the forwarder adds, in addition to outbox.HeaderMessageID. A correlation id is in the header correlation_id.
 const (
 	HeaderAttempt   = "outbox_attempt"    // 1 for the first delivery to the broker
-	HeaderStreamKey = "outbox_stream_key" // of messages that have one
+	HeaderStreamKey = "outbox_stream_key" // if the message has one
 )
 
-// BatchError is what a Publisher returns that knows of each message what became of it, in the order of the call: nil for
-// those that the broker has, Refused for those that it does not take, outbox.Permanent for those that it never will,
-// outbox.Unavailable where the broker is away. Of other errors the Forwarder finds out itself what they mean.
+// BatchError is returned by a Publisher that knows the result for each message, in the order of the call: nil if the broker
+// has the message, Refused if the broker rejected it, outbox.Permanent if the broker will never accept it,
+// outbox.Unavailable if the broker is away. The Forwarder works out itself what other errors mean.
 type BatchError struct{ Errs []error }
 
 func (e *BatchError) Error() string {
@@ -36,10 +36,10 @@ func (e *BatchError) Error() string {
 	return fmt.Sprintf("%d of %d messages were not published, the first because: %v", failed, len(e.Errs), first)
 }
 
-// Unwrap gives the errors of the messages to errors.Is and errors.As.
+// Unwrap passes the errors of the messages to errors.Is and errors.As.
 func (e *BatchError) Unwrap() []error { return e.Errs }
 
-// An item is a message that the forwarder holds: as it was received, and as it is published.
+// An item is a message that the forwarder holds, as received and as published.
 type item struct {
 	received *message.Message
 	outgoing *message.Message
@@ -56,7 +56,7 @@ type item struct {
 	seen    int64 // how many had got through when it last failed
 }
 
-// newItem makes an item. If its destination is empty, its err says why.
+// newItem makes an item. If its destination is empty, err says why.
 func newItem(msg *message.Message, topic string, destination func(string, *message.Message) (string, error)) *item {
 	to, err := destination(topic, msg)
 	if err == nil && to == "" {
@@ -75,7 +75,7 @@ func newItem(msg *message.Message, topic string, destination func(string, *messa
 	return it
 }
 
-// outgoing is a message of its own: the broker's adapter may write to it.
+// outgoing is a copy, because the broker's adapter may write to it.
 func outgoing(msg *message.Message) *message.Message {
 	out := message.NewMessageWithContext(msg.Context(), msg.UUID, msg.Payload)
 	maps.Copy(out.Metadata, msg.Metadata)
@@ -89,8 +89,8 @@ func outgoing(msg *message.Message) *message.Message {
 	return out
 }
 
-// publish answers, message by message, what became of items of one destination. It is not exact where the publisher says of
-// several that something failed, and not which.
+// publish returns the result for each item of one destination. exact is false if the publisher reports a failure without
+// saying for which messages.
 func (f *Forwarder) publish(items []*item) (errs []error, exact bool) {
 	messages := make([]*message.Message, len(items))
 	for i, it := range items {

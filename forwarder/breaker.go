@@ -9,7 +9,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// State is that of the breaker.
+// State is the state of the circuit breaker.
 type State int
 
 // The states.
@@ -27,14 +27,14 @@ func (s State) String() string {
 
 // breaker is shared by all workers of a forwarder.
 type breaker struct {
-	recent   time.Duration // after a success, others that fail are no outage for so long
+	recent   time.Duration // how long after a success a failure is no outage
 	onState  func(State)
 	logger   watermill.LoggerAdapter
 	troubles *quiet.Troubles
 
 	mu      sync.Mutex
 	state   State
-	last    time.Time     // when something got through, or the broker was heard
+	last    time.Time     // when something got through, or the broker answered
 	changed chan struct{} // closed when the state changes to Closed
 	through int64         // messages that got through
 }
@@ -51,7 +51,7 @@ func (b *breaker) current() State {
 	return b.state
 }
 
-// closes is closed when the breaker closes.
+// closes returns a channel that is closed when the breaker closes.
 func (b *breaker) closes() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,7 +60,7 @@ func (b *breaker) closes() <-chan struct{} {
 
 const msgAway = "The broker is away; nothing can be published"
 
-// failed opens the breaker, unless something got through just now.
+// failed opens the breaker, unless something got through recently.
 func (b *breaker) failed(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,14 +76,15 @@ func (b *breaker) failed(cause error) {
 
 func (b *breaker) isRecent() bool { return !b.last.IsZero() && time.Since(b.last) < b.recent }
 
-// partial is true where something has got through since a time, and not long ago: it is no outage of all.
+// partial reports whether something has got through since the given time, and recently: then only a part of the broker is
+// away.
 func (b *breaker) partial(since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last.After(since) && time.Since(b.last) < time.Minute
 }
 
-// successes is how many messages have got through so far.
+// successes is the number of messages that have got through so far.
 func (b *breaker) successes() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +99,7 @@ func (b *breaker) succeeded() {
 	b.close()
 }
 
-// reached closes the breaker: the broker is there, though it has taken nothing.
+// reached closes the breaker: the broker answered, even if it accepted nothing.
 func (b *breaker) reached() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

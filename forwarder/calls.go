@@ -10,13 +10,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// A HungError is what Close returns if a publisher does not return from Publish though its messages' contexts have ended.
-// They are back in the outbox, and are published again; the broker may have them.
+// A HungError is returned by Close if a publisher does not return from Publish although the contexts of its messages have
+// ended. The messages are back in the outbox and will be published again; the broker may already have them.
 type HungError struct {
 	Publisher    string        // its type
-	Destinations []string      // that it was publishing to
-	Messages     int           // that it was publishing
-	Since        time.Duration // how long the first of its calls has lasted
+	Destinations []string      // it was publishing to
+	Messages     int           // it was publishing
+	Since        time.Duration // how long its oldest call has been running
 }
 
 func (e *HungError) Error() string {
@@ -24,7 +24,7 @@ func (e *HungError) Error() string {
 		e.Publisher, e.Destinations, e.Since.Round(time.Millisecond), e.Messages)
 }
 
-// calls are those of Publish that are under way, so that one that hangs can be named.
+// calls are the running calls of Publish, so that one that hangs can be named.
 type calls struct {
 	mu   sync.Mutex
 	open map[*callToPublish]struct{}
@@ -38,7 +38,7 @@ type callToPublish struct {
 
 func newCalls() *calls { return &calls{open: map[*callToPublish]struct{}{}} }
 
-// begin notes a call, until what it returns is called.
+// begin records a call until the function it returns is called.
 func (c *calls) begin(destination string, messages int) (end func()) {
 	call := &callToPublish{destination, messages, time.Now()}
 	c.mu.Lock()
@@ -51,7 +51,7 @@ func (c *calls) begin(destination string, messages int) (end func()) {
 	}
 }
 
-// hung says what keeps Close.
+// hung describes the calls that hold up Close.
 func (c *calls) hung(publisher message.Publisher) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,36 +11,34 @@ import (
 
 // Config configures a Forwarder.
 type Config struct {
-	// Topics are those of the outbox to forward. Required.
+	// Topics are the topics of the outbox to forward. Required.
 	Topics []string
 
-	// Destination maps a message of a topic to the topic that it is published to. An error fails the message for good.
-	// One that is away holds up no other. Defaults to the same topic.
+	// Destination returns the topic to which a message is published. An error fails the message for good. A destination that
+	// is away does not hold up the others. Defaults to the same topic.
 	Destination func(topic string, msg *message.Message) (string, error)
 
 	// BatchSize is the most messages in one Publish, all of one destination. Defaults to 500.
 	BatchSize int
 
-	// BatchBytes ends a batch whose payloads and metadata have come to as many bytes; one message may have more. Defaults to
-	// 8 MiB.
+	// BatchBytes is the most payload and metadata in one batch, in bytes; a single message may have more. Defaults to 8 MiB.
 	BatchBytes int64
 
-	// Concurrency is how many batches of a topic are published at once. Above 1 messages keep their order only within a stream,
-	// of which one message is published at a time. Defaults to 1.
+	// Concurrency is how many batches of a topic are published at once. Above 1, messages keep their order only within a
+	// stream, whose messages are then published one at a time. Defaults to 1.
 	Concurrency int
 
 	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to its MaxStreamRun messages of a
-	// stream are published at once, in order, so a broker that refuses one of them may already have the next; with 1, each is
-	// confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four
-	// times what may be published at once, so that a batch waits while others are claimed, published and acknowledged, and
-	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, for an outage may last.
+	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to MaxStreamRun messages of
+	// a stream are published at once, in order, so a broker that rejects one of them may already have the next; with 1, each
+	// is confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four times what may be
+	// published at once, so that a batch is ready while others are claimed, published and acknowledged, and
+	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be long.
 	Subscriber outbox.SubscriberConfig
 
-	// OnState is called when the breaker opens and closes, in that order; it must not call the Forwarder. Defaults to
-	// nothing.
+	// OnState is called, in order, when the breaker opens or closes; it must not call the Forwarder. Defaults to nothing.
 	OnState func(State)
 }
 
@@ -55,7 +53,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
 	setDefault(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
 	setDefault(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
-	setDefault(&c.Subscriber.MaxHandlerTime, -1) // an outage may last
+	setDefault(&c.Subscriber.MaxHandlerTime, -1) // an outage may be long
 	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
 	c.Subscriber.PipelineStreams = c.Concurrency == 1
 	if c.OnState == nil {
@@ -63,7 +61,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// held is how many messages a worker holds that cannot be published: a quarter of what it may have, so that others come by.
+// held is how many unpublishable messages a worker holds: a quarter of its limit, so that others can pass.
 func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/4) }
 
 func setDefault[T comparable](field *T, value T) {

@@ -14,8 +14,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Forwarder takes messages from an outbox and publishes them. Any number may run, in one process and in many: each
-// message is with one of them at a time.
+// A Forwarder takes messages from an outbox and publishes them. Any number may run, in one process or many: each message is
+// held by one of them at a time.
 type Forwarder struct {
 	config     Config
 	publisher  message.Publisher
@@ -25,7 +25,7 @@ type Forwarder struct {
 
 	running chan struct{} // closed once all topics are subscribed
 	closing chan struct{} // closed when Close begins
-	calls   *calls        // of Publish that are under way
+	calls   *calls        // running calls of Publish
 
 	mu      sync.Mutex
 	started bool
@@ -33,8 +33,9 @@ type Forwarder struct {
 	close   func() error
 }
 
-// New returns a forwarder from the outbox on db to a publisher, which stays the caller's to close, after the forwarder.
-// Its Publish must return only when the broker has the messages. A nil logger logs nothing.
+// New returns a forwarder from the outbox on db to a publisher. The publisher's Publish must return only once the broker has
+// the messages; the caller closes it, after the forwarder. A nil logger logs nothing. It returns outbox.ErrNilDB, or an
+// *outbox.FieldError that names a bad field.
 func New(db *sql.DB, publisher message.Publisher, config Config, logger watermill.LoggerAdapter) (*Forwarder, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -62,7 +63,7 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	return f, nil
 }
 
-// Run forwards until ctx ends or Close is called, and then returns what Close does. It can be called once.
+// Run forwards until ctx ends or Close is called, and then returns what Close returns. It can be called once.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if err := f.begin(); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.Close()
 }
 
-// begin leaves a forwarder that runs as it is.
+// begin does nothing to a forwarder that is running.
 func (f *Forwarder) begin() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +86,7 @@ func (f *Forwarder) begin() error {
 		return outbox.ErrClosed
 	}
 	if f.started {
-		return errors.New("forwarder: it runs already")
+		return errors.New("forwarder: it is already running")
 	}
 	f.started = true
 	return nil
@@ -97,7 +98,7 @@ func (f *Forwarder) start(ctx context.Context) error {
 	if f.isClosing() {
 		return outbox.ErrClosed
 	}
-	// The subscriptions end with Close and not with ctx: what is being published may be acknowledged.
+	// The subscriptions end with Close and not with ctx, so that what is being published can be acknowledged.
 	subscribed := context.WithoutCancel(ctx)
 	for _, topic := range f.config.Topics {
 		messages, err := f.subscriber.Subscribe(subscribed, topic)
@@ -115,14 +116,14 @@ func (f *Forwarder) start(ctx context.Context) error {
 	return nil
 }
 
-// collect makes items of messages, which come one by one, while the batch before is published. It ends with the
+// collect turns messages, which arrive one by one, into items while the previous batch is published. It ends with the
 // subscription.
 func (f *Forwarder) collect(topic string, messages <-chan *message.Message, items chan<- *item) {
 	defer close(items)
 	for msg := range messages {
 		select {
 		case items <- newItem(msg, topic, f.config.Destination):
-		case <-f.closing: // and the worker may hang
+		case <-f.closing: // the worker may hang
 			giveBack(msg)
 		}
 	}
@@ -134,16 +135,16 @@ func (f *Forwarder) Running() chan struct{} { return f.running }
 // State is Open while nothing can be published.
 func (f *Forwarder) State() State { return f.breaker.current() }
 
-// publisherGrace is how long a publisher may take to heed the end of its messages' contexts.
+// publisherGrace is how long a publisher may take to return after its messages' contexts have ended.
 const publisherGrace = 5 * time.Second
 
-// Close stops forwarding: what is being published may be acknowledged within the Subscriber's DrainTimeout, the rest goes
+// Close stops forwarding: messages being published may be acknowledged within the Subscriber's DrainTimeout, the rest go
 // back to the outbox. It is bounded, idempotent and safe to call from many goroutines. A Publish that does not return by
-// then is left behind, and Close returns a *HungError that names it.
+// then is abandoned, and Close returns a *HungError that names it.
 func (f *Forwarder) Close() error { return f.close() }
 
-// Shutdown is Close within the deadline of ctx: what is being published may be acknowledged for the less of DrainTimeout and
-// four fifths of what is left.
+// Shutdown is Close within the deadline of ctx: messages being published may be acknowledged within DrainTimeout or four
+// fifths of the remaining time, whichever is shorter.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	closed := make(chan error, 1)
 	go func() { closed <- f.Close() }()
@@ -162,7 +163,7 @@ func (f *Forwarder) shut() error {
 	f.mu.Unlock()
 	err := f.subscriber.Close()
 	ended := make(chan struct{})
-	go func() { // lives as long as what hangs
+	go func() { // lives as long as the call that hangs
 		f.workers.Wait()
 		close(ended)
 	}()

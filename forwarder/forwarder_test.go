@@ -337,7 +337,7 @@ func TestItRunsOnceUntilItsContextEnds(t *testing.T) {
 func TestASecondRunIsAnError(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		fw := f.start()
-		f.ErrorContains(fw.Run(t.Context()), "runs already")
+		f.ErrorContains(fw.Run(t.Context()), "already running")
 		f.Enqueue("orders", 0, 1)
 		f.Becomes(outbox.Done, 1) // the first goes on
 	})

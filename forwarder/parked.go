@@ -7,14 +7,14 @@ import (
 )
 
 // How long a message is parked: as long as its destination has been away, between these multiples of RetryMin and of
-// RetryMax. To claim it, find it away still, and give it back again costs as much as to publish another.
+// RetryMax. Claiming it too early and giving it back costs as much as publishing another message.
 const (
 	parkMin = 30
 	parkMax = 3
 )
 
-// park returns a message to the outbox, because its part of the broker has been away since the given time. The rest of its stream's
-// claim goes back too; the delay of the first message applies to all of them. No attempt is spent.
+// park returns a message to the outbox, because its part of the broker has been away since the given time. The rest of its
+// stream's claim goes back too, with the delay of the first message. No attempt is spent.
 func (w *worker) park(it *item, since time.Time) {
 	delay := time.Duration(0)
 	if w.waiting.stop(it) {

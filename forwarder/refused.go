@@ -2,9 +2,9 @@ package forwarder
 
 import "errors"
 
-// Refused marks a Publisher's error as the broker's answer to this message, where there may be nothing else that gets
-// through and shows that the broker is there: the message goes back to the outbox, which spends an attempt and tries
-// again after a backoff. Refused(nil) is nil.
+// Refused marks a Publisher's error as the broker's answer to this very message, so that it is not taken for an outage even
+// if nothing else gets through. The message goes back to the outbox, which spends an attempt and tries again after a
+// backoff. Refused(nil) is nil.
 func Refused(err error) error {
 	if err == nil {
 		return nil

@@ -7,12 +7,12 @@ import (
 
 type retryKey struct{}
 
-// IsRetry reports of a message's context, in Publish, whether the message was Unavailable before and is tried again, beside
-// the others. A publisher that knows a part of its broker to be away need try nothing else there, and can answer
-// outbox.Unavailable at once.
+// IsRetry reports, from a message's context in Publish, whether the message was Unavailable before and is being retried
+// apart from the others. A publisher that knows that a part of its broker is away can try only these messages there, and
+// return outbox.Unavailable for all others at once.
 func IsRetry(ctx context.Context) bool { return ctx.Value(retryKey{}) != nil }
 
-// retry publishes what waits, after longer and longer pauses while nothing of it gets through.
+// retry publishes waiting messages, with growing pauses while none of them gets through.
 func (w *worker) retry() {
 	for pause := w.config.RetryMin; w.await(pause); {
 		if w.again() {
@@ -23,8 +23,8 @@ func (w *worker) retry() {
 	}
 }
 
-// await waits until something waits, and then for the pause, or until another worker finds the broker back. It answers
-// false at Close.
+// await blocks until a message waits, and then for the pause or until another worker finds the broker back. It returns false
+// on Close.
 func (w *worker) await(pause time.Duration) bool {
 	for w.waiting.isEmpty() {
 		select {
@@ -44,8 +44,8 @@ func (w *worker) await(pause time.Duration) bool {
 	return !w.isClosing()
 }
 
-// again tries once all that waits. A stream, or a destination, that gets nowhere is left for the next time. It answers false
-// if something was tried and nothing got through.
+// again tries every waiting message once. A stream or destination that makes no progress is left for the next time. It
+// returns false if something was tried and nothing got through.
 func (w *worker) again() (through bool) {
 	var failure error
 	tried := 0
@@ -90,7 +90,7 @@ func (w *worker) again() (through bool) {
 	return through || tried == 0
 }
 
-// nextRun takes up to a batch for the destination of the first that may be tried.
+// nextRun takes up to a batch for the destination of the first message that may be tried.
 func (w *worker) nextRun(todo []*item, skipped map[lane]bool, nowhere map[string]bool) (run, rest []*item) {
 	var bytes int64
 	for _, it := range todo {

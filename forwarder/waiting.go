@@ -12,25 +12,25 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// A lane is what keeps its order: the messages of one stream to one destination. Those without a stream key are one lane.
+// A lane keeps its order: the messages of one stream to one destination. Messages without a stream key form one lane.
 type lane struct{ destination, key string }
 
-// waiting holds, in order, the messages of a worker that could not be published, and those that would overtake them.
+// waiting holds, in order, a worker's messages that could not be published, and those that would overtake them.
 type waiting struct {
 	max    int
 	topic  string
 	logger watermill.LoggerAdapter
-	added  chan struct{} // gets a token when something comes
-	room   chan struct{} // gets a token when something goes
+	added  chan struct{} // gets a token when a message is added
+	room   chan struct{} // gets a token when a message leaves
 
 	mu       sync.Mutex
 	items    []*item
 	bytes    int64
-	lanes    map[lane]int               // how many of each block their lane
+	lanes    map[lane]int               // how many messages block each lane
 	stopped  map[string]stop            // by stream key
-	nowhere  map[string]int             // destinations: how many block everything that goes there
-	begun    map[string]time.Time       // destinations: since when something waits
-	troubles map[string]*quiet.Troubles // destinations: those that something has waited for
+	nowhere  map[string]int             // destinations: how many messages block everything that goes there
+	begun    map[string]time.Time       // destinations: since when messages wait
+	troubles map[string]*quiet.Troubles // by destination for which messages have waited
 }
 
 // A stop marks the first message of a claim and stream that went back. The messages after it go back too.
@@ -39,15 +39,15 @@ type stop struct {
 	seq   outbox.WorkItemID
 }
 
-// maxWaitingBytes is how much may wait, whatever the number of messages.
+// maxWaitingBytes limits the bytes that may wait, whatever the number of messages.
 const maxWaitingBytes = 32 << 20
 
-// What a waiting message holds up.
+// What a waiting message blocks.
 type blocking int
 
 const (
 	nothing     blocking = iota
-	itsLane              // it is not its fault, and those of its stream come after it
+	itsLane              // it is not the message's fault; the rest of its stream waits
 	destination          // nothing gets through there
 )
 
@@ -146,7 +146,7 @@ func (w *waiting) add(it *item, what blocking, tried time.Time) (added, stopped 
 
 const msgHeld = "Messages are held, for their destination does not take them now; no attempt is spent, and those of other streams go on"
 
-// trouble speaks of one destination. The caller holds the lock.
+// trouble returns the troubles of one destination. The caller holds the lock.
 func (w *waiting) trouble(destination string) *quiet.Troubles {
 	if w.troubles[destination] == nil {
 		w.troubles[destination] = quiet.New(w.logger.With(watermill.LogFields{"topic": w.topic, "destination": destination}))
@@ -167,7 +167,7 @@ func blockedBy(it *item, through bool) blocking {
 	}
 }
 
-// block changes what a message holds up. The caller holds the lock.
+// block changes what a message blocks. The caller holds the lock.
 func (w *waiting) block(it *item, what blocking) {
 	switch it.blocks {
 	case itsLane:
@@ -198,15 +198,15 @@ func (w *waiting) isEmpty() bool {
 	return len(w.items) == 0
 }
 
-// all are those that wait now, in order.
+// all returns the waiting messages, in order.
 func (w *waiting) all() []*item {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.items)
 }
 
-// tried takes out those of a run that are answered, and puts what is in doubt behind the others. It is called for one
-// destination at a time.
+// tried removes the answered messages of a run, and moves doubtful ones behind the others. It is called for one destination
+// at a time.
 func (w *waiting) tried(run, failed []*item, through bool) {
 	w.mu.Lock()
 	again := map[*item]bool{}
@@ -225,7 +225,7 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 	w.items = slices.DeleteFunc(w.items, func(it *item) bool { return gone[it] })
 	w.items = moveBehind(w.items, slices.DeleteFunc(slices.Clone(failed), func(it *item) bool { return outbox.IsUnavailable(it.err) }))
 	to := run[0].lane.destination
-	if through { // what is left there may not be the destination's fault
+	if through { // what is left may not be the destination's fault
 		for _, it := range w.items {
 			if it.lane.destination == to && it.blocks != nothing {
 				w.block(it, blockedBy(it, through))
@@ -244,7 +244,7 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 	signal(w.room)
 }
 
-// moveBehind puts messages that are in doubt behind the others, in the order given. A stream moves as a whole and keeps its order.
+// moveBehind moves doubtful messages behind the others, in the given order. A stream moves as a whole and keeps its order.
 func moveBehind(items, doubtful []*item) []*item {
 	unit := func(it *item) any {
 		if it.lane.key == "" {

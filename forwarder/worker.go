@@ -10,12 +10,12 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// maxStrikes is how often a message may fail while others get through until it, and not the broker, is taken to be the
+// maxStrikes is how often a message may fail while others get through before the message, and not the broker, counts as the
 // cause.
 const maxStrikes = 3
 
-// A worker publishes messages of one topic: one goroutine what comes, and one again what could not be published, so that
-// neither waits for the other.
+// A worker publishes the messages of one topic. One goroutine publishes new messages and another retries those that failed,
+// so that neither waits for the other.
 type worker struct {
 	*Forwarder
 	items   <-chan *item
@@ -23,7 +23,7 @@ type worker struct {
 	looking bool // whether others get through
 }
 
-// run ends when Close begins. What is held then goes back.
+// run ends when Close begins. Held messages go back.
 func (w *worker) run() {
 	done := make(chan struct{})
 	go func() { // ended before run is
@@ -54,8 +54,8 @@ func giveBack(msg *message.Message) {
 	msg.Nack()
 }
 
-// receive waits for a message, and takes what else is there, up to a batch beside what has to wait for messages before it. There is
-// none once Close has begun.
+// receive waits for a message and takes whatever else has arrived, up to a batch plus the messages that must wait for
+// earlier ones. It returns none once Close has begun.
 func (w *worker) receive() (batch []*item) {
 	var bytes int64
 	for free := 0; free < w.config.BatchSize && bytes < w.config.BatchBytes; {
@@ -97,7 +97,7 @@ func (w *worker) next(wait bool) (it *item, open bool) {
 	}
 }
 
-// advance publishes what need not wait for messages before it, by destination. It answers what is left at Close.
+// advance publishes the messages that need not wait for earlier ones, by destination. It returns what is left on Close.
 func (w *worker) advance(batch []*item) (left []*item) {
 	w.looking = false
 	var destinations []string
@@ -121,7 +121,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 			left = append(left, runs[destination]...)
 			continue
 		}
-		// What goes is published before what stays looks for room: that it gets through says that this is no outage of all.
+		// Publish what can go before holding the rest: if it gets through, the broker is not entirely away.
 		left = append(left, w.publishOrHold(goes)...)
 		for _, it := range stays {
 			if !w.hold(it, itsLane, time.Now()) {
@@ -132,8 +132,8 @@ func (w *worker) advance(batch []*item) (left []*item) {
 	return left
 }
 
-// part tells the messages whose streams are free from those that come after some that wait. What retry does meanwhile parts
-// no stream.
+// part separates the messages whose streams are free from those that must wait behind others. A concurrent retry splits no
+// stream.
 func (w *worker) part(batch []*item) (goes, stays []*item) {
 	free := map[lane]bool{}
 	for _, it := range batch {
@@ -155,7 +155,7 @@ func (w *worker) publishOrHold(run []*item) (left []*item) {
 	if len(run) == 0 {
 		return nil
 	}
-	tried := time.Now() // what gets through beside the first failure came after it
+	tried := time.Now() // whatever gets through together with the first failure came after it
 	failed, through, cause := w.try(run)
 	if cause != nil && !through && !w.isClosing() {
 		w.breaker.failed(cause)
@@ -168,9 +168,9 @@ func (w *worker) publishOrHold(run []*item) (left []*item) {
 	return left
 }
 
-// hold keeps a message that cannot be published now. Once many wait while others get through, it goes back to the outbox
-// for a while, and so does what comes after it in its stream. While nothing gets through, it waits for room and nothing
-// more is claimed, but for a look now and then whether others would get through. It answers false at Close.
+// hold keeps a message that cannot be published now. Once many wait while others get through, the message goes back to the
+// outbox for a while, with the rest of its stream. While nothing gets through, hold waits for room and nothing more is
+// claimed, except for an occasional batch to see whether others would get through. It returns false on Close.
 func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 	var look <-chan time.Time
 	for {
@@ -192,17 +192,17 @@ func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 		case <-w.waiting.room:
 		case <-w.breaker.closes():
 		case <-look:
-			w.looking = true // the rest of the batch goes back too, and makes room for another
+			w.looking = true // the rest of the batch goes back too, to make room for another
 		case <-w.closing:
 			return false
 		}
 	}
 }
 
-// lookAround is how often, at most, a batch goes back in an outage so that other messages are tried.
+// lookAround is the shortest time between two batches that go back in an outage so that other messages are tried.
 const lookAround = 10 * time.Second
 
-// lost is true of a message that others have by now.
+// lost reports whether another worker has the message by now.
 func lost(it *item) bool {
 	if it.received.Context().Err() == nil {
 		return false
@@ -211,7 +211,7 @@ func lost(it *item) bool {
 	return true
 }
 
-// try publishes a run. What failed is in its order, but that what is in doubt comes last.
+// try publishes a run. It returns the failed messages in order, doubtful ones last.
 func (w *worker) try(run []*item) (failed []*item, through bool, cause error) {
 	errs, exact := w.publish(run)
 	if !exact {
@@ -230,7 +230,7 @@ func (w *worker) try(run []*item) (failed []*item, through bool, cause error) {
 	return failed, through, cause
 }
 
-// oneByOne follows a failure that does not tell which messages it means. The first that fails by itself ends it.
+// oneByOne follows a failure that does not say which messages failed. It stops at the first message that fails alone.
 func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through bool, _ error) {
 	for i, it := range run {
 		if w.isClosing() {
@@ -255,7 +255,7 @@ func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through boo
 	return nil, through, nil
 }
 
-// answer acknowledges or refuses a message, or answers that it is to be tried again.
+// answer acknowledges or refuses a message, or reports that it must be retried.
 func (w *worker) answer(it *item, err error) (again bool) {
 	it.err = err
 	if err == nil {
@@ -295,7 +295,7 @@ func (w *worker) refuse(it *item, reason error) {
 	msg := it.received
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
 		d.SetErr(reason)
-		w.logger.Error("A message is not taken", reason, watermill.LogFields{
+		w.logger.Error("A message was refused", reason, watermill.LogFields{
 			"topic": d.Topic(), "message_id": d.MessageID().String(), "attempt": d.Attempt(), "permanent": outbox.IsPermanent(reason)})
 	}
 	msg.Nack()

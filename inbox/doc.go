@@ -1,5 +1,5 @@
-// Package inbox guards handlers against messages that come twice, and lets a service receive now and work later. It remembers
-// each message under a [Key]: where it came from, its id there, and the handler it is for.
+// Package inbox protects handlers from messages that arrive twice, and lets a service receive messages now and handle them
+// later. It remembers each message by a [Key]: where it came from, its id there, and its handler.
 //
 // # Life of an entry
 //
@@ -19,17 +19,17 @@
 //
 // # Two ways to receive
 //
-// With middleware.Inbox a handler's effects happen once: what it writes and publishes in the transaction that it finds in
-// its context (outbox.TxFrom) is committed with the entry. A message that comes again is acknowledged without the handler,
-// and the messages that it produced the first time are published again, for that may be what a crash has prevented.
+// With middleware.Inbox a handler's effects happen once: what it writes and publishes in the transaction in its context
+// (outbox.TxFrom) is committed with the entry. A message that arrives again is acknowledged without calling the handler, and
+// the messages that it produced the first time are published again, because a crash may have prevented that.
 //
-// [Inbox.Receive] is a handler that puts messages into the queue, from any Watermill subscriber. Handlers read them from a
-// Subscriber of [NewSubscriber], with its retries, leases and dead letters. Delivery from there is at least once, as from
-// any outbox: add middleware.Inbox there too, under the same [Identity] if you like, or use Delivery.SettleTx.
+// [Inbox.Receive] is a handler that puts messages into the queue, from any Watermill subscriber. Handlers get them from a
+// Subscriber made by [NewSubscriber], with its retries, leases and dead letters. Delivery from there is at least once, as
+// from any outbox: add middleware.Inbox there too, with the same [Identity] if you like, or use Delivery.SettleTx.
 //
 // # Tables
 //
-// The queue is an outbox of the name Inbox (inbox on PostgreSQL and SQLite) with all its procedures, Inbox_Claim, Inbox_Ack,
-// Inbox_Abandon, Inbox_Fail, Inbox_Reap and so on, and beside it stands the table InboxEntry (inbox_entry). The view
-// InboxEntry_View (inbox_entry_view) shows the entries to people. [Migrate] creates them.
+// The queue is an outbox named Inbox (inbox on PostgreSQL and SQLite) with all its procedures, such as Inbox_Claim and
+// Inbox_Ack. Next to it is the table InboxEntry (inbox_entry). The view InboxEntry_View (inbox_entry_view) shows the entries
+// to people. [Migrate] creates them.
 package inbox

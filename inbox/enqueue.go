@@ -7,23 +7,23 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Received message is one that is to be worked on later.
+// A Received message is to be handled later.
 type Received struct {
 	Key Key
 
-	// Hash tells its content from another's. Defaults to the SHA-256 of the payload.
+	// Hash tells different contents apart. Defaults to the SHA-256 of the payload.
 	Hash Hash
 
 	// Message is what the handler gets from the queue. Its Topic defaults to Key.Handler, its ID to a new one.
 	Message outbox.Message
 }
 
-// Enqueue puts those messages into the queue that were not received before, all or none, and returns their ids there, in
-// order; the id of one that is known is zero. Content that differs from what is known is a *MismatchError, and then nothing
-// is written. A key that comes several times in one call counts as one message.
+// Enqueue puts the messages that were not received before into the queue, all or none, and returns their ids there, in
+// order; the id of a known message is zero. If the content under a key differs from what was received before, it returns a
+// *MismatchError and writes nothing. A key that occurs several times in one call counts as one message.
 //
-// On a *sql.DB it makes its own transaction; on a *sql.Tx or *sql.Conn it runs in the caller's, which it never ends, and
-// which a duplicate does not doom. A nil one stands for the Inbox's own *sql.DB.
+// On a *sql.DB it makes its own transaction, and may return outbox.ErrUnknownOutcome; on a *sql.Tx or *sql.Conn it runs in
+// the caller's, which it never ends, and which a duplicate leaves usable. Nil stands for the Inbox's own *sql.DB.
 func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Received) ([]outbox.MessageID, error) {
 	if x == nil {
 		x = in.db
@@ -37,7 +37,7 @@ func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Rec
 	}
 	var ids []outbox.MessageID
 	err = in.queue.InTx(ctx, x, func(ctx context.Context, x outbox.Executor) error {
-		ids = make([]outbox.MessageID, len(received)) // again, if the transaction is run again
+		ids = make([]outbox.MessageID, len(received)) // anew each time the transaction is run
 		var fresh []outbox.Message
 		for from := 0; from < len(keys); from += maxBatch {
 			entries, err := in.add(ctx, x, keys[from:min(from+maxBatch, len(keys))])
@@ -64,13 +64,13 @@ func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Rec
 	return ids, nil
 }
 
-// A candidate is the first message of its key in a call.
+// A candidate is the first message with its key in a call.
 type candidate struct {
 	Received
 	position int // in the call
 }
 
-// prepare validates the messages, sets their defaults and takes out those that repeat a key.
+// prepare validates the messages, sets their defaults and drops those that repeat a key.
 func (in *Inbox) prepare(received []Received) ([]candidate, []wireKey, error) {
 	var wanted []candidate
 	var keys []wireKey

@@ -17,7 +17,7 @@ const (
 	opPurge = "outbox_entry_purge"
 )
 
-// maxBatch is how many entries a statement touches at most.
+// maxBatch is the most entries that a statement touches.
 const maxBatch = 1000
 
 // An Entry is what the inbox knows of a message. Times are UTC, by the database's clock.
@@ -27,24 +27,24 @@ type Entry struct {
 	FirstSeenAt time.Time
 	LastSeenAt  time.Time
 
-	// Seen counts how often the message came up, the first time included.
+	// Seen counts how often the message arrived, including the first time.
 	Seen int
 
-	// QueueID is the message of the queue that the handler works on, zero if the message was handled as it was received.
+	// QueueID is the id of the message in the queue, or zero if the message was handled as it was received.
 	QueueID outbox.MessageID
 
-	// ProcessedAt is when the handler's effects were committed together with the entry; zero if that was not done.
+	// ProcessedAt is when the handler's effects were committed together with the entry, or zero.
 	ProcessedAt time.Time
 
-	// Status is that of the message in the queue, and outbox.Done where there is none, or none any more.
+	// Status is that of the message in the queue, or outbox.Done if there is none, or no longer one.
 	Status outbox.Status
 
-	// Attempts and LastError are those of the message in the queue. An attempt that fails as a message is received is rolled
-	// back, and leaves nothing here.
+	// Attempts and LastError are those of the message in the queue. An attempt that fails while a message is being received
+	// is rolled back and leaves no trace here.
 	Attempts  int
 	LastError string
 
-	// Result is what SaveResult has kept, or nil.
+	// Result is what SaveResult stored, or nil.
 	Result []byte
 }
 
@@ -69,12 +69,12 @@ type wireKeys struct {
 	Entries []wireKey `json:"entries"`
 }
 
-// Begin enters a message as processed, in the caller's transaction, before its effects are written in the same one. If there
-// is an entry already, it notes that the message came up again, and returns it: do nothing then but acknowledge the message,
-// and publish the Result again. Content that differs is a *MismatchError.
+// Begin records a message as processed, in the caller's transaction, before its effects are written in the same transaction.
+// If there is an entry already, it counts the arrival and returns the entry: then only acknowledge the message, and publish
+// the Result again. It returns a *MismatchError if the content differs.
 //
-// While another transaction has entered the same key and has not ended, Begin waits for it: if that is rolled back, the
-// message is new here. A duplicate does not doom the transaction. middleware.Inbox does all this.
+// While another open transaction has recorded the same key, Begin waits for it; if that is rolled back, the message is new
+// here. A duplicate leaves the transaction usable. middleware.Inbox does all this.
 func (in *Inbox) Begin(ctx context.Context, tx *sql.Tx, key Key, hash Hash) (Entry, error) {
 	if tx == nil {
 		return Entry{}, outbox.ErrNilDB
@@ -91,7 +91,7 @@ func (in *Inbox) Begin(ctx context.Context, tx *sql.Tx, key Key, hash Hash) (Ent
 	return entries[0], in.compare(&entries[0], hash)
 }
 
-// add enters what is not there yet, and returns an entry for each key.
+// add records what is new, and returns an entry for each key.
 func (in *Inbox) add(ctx context.Context, x outbox.Executor, keys []wireKey) ([]Entry, error) {
 	entries, err := in.entries(ctx, x, opAdd, keys)
 	if err == nil && len(entries) != len(keys) {
@@ -100,18 +100,19 @@ func (in *Inbox) add(ctx context.Context, x outbox.Executor, keys []wireKey) ([]
 	return entries, err
 }
 
-// compare reports content that differs.
+// compare reports different content under one key.
 func (in *Inbox) compare(e *Entry, received Hash) error {
 	if e.Hash == received {
 		return nil
 	}
 	err := &MismatchError{Key: e.Key, Known: e.Hash, Received: received}
-	in.logger.Error("A message has the key of another and other content", err, nil)
+	in.logger.Error("A message has a known key and different content", err, nil)
 	return outbox.Permanent(err)
 }
 
-// SaveResult marks the entry as processed, in the transaction of the handler's effects, and keeps what the handler has
-// answered. After Begin it is needed only if there is a result; for a message of the queue it is the mark itself.
+// SaveResult marks the entry as processed, in the transaction of the handler's effects, and stores the handler's result.
+// After Begin it is needed only if there is a result; for a message of the queue it is what marks the entry. It returns
+// ErrNotFound if there is no entry.
 func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []byte) error {
 	if tx == nil {
 		return outbox.ErrNilDB
@@ -130,7 +131,7 @@ func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []b
 	return err
 }
 
-// Get reads entries. Unknown keys are left out; the others come in the order of the keys.
+// Get reads entries in the order of the keys. Unknown keys are left out.
 func (in *Inbox) Get(ctx context.Context, keys ...Key) ([]Entry, error) {
 	var found []Entry
 	for len(keys) > 0 {
@@ -152,7 +153,7 @@ func (in *Inbox) Get(ctx context.Context, keys ...Key) ([]Entry, error) {
 	return found, nil
 }
 
-// entries runs an operation that answers with entries, and returns them in the order of the keys.
+// entries runs an operation that returns entries, in the order of the keys.
 func (in *Inbox) entries(ctx context.Context, x outbox.Executor, op string, keys []wireKey) ([]Entry, error) {
 	byKey := make([]Entry, len(keys))
 	err := in.queue.Run(ctx, x, op, wireKeys{keys}, func(rows *sql.Rows) error {

@@ -7,15 +7,15 @@ import (
 
 // Errors that callers can test for with errors.Is.
 var (
-	// ErrContentMismatch is returned, as a *MismatchError, when a message has the key of another and other content.
+	// ErrContentMismatch is returned, as a *MismatchError, when a message has a known key and different content.
 	ErrContentMismatch = errors.New("inbox: another message was received under the same key")
 
 	// ErrNotFound is returned when there is no entry with the key.
 	ErrNotFound = errors.New("inbox: there is no such entry")
 )
 
-// A MismatchError reports two messages that share a key and differ: the sender has given an id twice, or Source or MessageID
-// do not tell apart what they should. No retry will mend it, and so outbox.IsPermanent is true of it as it is returned.
+// A MismatchError reports two different messages with the same key: the sender used an id twice, or Source and MessageID do
+// not distinguish what they should. No retry can help, so outbox.IsPermanent is true for it.
 type MismatchError struct {
 	Key      Key
 	Known    Hash // of the message that was received first

@@ -10,27 +10,26 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Config is what every part of an inbox needs to know of it.
+// Config describes an inbox to all its parts.
 type Config struct {
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
 	Dialect outbox.Dialect
 
-	// Schema is the database schema of the inbox. Defaults to dbo on SQL Server and public on PostgreSQL;
-	// SQLite has none to choose.
+	// Schema is the database schema of the inbox. Defaults to dbo on SQL Server and public on PostgreSQL; SQLite has none.
 	Schema string
 
-	// Table is the name of the queue's table; all other objects are named after it. It must not be that of an outbox.
+	// Table is the name of the queue's table; all other objects are named after it. It must not be the table of an outbox.
 	// Defaults to Inbox on SQL Server, and to inbox elsewhere.
 	Table string
 
-	// Store names this inbox among many, as in outbox.Config. Defaults to none.
+	// Store names this inbox among several, as in outbox.Config. Defaults to none.
 	Store string
 
-	// WorkerName is written to the messages that Queue ends, at most 100 characters.
-	// Defaults to the host's name and the process id.
+	// WorkerName is recorded with the messages that Queue ends; at most 100 characters. Defaults to the host's name and the
+	// process id.
 	WorkerName string
 
-	// WithJoins has Migrate create the tables of package join for the inbox, too. Defaults to false.
+	// WithJoins makes Migrate create the tables of package join for the inbox too. Defaults to false.
 	WithJoins bool
 
 	// Hooks are called as things happen in the queue. Defaults to none.
@@ -41,7 +40,7 @@ func (c *Config) setDefaults() {
 	c.Table = tableOr(c.Table, c.Dialect)
 }
 
-// tableOr is the name of the table: the one that is given, or the default.
+// tableOr is the given name of the table, or the default.
 func tableOr(table string, dialect outbox.Dialect) string {
 	if table != "" || dialect == nil {
 		return table
@@ -54,24 +53,25 @@ func (c Config) migration() outbox.MigrateConfig {
 	return outbox.MigrateConfig{Dialect: c.Dialect, Schema: c.Schema, Table: c.Table, WithoutJoins: !c.WithJoins, WithInbox: true}
 }
 
-// Migrate creates or updates the tables, indexes and procedures of an inbox, as outbox.Migrate does those of an outbox.
+// Migrate creates or updates the tables, indexes and procedures of an inbox. It works like outbox.Migrate and returns the
+// same errors.
 func Migrate(ctx context.Context, db *sql.DB, config Config) error {
 	return outbox.Migrate(ctx, db, config.migration())
 }
 
-// MigrationSQL returns the same as a script.
+// MigrationSQL returns the same as a script, like outbox.MigrationSQL.
 func MigrationSQL(config Config) (string, error) { return outbox.MigrationSQL(config.migration()) }
 
-// RoleSQL returns a script that creates a role with no more rights than receivers and workers need, named after schema and
+// RoleSQL returns a script that creates a role with only the rights that receivers and workers need, named after schema and
 // table: dbo_Inbox_Role, or public_inbox_role. Run it after Migrate; running it again changes nothing.
 func RoleSQL(config Config) (string, error) { return outbox.RoleSQL(config.migration()) }
 
-// Check compares what is in the database with what this version of the library needs, as outbox.Check does.
+// Check compares the database with what this version of the library needs, like outbox.Check.
 func Check(ctx context.Context, db *sql.DB, config Config) error {
 	return outbox.Check(ctx, db, config.migration())
 }
 
-// An Inbox remembers which messages have been received, and has a queue for those that are worked on later. It is safe for
+// An Inbox remembers which messages have been received, and has a queue for those that are handled later. It is safe for
 // concurrent use; it holds no connection and need not be closed.
 type Inbox struct {
 	db     *sql.DB
@@ -79,7 +79,8 @@ type Inbox struct {
 	logger watermill.LoggerAdapter
 }
 
-// New returns the inbox in the table that config names. It does not touch the database. A nil logger logs nothing.
+// New returns the inbox in the table that config names. It does not touch the database. A nil logger logs nothing. It
+// returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
 	queue, err := outbox.New(db, outbox.Config{
@@ -91,11 +92,11 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, err
 	return &Inbox{db: db, queue: queue, logger: queue.Logger()}, nil
 }
 
-// DB is the database handle that New was given.
+// DB is the database handle passed to New.
 func (in *Inbox) DB() *sql.DB { return in.db }
 
-// Queue is the queue of what was enqueued, call by call: Claim, Settle, Ack, Abandon, Fail, ReapExpired. Its own Purge leaves
-// the entries; use that of the Inbox for failed messages, or their entries count as done.
+// Queue is the queue of enqueued messages as plain calls: Claim, Settle, Ack, Abandon, Fail, ReapExpired. Its Purge leaves
+// the entries; purge failed messages through the Inbox, or their entries will count as done.
 func (in *Inbox) Queue() *outbox.Outbox { return in.queue }
 
 // NewSubscriber returns a Watermill subscriber over the queue of an inbox. Its topics are the names of handlers, unless

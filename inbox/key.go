@@ -9,12 +9,12 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// A Key names a message for one handler. Each part has 1 to 255 UTF-16 units, is case-sensitive, and has no white space at
-// an end, which SQL Server would not tell apart.
+// A Key identifies a message for one handler. Each part has 1 to 255 UTF-16 units, is case-sensitive, and neither begins nor
+// ends with white space, which SQL Server would ignore in comparisons.
 type Key struct {
 	Source    string // where the message comes from, such as a broker's queue or another service
 	MessageID string // its id there
-	Handler   string // who is to handle it: each handler has an entry of its own
+	Handler   string // which handler it is for: each handler has its own entry
 }
 
 func (k Key) String() string {
@@ -35,7 +35,7 @@ func (k Key) validate() error {
 	return nil
 }
 
-// A Hash tells the content of two messages apart.
+// A Hash tells different contents apart.
 type Hash [sha256.Size]byte
 
 // HashOf is the SHA-256 of a payload.

@@ -7,8 +7,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Revive makes the messages ready again whose entries have failed, with a fresh retry budget, and returns how many. Entries
-// that have not failed, and unknown keys, are left as they are. Queue().Requeue does it for all, or for a topic.
+// Revive makes failed messages with these keys ready again, with all their attempts, and returns how many. Entries that have
+// not failed, and unknown keys, are left alone. Queue().Requeue does the same for all messages, or for a topic.
 func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
 	entries, err := in.Get(ctx, keys...)
 	if err != nil {
@@ -26,13 +26,14 @@ func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
 	return in.queue.Requeue(ctx, outbox.RequeueParams{IDs: failed})
 }
 
-// Purge deletes entries that have ended, by age, with their messages in the queue, in small batches, and returns how many: those
-// that are done, or with Failed those that have failed. What is ready or in progress is never deleted. The age is that of the
-// end, and of the last time the message came up.
+// Purge deletes entries that ended longer ago than the given age, together with their messages in the queue, in small
+// batches, and returns how many: entries that are done or, with Failed, those that have failed. Messages that are ready or
+// in progress are never deleted. The age counts from the end, or from the last time the message arrived if that was later.
+// When ctx ends, it returns what it has deleted so far and ctx's error.
 //
-// A message that comes again after its entry is deleted is new: keep entries for longer than a broker may deliver again.
-// The janitor of a Subscriber, or of Queue, does this by itself, by JanitorConfig.Entries. Messages that a pending join or
-// the log needs are spared.
+// A message that arrives after its entry was deleted counts as new: keep entries for longer than a broker may redeliver. The
+// janitor of a Subscriber, or of Queue, purges by itself, after JanitorConfig.Entries. Messages that a pending join or the
+// log needs are kept.
 func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total int, err error) {
 	if params.OlderThan < 0 {
 		return 0, badField("PurgeParams.OlderThan", "is negative")

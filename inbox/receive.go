@@ -8,7 +8,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// An Identity says by what a Watermill message is known again.
+// An Identity says how a Watermill message is recognized.
 type Identity struct {
 	// Source is where the messages come from. Either it or SourceFrom is required.
 	Source string
@@ -16,18 +16,18 @@ type Identity struct {
 	// SourceFrom finds the source of each message. Defaults to Source for all.
 	SourceFrom func(*message.Message) string
 
-	// Handler is the one that they are for. Defaults to the name of the router's handler.
+	// Handler is the handler they are for. Defaults to the name of the router's handler.
 	Handler string
 
-	// MessageID is a message's id at its source. Defaults to the header outbox.HeaderMessageID, which the forwarder sets, or
-	// without it to the message's UUID.
+	// MessageID returns a message's id at its source. Defaults to the header outbox.HeaderMessageID, which the forwarder
+	// sets, or without that to the message's UUID.
 	MessageID func(*message.Message) string
 
-	// Hash tells the content of messages apart. Defaults to the SHA-256 of the payload.
+	// Hash tells different contents apart. Defaults to the SHA-256 of the payload.
 	Hash func(*message.Message) Hash
 }
 
-// Validate names what is wrong with the Identity itself.
+// Validate returns an *outbox.FieldError that names what is wrong with the Identity itself.
 func (i Identity) Validate() error {
 	switch {
 	case i.Source == "" && i.SourceFrom == nil:
@@ -35,7 +35,7 @@ func (i Identity) Validate() error {
 	case i.Source != "" && i.SourceFrom != nil:
 		return badField("Identity.SourceFrom", "and Source are both set; set one of them")
 	}
-	known := Key{Source: "source", MessageID: "id", Handler: "handler"} // with what is fixed in place of it
+	known := Key{Source: "source", MessageID: "id", Handler: "handler"} // with fixed values for what the message supplies
 	if i.Source != "" {
 		known.Source = i.Source
 	}
@@ -45,7 +45,8 @@ func (i Identity) Validate() error {
 	return known.validate()
 }
 
-// Of returns the key and the hash of a message. A message without a usable key is an error that no retry mends.
+// Of returns the key and the hash of a message. If the message has no usable key, the error is permanent
+// (outbox.IsPermanent).
 func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
 	key := Key{Source: i.Source, MessageID: msg.Metadata[outbox.HeaderMessageID], Handler: i.Handler}
 	if i.SourceFrom != nil {
@@ -69,8 +70,9 @@ func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
 	return key, HashOf(msg.Payload), nil
 }
 
-// Receive returns a handler for any Watermill router that puts each message into the queue, on the topic of its handler's
-// name, and has it acknowledged. UUID, metadata and payload stay as they are.
+// Receive returns a handler, for any Watermill router, that puts each message into the queue, on a topic named after its
+// handler, and acknowledges it. UUID, metadata and payload stay as they are. It returns an *outbox.FieldError for a bad
+// Identity.
 //
 //	router.AddConsumerHandler("receive-orders", "orders", rabbitmq, receive)
 func (in *Inbox) Receive(identity Identity) (message.NoPublishHandlerFunc, error) {

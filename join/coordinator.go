@@ -21,14 +21,13 @@ type Config struct {
 	// Schema and Table name the outbox; the tables of its joins are named after it. Default to those of outbox.Config.
 	Schema, Table string
 
-	// Store names this outbox among many, as in outbox.Config. Defaults to none.
+	// Store names this outbox among several, as in outbox.Config. Defaults to none.
 	Store string
 
-	// WaitTopic is the topic of join wait messages (JOIN-050). Defaults to join.wait.
+	// WaitTopic is the topic of join wait messages. Defaults to join.wait.
 	WaitTopic string
 
-	// RecheckInterval is how often a waiting message looks at its join although nothing woke it: a safety net.
-	// Defaults to 5 minutes.
+	// RecheckInterval is how often a wait looks at its join even if nothing woke it: a safety net. Defaults to 5 minutes.
 	RecheckInterval time.Duration
 
 	// Hooks are called as things happen. Defaults to none.
@@ -54,15 +53,16 @@ func (c *Config) validate() error {
 	return validateTopic("Config.WaitTopic", c.WaitTopic)
 }
 
-// A Coordinator starts joins, adds steps to them and has messages wait for their end. It is safe for concurrent use; it
-// holds no connection and need not be closed.
+// A Coordinator starts joins, adds steps to them, and sends messages that wait for their end. It is safe for concurrent use;
+// it holds no connection and need not be closed.
 //
-// Each call takes what it runs on: the *sql.DB, which makes it a transaction of its own, or the caller's *sql.Tx or
-// *sql.Conn, whose transaction it joins and never ends. A nil one stands for the Coordinator's own *sql.DB.
+// Each call takes the Executor it runs on: a *sql.DB, on which it makes its own transaction, or the caller's *sql.Tx or
+// *sql.Conn, whose transaction it joins and never ends. Nil stands for the Coordinator's own *sql.DB.
 //
-// A call whose own commit was not answered returns outbox.ErrUnknownOutcome. All of them can be repeated: Attach, reports,
-// Seal and Cancel leave alone what is done already, and Start, Enqueue and EnqueueWait tell it by an error where the
-// caller gave the ids.
+// A call returns outbox.ErrUnknownOutcome if the answer to its own commit was lost. Every call can be repeated: Attach,
+// reports, Seal and Cancel change nothing that is already done, and Start, Enqueue and EnqueueWait return an error if the
+// caller chose the ids. Any call may return outbox.ErrSchema, and in the caller's transaction an error for which
+// outbox.IsRetryable is true.
 type Coordinator struct {
 	db     *sql.DB
 	outbox *outbox.Outbox
@@ -70,8 +70,8 @@ type Coordinator struct {
 	logger watermill.LoggerAdapter
 }
 
-// NewCoordinator returns the coordinator of the joins of one outbox. It does not touch the database. A nil logger logs
-// nothing.
+// NewCoordinator returns a coordinator for the joins of one outbox. It does not touch the database. A nil logger logs
+// nothing. It returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
 func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Coordinator, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -95,28 +95,28 @@ func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
 
 // StartParams say what a join waits for.
 type StartParams struct {
-	// ID names the join, so that a Start whose outcome is unknown can be repeated: ErrExists then says that it is there.
+	// ID names the join, so that a Start whose outcome is unknown can be repeated: ErrExists then says that it exists.
 	// Outbox.NewID makes one. Defaults to a new one.
 	ID outbox.JoinID
 
-	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units.
-	// Defaults to none (JOIN-003).
+	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units. Defaults
+	// to none.
 	GroupingKey string
 
-	// ExpectedSteps is the number of steps that have to end, at least 1 (JOIN-002), unless the join is Open.
+	// ExpectedSteps is the number of steps that have to end, at least 1, unless the join is Open.
 	ExpectedSteps int
 
-	// Open lets steps be added until Seal, which sets the number of expected steps to what there are. Defaults to false.
+	// Open lets steps be added until Seal, which sets the number of expected steps to those that it has. Defaults to false.
 	Open bool
 
-	// Quorum ends the join as completed as soon as so many steps have completed, and as failed as soon as they no longer
-	// can. Defaults to all steps, and then the join ends when all have ended.
+	// Quorum is the number of completed steps that end the join as completed. It ends as failed as soon as that number can
+	// no longer be reached. Defaults to none: the join ends when all steps have ended.
 	Quorum int
 
-	// FailFast ends the join as failed at the first step that fails. Not together with Quorum. Defaults to false.
+	// FailFast ends the join as failed when the first step fails. It cannot be combined with Quorum. Defaults to false.
 	FailFast bool
 
-	// Metadata is any text, typically JSON, for whoever looks at the join. Defaults to none.
+	// Metadata is any text, typically JSON, for people who look at the join. Defaults to none.
 	Metadata string
 }
 
@@ -147,7 +147,8 @@ func (p *StartParams) validate() error {
 // maxSteps is what an INT can count.
 const maxSteps = 1<<31 - 1
 
-// Start begins a join (JOIN-001 to JOIN-006) and returns its id. ErrExists says that a join with StartParams.ID is there.
+// Start begins a join and returns its id. It returns ErrExists, with the id, if a join with StartParams.ID exists already,
+// and an *outbox.FieldError for bad parameters.
 func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
 	if err := params.validate(); err != nil {
 		return outbox.JoinID{}, err
@@ -186,27 +187,28 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.Jo
 	if _, own := x.(*sql.DB); own || params.ID == (outbox.JoinID{}) {
 		return insert(ctx, x)
 	}
-	return c.outbox.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
+	return c.outbox.InTx(ctx, x, insert) // a duplicate id must not end the caller's transaction
 }
 
-// Attach makes messages steps of a join (JOIN-010): each ends when the message is acknowledged or has failed for good.
-// Messages that are steps already stay as they are (JOIN-011). One that has ended counts at once. All are attached, or
-// none.
+// Attach makes messages steps of a join: each step ends when its message is acknowledged or fails for good. Messages that
+// are already steps stay as they are. A message that has ended counts at once. Either all are attached or none.
 //
-// It returns ErrNotFound, ErrEnded, ErrFull, and ErrMessageNotFound if a message is not in the outbox. To have new
-// messages counted from the first moment on, publish them with Enqueue, or with a Publisher of this package.
+// It returns ErrNotFound, ErrEnded, ErrFull, ErrLogOnly, and ErrMessageNotFound if a message is not in the outbox. Publish
+// new messages with Enqueue, or with a Publisher of this package, so that none can end before it is a step.
 func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{})
 }
 
 // AttachByReport makes messages steps that end only when they are reported, by ReportStepCompleted, ReportStepFailed or
-// Middleware: for messages that are handled elsewhere, after a relay. They need not be in the outbox. Attach them in the
-// transaction that publishes them, or set HeaderStepOf: a report that comes before the step is there does not count.
+// Middleware: for messages that are handled elsewhere, behind a relay. They need not be in the outbox. Attach them in the
+// transaction that publishes them, or set HeaderStepOf, because a report that arrives before its step exists does not count.
+// It returns ErrNotFound, ErrEnded and ErrFull.
 func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
 }
 
-// Enqueue inserts messages and makes them steps of a join, in one transaction: none can end before it is a step.
+// Enqueue inserts messages and makes them steps of a join in one transaction, so that none can end before it is a step. It
+// returns what outbox.Outbox.Enqueue and Attach return.
 func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
 	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
@@ -227,7 +229,7 @@ type attachArg struct {
 	Fresh    bool               `json:"fresh"` // inserted by this very transaction
 }
 
-// attach does it in batches, all or none.
+// attach attaches in batches, all or none.
 func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages []outbox.MessageID, arg attachArg) error {
 	if err := validateID(id); err != nil {
 		return err
@@ -268,13 +270,13 @@ func (c *Coordinator) attachBatch(ctx context.Context, x outbox.Executor, messag
 // maxBatch is the most rows that a statement touches.
 const maxBatch = 1000
 
-// ReportStepCompleted ends a step as completed by hand (JOIN-020); a step that has ended stays as it is (JOIN-022). Steps
-// that Attach added end by themselves: this is for steps of AttachByReport. It returns ErrNotFound and ErrNotAStep.
+// ReportStepCompleted ends a step as completed; a step that has ended stays as it is. It is for steps of AttachByReport;
+// those of Attach end with their messages. It returns ErrNotFound and ErrNotAStep.
 func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, false)
 }
 
-// ReportStepFailed ends a step as failed by hand (JOIN-021), as ReportStepCompleted does.
+// ReportStepFailed does the same, and the step has failed.
 func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, true)
 }
@@ -294,19 +296,19 @@ func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.J
 }
 
 type reportArg struct {
-	ID      *outbox.JoinID   `json:"id,omitempty"` // nil: all joins that have the message as a step
+	ID      *outbox.JoinID   `json:"id,omitempty"` // nil: every join that has the message as a step
 	Message outbox.MessageID `json:"message"`
 	Failed  bool             `json:"failed"`
 }
 
-// Seal closes an open join: it expects the steps that it has, and ends if all of them have ended, which may be at once.
-// A join that is not open stays as it is. It returns ErrNotFound and ErrEnded.
+// Seal closes an open join: from then on it expects the steps that it has. It ends at once if all of them have ended. A join
+// that is not open stays as it is. It returns ErrNotFound and ErrEnded.
 func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
 	return c.end(ctx, x, "outbox_join_seal", "seal", id)
 }
 
-// Cancel ends a join as cancelled: what waits for it takes the path of failure. Steps that are under way go on, and count
-// no more. It returns ErrNotFound and ErrEnded.
+// Cancel ends a join as cancelled: waits for it take the failure path. Its steps still run, but no longer count. It returns
+// ErrNotFound and ErrEnded.
 func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
 	return c.end(ctx, x, "outbox_join_cancel", "cancel", id)
 }
@@ -324,7 +326,7 @@ func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb strin
 	return nil
 }
 
-// change runs an operation and says in this package's errors what it refused.
+// change runs an operation and turns a refusal into an error of this package.
 func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, arg any) error {
 	return refused(c.outbox.ChangeJoin(ctx, x, op, arg))
 }

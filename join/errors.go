@@ -10,16 +10,16 @@ import (
 
 // Errors that callers can test for with errors.Is. Nothing was changed when they are returned.
 var (
-	// ErrNotFound is returned when there is no join with the id (JOIN-012).
+	// ErrNotFound is returned when there is no join with the id.
 	ErrNotFound = errors.New("join: there is no such join in this database; start it in the same database, and commit it first")
 
-	// ErrExists is returned by Start when there is a join with StartParams.ID already. Its id is returned too.
+	// ErrExists is returned by Start, with the id, when a join with StartParams.ID exists already.
 	ErrExists = errors.New("join: there is a join with this id already")
 
-	// ErrEnded is returned when steps are attached to a join that has ended, or it is to be sealed or cancelled.
+	// ErrEnded is returned when steps are attached to a join that has ended, or when it is sealed or cancelled.
 	ErrEnded = errors.New("join: the join has ended; start another one")
 
-	// ErrFull is returned when more steps are attached than the join expects (JOIN-023).
+	// ErrFull is returned when more steps are attached than the join expects.
 	ErrFull = errors.New("join: the join has all the steps that it expects; start it with more, or open")
 
 	// ErrMessageNotFound is returned when a message to attach is not in the outbox. If it is handled elsewhere, use
@@ -31,7 +31,7 @@ var (
 	ErrLogOnly = errors.New("join: the message is for the log alone, and never ends")
 
 	// ErrNotAStep is returned when a step is reported that the join does not have.
-	ErrNotAStep = errors.New("join: the message is no step of the join; attach it first")
+	ErrNotAStep = errors.New("join: the message is not a step of the join; attach it first")
 )
 
 var reasons = map[outbox.JoinReason]error{
@@ -56,7 +56,7 @@ func refused(err error) error {
 	case ok:
 		return known
 	}
-	return fmt.Errorf("join: %w", refusal) // of operations that are newer than this package
+	return fmt.Errorf("join: %w", refusal) // from operations newer than this package
 }
 
 func badField(field, format string, args ...any) error {

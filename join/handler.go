@@ -15,7 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// The headers that tell a continuation of its join.
+// Headers of a continuation that describe its join.
 const (
 	HeaderJoinID         = "join_id"
 	HeaderStatus         = "join_status" // completed, failed or cancelled
@@ -25,15 +25,15 @@ const (
 )
 
 // AddWaitHandler adds the handler of join wait messages to a router. The subscriber is an outbox.Subscriber on the same
-// database and the same outbox. Messages that were sent with EnqueueWait continue only while it runs somewhere.
+// database and the same outbox. Waits sent with EnqueueWait continue only while this handler runs somewhere.
 func (c *Coordinator) AddWaitHandler(router *message.Router, subscriber message.Subscriber) *message.Handler {
 	return router.AddConsumerHandler("outbox: "+c.config.WaitTopic, c.config.WaitTopic, subscriber, c.HandleWait)
 }
 
-// HandleWait handles one join wait message. If its join is pending, the message is put off until it has ended and no
-// attempt is spent; if it has ended, the continuation is inserted and the message acknowledged in one transaction, so
-// that there is one continuation a wait (JOIN-053 to JOIN-056). A payload that is not ours, or a join that does not exist,
-// fails the message for good (JOIN-052).
+// HandleWait handles one join wait message. While its join is pending, the message is put off and no attempt is spent. Once
+// the join has ended, the continuation is inserted and the message acknowledged in one transaction, so that each wait sends
+// one continuation. A payload that is no wait, or a join that does not exist, fails the message for good; any other error is
+// outbox.Unavailable, and the message is tried again.
 func (c *Coordinator) HandleWait(msg *message.Message) error {
 	delivery, ok := outbox.DeliveryFrom(msg.Context())
 	if !ok || delivery.Group() != "" {
@@ -79,13 +79,13 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 	return outbox.Unavailable(err) // of the database: the wait is not to blame
 }
 
-// proceed does what follows a join that has ended.
+// proceed sends what follows a join that has ended.
 func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, s state) error {
 	failed := s.failed(t.FailIfAnyStepFailed)
 	if t.Parent != nil {
 		c.decided(t, s, "ends a step of its parent")
 		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
-		if errors.Is(err, ErrNotFound) { // purged: a dead letter would keep this join from being purged, too
+		if errors.Is(err, ErrNotFound) { // purged: a dead letter would keep this join from being purged too
 			c.decided(t, s, "has no parent left")
 			return nil
 		}
@@ -113,23 +113,23 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 	return err
 }
 
-// decided logs what became of a wait (JOIN-073).
+// decided logs what became of a wait.
 func (c *Coordinator) decided(t ticket, s state, what string) {
 	c.logger.Debug("A wait for a join "+what, watermill.LogFields{
 		"join_id": t.Join.String(), "status": s.status.String(), "completed": s.completedSteps, "failed": s.failedSteps})
 }
 
-// state is how a join stands for one of those that wait for it.
+// state is the state of a join, as one of its waits sees it.
 type state struct {
 	status                      outbox.JoinStatus
 	expected                    int
 	completedSteps, failedSteps int
-	strict                      bool          // it says itself when it has failed: by quorum, or by the first failure
+	strict                      bool          // its own status says whether it has failed: by quorum, or by the first failure
 	overdue                     bool          // the deadline of this wait has passed
 	again                       time.Duration // when to look again
 }
 
-// failed decides between the paths (JOIN-054, JOIN-055).
+// failed chooses between the two paths.
 func (s state) failed(ifAnyStepFailed bool) bool {
 	switch s.status {
 	case outbox.JoinCancelled:
@@ -141,8 +141,8 @@ func (s state) failed(ifAnyStepFailed bool) bool {
 	}
 }
 
-// lookAt notes that a message waits for a join and reads how the join stands, under its lock. A message that nobody has
-// claimed is put off while the join is pending.
+// lookAt records that a message waits for a join and reads the state of the join, under its lock. An unclaimed message is
+// put off while the join is pending.
 func (c *Coordinator) lookAt(ctx context.Context, x outbox.Executor, t ticket, waiter outbox.MessageID, claimed bool) (s state, err error) {
 	arg := struct {
 		ID        outbox.JoinID    `json:"id"`

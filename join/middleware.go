@@ -9,20 +9,20 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// HeaderStepOf names the join, by its id, that a message is a step of, for Middleware.
+// HeaderStepOf holds the id of the join that a message is a step of, for Middleware.
 const HeaderStepOf = "outbox_join_step_of"
 
 // Middleware ends the steps of AttachByReport where their messages are handled: behind a relay, on a broker's subscriber.
-// When the handler succeeds, the step is completed in every join that has it; when it fails for good, which
-// outbox.Permanent says, the step has failed; any other error changes nothing, as the message is delivered again. A
-// message is known by its header outbox.HeaderMessageID, or as a delivery of the outbox itself; others pass through.
+// When the handler succeeds, the step is completed in every join that has it. When it fails for good, with outbox.Permanent,
+// the step has failed. Any other error changes nothing, because the message is delivered again. Messages are recognized by
+// the header outbox.HeaderMessageID, or as deliveries of the outbox itself; others pass through.
 //
-// A message with the header HeaderStepOf is a step of that join: where it is not one yet, because it was handled before
-// AttachByReport was committed, that is ErrNotAStep, and the message comes again. Without the header nothing tells it from a
-// message that is no step: attach it in the transaction that publishes it.
+// A message with the header HeaderStepOf must be a step of that join. If it is not one yet, because it was handled before
+// AttachByReport was committed, the error is ErrNotAStep and the message is delivered again. Without the header, such a
+// message looks like one that is no step: attach it in the transaction that publishes it.
 //
-// Put it nearer to the handler than a poison queue, which takes the error away. A step is reported after its handler, and
-// so a crash between the two has the message handled again: guard the handler as any other.
+// Put it closer to the handler than a poison queue, which swallows the error. A step is reported after its handler has
+// returned, and a crash in between delivers the message again: make the handler idempotent like any other.
 func Middleware(c *Coordinator) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
@@ -34,8 +34,9 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 			if !known || err != nil && !outbox.IsPermanent(err) {
 				return produced, err
 			}
-			// The handler's work is done: its context may be over, the report is still due. If it fails, the message has to
-			// come again, also where the handler's own error is permanent, or the join would wait for ever.
+			// The handler is done, and its context may have ended, but the report is still due. If the report fails, the
+			// message must be delivered again, even if the handler's own error is permanent; otherwise the join would wait
+			// forever.
 			reportErr := c.reportStep(context.WithoutCancel(msg.Context()), msg.Metadata[HeaderStepOf], id, err != nil)
 			switch {
 			case reportErr == nil:
@@ -49,7 +50,7 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 	}
 }
 
-// stepOf is the message id under which a message may be a step.
+// stepOf is the id under which a message may be a step.
 func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
 	if text := msg.Metadata[outbox.HeaderMessageID]; text != "" {
 		if id, err = outbox.ParseMessageID(text); err != nil {
@@ -63,7 +64,7 @@ func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
 	return id, false, nil
 }
 
-// reportStep ends a step in all joins that have it, and in one that must.
+// reportStep ends a step in all joins that have it, and in the one that must have it.
 func (c *Coordinator) reportStep(ctx context.Context, stepOf string, message outbox.MessageID, failed bool) error {
 	if stepOf != "" {
 		id, err := outbox.ParseJoinID(stepOf)

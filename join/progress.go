@@ -9,7 +9,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Join is the state of a join as it was read. Times are UTC, by the database's clock.
+// A Join is the state of a join when it was read. Times are UTC, by the database's clock.
 type Join struct {
 	ID            outbox.JoinID
 	GroupingKey   string
@@ -19,7 +19,7 @@ type Join struct {
 	Quorum        int  // 0 for none
 	FailFast      bool
 
-	// CompletedSteps and FailedSteps count while the join is pending, and stay as they were when it ended (JOIN-042).
+	// CompletedSteps and FailedSteps count while the join is pending, and stay as they were when it ended.
 	CompletedSteps, FailedSteps int
 
 	Metadata      string
@@ -30,7 +30,7 @@ type Join struct {
 // StepStatus is the state of one step.
 type StepStatus int
 
-// The states of a step. It moves once.
+// The states of a step. A step changes state once.
 const (
 	StepPending   StepStatus = 0
 	StepCompleted StepStatus = 1
@@ -52,7 +52,7 @@ func (s StepStatus) String() string {
 
 // A Step is a message, or another join, that a join waits for.
 type Step struct {
-	MessageID outbox.MessageID // of another join, its id
+	MessageID outbox.MessageID // for another join, its id
 	Status    StepStatus
 	ByReport  bool // it ends by a report, not when the message is settled
 	CreatedAt time.Time
@@ -61,7 +61,7 @@ type Step struct {
 // maxPage is the longest page.
 const maxPage = 1000
 
-// Get reads a join, or returns ErrNotFound.
+// Get reads a join. It returns ErrNotFound if there is none with this id.
 func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id outbox.JoinID) (Join, error) {
 	if err := validateID(id); err != nil {
 		return Join{}, err
@@ -76,8 +76,8 @@ func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id outbox.Join
 	return joins[0], nil
 }
 
-// ByGroup reads a page of the joins with a grouping key (JOIN-082), at most limit, 1 to 1,000, in order of id, which is
-// that of their start, after a given one: the last of the page before, or the zero id.
+// ByGroup reads a page of the joins with a grouping key, at most limit, 1 to 1,000, in order of id, which is the order in
+// which they started. after is the last id of the previous page, or zero.
 func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after outbox.JoinID, limit int) ([]Join, error) {
 	if key == "" {
 		return nil, badField("key", "is empty; joins without a grouping key are found by id only")
@@ -122,8 +122,8 @@ func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) 
 	return joins, err
 }
 
-// Steps reads a page of the steps of a join, at most limit, 1 to 1,000, in order of message id after a given one: the last
-// of the page before, or the zero id. Of a join that does not exist there are none.
+// Steps reads a page of the steps of a join, at most limit, 1 to 1,000, in order of message id. after is the last id of the
+// previous page, or zero. A join that does not exist has no steps.
 func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.JoinID, after outbox.MessageID, limit int) (steps []Step, err error) {
 	if err := validateID(id); err != nil {
 		return nil, err
@@ -155,9 +155,9 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.Jo
 	return steps, nil
 }
 
-// Purge deletes the joins that ended longer ago than olderThan, with their steps, in small batches, and returns how many
-// joins. A pending join is never deleted, nor one whose end a message still has to act on. When ctx ends it stops with
-// what it has deleted so far and ctx's error.
+// Purge deletes the joins that ended longer ago than olderThan, with their steps, in small batches, and returns the number
+// of joins. It never deletes a pending join, or one that a wait has yet to act on. When ctx ends, it returns what it has
+// deleted so far and ctx's error.
 func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins int, err error) {
 	if olderThan < 0 {
 		return 0, badField("olderThan", "is negative")

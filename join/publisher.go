@@ -11,21 +11,22 @@ import (
 
 type joinKey struct{}
 
-// With returns a context that makes the messages which carry it steps of a join when a Publisher of NewPublisher publishes
-// them.
+// With returns a context for messages: those that carry it become steps of the join when a Publisher made by NewPublisher
+// publishes them.
 func With(ctx context.Context, id outbox.JoinID) context.Context {
 	return context.WithValue(ctx, joinKey{}, id)
 }
 
-// NewPublisher returns an outbox.Publisher, as outbox.NewPublisher does, which also makes the messages whose context comes
-// from With steps of their join, in the transaction that inserts them: none can end before it is a step. Messages without
-// a join are just published.
+// NewPublisher returns an outbox.Publisher that also makes messages whose context comes from With steps of their join, in
+// the transaction that inserts them, so that none can end before it is a step. Messages without a join are just published.
+// It returns what outbox.NewPublisher returns, and an *outbox.FieldError without a coordinator or with LogOnly. Publish also
+// returns what Attach returns.
 func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinator, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	if c == nil {
 		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
 	}
 	if config.Beside != nil {
-		return nil, badField("PublisherConfig.Beside", "is set, which is what this publisher is made of")
+		return nil, badField("PublisherConfig.Beside", "is set, but this publisher sets it itself")
 	}
 	if config.Log == outbox.LogOnly {
 		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
@@ -34,7 +35,7 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	return outbox.NewPublisher(x, config, logger)
 }
 
-// attachPublished attaches what was just inserted, in one call a join.
+// attachPublished attaches what was just inserted, with one call for each join.
 func (c *Coordinator) attachPublished(ctx context.Context, x outbox.Executor, messages []*message.Message, ids []outbox.MessageID) error {
 	var order []outbox.JoinID
 	steps := map[outbox.JoinID][]outbox.MessageID{}

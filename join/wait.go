@@ -24,36 +24,37 @@ type Continuation struct {
 	// Payload may be empty.
 	Payload []byte `json:"payload,omitempty"`
 
-	// Headers are sent with it, besides those that tell of the join: join_id, join_status, join_expected_steps,
+	// Headers are sent with it, in addition to those that describe the join: join_id, join_status, join_expected_steps,
 	// join_completed_steps and join_failed_steps.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // A Wait says what follows the end of a join.
 type Wait struct {
-	// ID names the wait's message, so that an EnqueueWait whose outcome is unknown can be repeated and one continuation
-	// follows: outbox.ErrDuplicateID then says that it is there. Outbox.NewID makes one. Defaults to a new one.
+	// ID names the wait's message, so that an EnqueueWait whose outcome is unknown can be repeated without a second
+	// continuation: outbox.ErrDuplicateID then says that it exists. Outbox.NewID makes one. Defaults to a new one.
 	ID outbox.MessageID
 
-	// Join is what is waited for. Required.
+	// Join is the join to wait for. Required.
 	Join outbox.JoinID
 
-	// OnComplete is sent when the join has completed. Required.
+	// OnComplete is sent once the join has completed. Required.
 	OnComplete Continuation
 
-	// OnFail is sent when it has failed or was cancelled. Nil means that nothing is sent then (JOIN-054).
+	// OnFail is sent if the join has failed or was cancelled. Nil sends nothing in that case.
 	OnFail *Continuation
 
-	// FailIfAnyStepFailed makes a join that waits for all its steps take the path of failure if one of them has failed.
-	// Without it, such a join takes the path of success when all have ended. Joins with a Quorum or FailFast go by
-	// their status. Defaults to false.
+	// FailIfAnyStepFailed sends OnFail if the join waits for all its steps and one of them has failed. Without it, such a
+	// join takes the success path when all have ended. Joins with a Quorum or FailFast go by their status. Defaults to
+	// false.
 	FailIfAnyStepFailed bool
 
-	// Timeout is how long to wait, by the database's clock: when it has passed, the join is cancelled, which wakes all
-	// that wait for it. Defaults to no limit.
+	// Timeout is how long to wait, by the database's clock. Then the join is cancelled, which wakes everything that waits
+	// for it. Defaults to no limit.
 	Timeout time.Duration
 
-	// Headers travel with the wait and on with the continuation, below its own, so that its trace goes on. Defaults to none.
+	// Headers travel with the wait and are passed on to the continuation, whose own headers win, so that a trace goes on.
+	// Defaults to none.
 	Headers map[string]string
 }
 
@@ -69,7 +70,7 @@ type ticket struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// maxTimeout keeps deadlines in the years that every database can store.
+// maxTimeout keeps deadlines within the years that every database can store.
 const maxTimeout = 10 * 365 * 24 * time.Hour
 
 func (t *ticket) validate() error {
@@ -100,7 +101,7 @@ func (t *ticket) validate() error {
 // correlationHeader is the header whose length is limited, as in outbox.Message.
 const correlationHeader = "correlation_id"
 
-// validate refuses what could not be sent when the time has come.
+// validate refuses now what could not be sent later.
 func (c *Continuation) validate(field string) error {
 	if err := validateTopic(field+".Topic", c.Topic); err != nil {
 		return err
@@ -124,24 +125,25 @@ func badTimeout() error {
 	return badField("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
 }
 
-// EnqueueWait inserts a message on the wait topic that sends the continuation when the join has ended; WaitHandler must
-// run on that topic. The message is put off at once, and whoever ends the join makes it due: waiting spends no attempt,
-// however long it takes. A join that has ended continues at once. Any number of messages may wait for a join.
+// EnqueueWait inserts a message on the wait topic that sends the continuation when the join has ended; the handler of
+// AddWaitHandler must run for that topic. The message is put off at once and made due by the end of the join: waiting spends
+// no attempts, however long it takes. If the join has already ended, the continuation follows at once. Any number of
+// messages may wait for a join.
 //
-// It holds the join's row until x is committed: where the join was not started in the same transaction, keep the rest of
-// it short. It returns ErrNotFound, and outbox.ErrDuplicateID if Wait.ID is there already.
+// It locks the join's row until x is committed: unless the join was started in the same transaction, keep the rest of it
+// short. It returns ErrNotFound, outbox.ErrDuplicateID if Wait.ID exists already, and an *outbox.FieldError for a bad Wait.
 func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait Wait) (outbox.MessageID, error) {
 	if wait.Timeout < 0 || wait.Timeout > maxTimeout {
 		return outbox.MessageID{}, badTimeout()
 	}
 	return c.enqueueWait(ctx, x, wait.ID, ticket{
 		Join: wait.Join, FailIfAnyStepFailed: wait.FailIfAnyStepFailed, OnComplete: &wait.OnComplete, OnFail: wait.OnFail,
-		TimeoutMS: (wait.Timeout + time.Millisecond - 1).Milliseconds(), // a part of one is not none
+		TimeoutMS: (wait.Timeout + time.Millisecond - 1).Milliseconds(), // a part of a millisecond is not zero
 		Headers:   wait.Headers})
 }
 
-// AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler
-// carries the end over. It returns what Attach does; ErrNotFound may mean either. Joins that are steps of each other in a
+// AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. The handler
+// of AddWaitHandler reports the end. It returns what Attach returns; ErrNotFound may mean either join. Joins that form a
 // circle wait until one is cancelled or times out.
 func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child outbox.JoinID) error {
 	if parent == child {
@@ -180,7 +182,7 @@ func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, id out
 	return id, nil
 }
 
-// readTicket reads the payload of a wait message, which must be ours.
+// readTicket reads the payload of a wait message.
 func readTicket(payload []byte) (t ticket, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	if err := decoder.Decode(&t); err != nil {

@@ -13,33 +13,32 @@ import (
 	"github.com/incursa/watermill-outbox/inbox"
 )
 
-// Inbox has a handler's effects happen once, however often its message comes. It works on any subscriber's messages.
+// Inbox makes a handler's effects happen once, however often its message arrives. It works with any subscriber.
 //
 // The entry of the message, what the handler writes, and the messages that it returns are committed in one transaction of
 // the inbox's database, or none of them is. The handler must use that transaction: outbox.TxFrom finds it in the message's
-// context, and an outbox Publisher does so by itself. If the handler returns an error or panics, all is rolled back and
-// the message is new when it comes again. What it does elsewhere is not rolled back.
+// context, and an outbox Publisher uses it without being told. If the handler returns an error or panics, everything is
+// rolled back and the message counts as new when it arrives again. Effects elsewhere are not rolled back.
 //
-// Once the entry is committed, the message is acknowledged without the handler. The messages that it returned are returned
-// again, as they were: the router publishes them after the commit, and a crash in between loses none, but they may be
-// published twice. Messages that the handler publishes through an outbox in the transaction need no such thing. A message
-// with the key of another and other content is an inbox.MismatchError, which is permanent. The outbox fails such a message at
-// once, but RabbitMQ and others deliver it again without end: there, put Watermill's poison queue before Inbox, which takes
-// it out of the loop:
+// Once the entry is committed, further deliveries are acknowledged without calling the handler. The messages that it
+// returned are returned again: the router publishes them after the commit, so a crash in between loses none, but they may be
+// published twice. Messages that the handler publishes through an outbox in the transaction are published once. A message
+// with a known key and different content is an inbox.MismatchError, which is permanent. The outbox fails such a message at
+// once, but RabbitMQ and others would deliver it again without end: there, put Watermill's poison queue before Inbox:
 //
 //	poison, err := middleware.PoisonQueueWithFilter(publisher, "poison", outbox.IsPermanent)
 //	router.AddMiddleware(poison, once)
 //
-// On a subscriber over the inbox's own queue, under the key that the message was enqueued with, the same holds: there the
-// mark is made when the handler succeeds.
+// The same holds on a subscriber over the inbox's own queue, under the key with which the message was enqueued; there the
+// entry is marked when the handler succeeds.
 //
-// A duplicate that comes while the first is being handled waits for its end, with a connection of the pool. On SQLite, which
-// has one writer, handlers run one after the other; a pool of one connection suffices for handlers that use nothing but the
+// A duplicate that arrives while the first is being handled waits for it, holding a connection of the pool. On SQLite, which
+// has one writer, handlers run one after the other; a pool of one connection is enough for handlers that use only the
 // transaction.
 //
-// A handler is called once a delivery. If the database refuses the commit for a conflict (outbox.IsRetryable), that is
-// returned as any error: the message comes again, or Watermill's Retry runs all of this again, if it stands before Inbox.
-// It does not help behind it, in a transaction that has failed. Put Inbox last:
+// A handler is called once per delivery. If the database refuses the commit because of a conflict (outbox.IsRetryable), that
+// is returned like any error: the message is delivered again, or Watermill's Retry runs all of this again if it comes before
+// Inbox. After Inbox it cannot help, because the transaction has failed. Put Inbox last:
 //
 //	router.AddMiddleware(Outcome, retry.Middleware, once)
 func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware, error) {
@@ -63,7 +62,7 @@ func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware,
 func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key inbox.Key, hash inbox.Hash) (produced []*message.Message, err error) {
 	received := msg.Context()
 	defer msg.SetContext(received)
-	// The transaction is ours, whatever the context carries: nobody else may commit a half of it.
+	// A transaction of its own, whatever the context carries: nobody else may commit half of it.
 	err = outbox.InTx(outbox.WithTx(received, nil), in.DB(), func(ctx context.Context, tx *sql.Tx) error {
 		entry, err := in.Begin(ctx, tx, key, hash)
 		if err != nil {
@@ -89,7 +88,7 @@ func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key i
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range produced { // which are published after the transaction
+	for _, p := range produced { // published after the transaction
 		p.SetContext(outbox.WithTx(p.Context(), nil))
 	}
 	return produced, nil
@@ -104,7 +103,7 @@ func isDue(received context.Context, entry inbox.Entry) bool {
 	return ok && delivery.MessageID() == entry.QueueID && entry.ProcessedAt.IsZero()
 }
 
-// A producedMessage is one that a handler has returned, as it is kept.
+// A producedMessage is a message that a handler returned, as it is stored.
 type producedMessage struct {
 	UUID     string            `json:"uuid"`
 	Metadata map[string]string `json:"metadata,omitempty"`

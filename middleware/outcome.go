@@ -1,4 +1,4 @@
-// Package middleware has the router middlewares that the outbox needs and Watermill lacks.
+// Package middleware has the router middlewares that the outbox needs and Watermill does not have.
 package middleware
 
 import (
@@ -10,9 +10,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Outcome carries the error or the panic of a handler to the message's row: its LastError (OBX-035, OBX-037, OBX-050).
-// An error marked by outbox.Permanent fails the message at once, also where a handler panics with it. A Watermill router
-// itself only nacks.
+// Outcome carries the error or the panic of a handler to the message's row: its LastError. An error marked by
+// outbox.Permanent fails the message at once, even if a handler panics with it. A Watermill router by itself only nacks.
 //
 // Add it first, so that it sees what the other middlewares make of the error:
 //
@@ -51,7 +50,7 @@ var (
 	errNacked       = errors.New("the handler returned no error, and the message was nacked")
 )
 
-// panicked keeps what was panicked with, where that is an error: it may be marked by outbox.Permanent.
+// panicked wraps the value of a panic if it is an error, because it may be marked by outbox.Permanent.
 func panicked(reason any) error {
 	if err, ok := reason.(error); ok {
 		return fmt.Errorf("the handler panicked: %w", err)
@@ -59,8 +58,8 @@ func panicked(reason any) error {
 	return fmt.Errorf("the handler panicked: %v", reason)
 }
 
-// PublishOutcome carries the error of the router's publisher to the row of the message whose handler has returned what was
-// to be published. It needs Outcome:
+// PublishOutcome carries an error of the router's publisher to the row of the message whose handler returned the messages to
+// publish. It needs Outcome:
 //
 //	router.AddPublisherDecorators(middleware.PublishOutcome)
 func PublishOutcome(publisher message.Publisher) (message.Publisher, error) {

@@ -15,29 +15,29 @@ import (
 // TransactionConfig configures Transaction.
 type TransactionConfig struct {
 	// Publisher publishes the messages that handlers return, in their transaction, on the topic of the router's handler. It
-	// is an outbox Publisher on the same database. Defaults to none, and then returning messages is an error.
+	// must be an outbox Publisher on the same database. Defaults to none; returning messages is then an error.
 	Publisher *outbox.Publisher
 
-	// Exempt are topics whose handlers make transactions of their own. Defaults to join.DefaultWaitTopic.
+	// Exempt lists topics whose handlers make their own transactions. Defaults to join.DefaultWaitTopic.
 	Exempt []string
 }
 
 // Transaction runs each handler in a transaction of db, the database of the Subscriber: what the handler writes, the
-// messages that it publishes or returns, and the end of its own message are committed together, or none of them is. So
-// the effects of a message happen once, however often it is delivered.
+// messages that it publishes or returns, and the end of its own message are committed together, or none of them is. The
+// effects of a message therefore happen once, however often it is delivered.
 //
-// The handler must use that transaction: outbox.TxFrom finds it in the message's context, and an outbox Publisher does so
-// by itself. What it does elsewhere is not rolled back. If it returns an error or panics, all is rolled back and the
-// message is delivered again. It must not call Delivery.SettleTx itself.
+// The handler must use that transaction: outbox.TxFrom finds it in the message's context, and an outbox Publisher uses it
+// without being told. If the handler returns an error or panics, everything is rolled back and the message is delivered
+// again. Effects elsewhere are not rolled back. It must not call Delivery.SettleTx itself.
 //
-// The message's context is restored afterwards, and so Watermill's Retry, before Transaction, runs each try in a transaction
-// of its own; behind it, it would go on in one that has failed. Middlewares that change the messages that a handler
-// returns, such as Watermill's CorrelationID, go behind it:
+// The message's context is restored afterwards, so that Watermill's Retry, placed before Transaction, runs each try in a new
+// transaction; after it, it would continue in one that has failed. Middlewares that change the messages a handler returns,
+// such as Watermill's CorrelationID, go after it:
 //
 //	router.AddMiddleware(Outcome, retry.Middleware, transaction, wmmiddleware.CorrelationID)
 //
 // If the answer to the commit is lost (outbox.ErrUnknownOutcome), the message is nacked, which changes nothing if it was
-// committed. Messages of another subscriber than an outbox's are handled in a transaction too, but may be handled again
+// committed. Messages from subscribers other than an outbox's are handled in a transaction too, but may be handled again
 // after it: use Inbox for them.
 func Transaction(db *sql.DB, config TransactionConfig) (message.HandlerMiddleware, error) {
 	if db == nil {
@@ -84,7 +84,7 @@ func (c TransactionConfig) publish(ctx context.Context, produced []*message.Mess
 		return message.ErrOutputInNoPublisherHandler
 	}
 	if c.Publisher == nil {
-		return outbox.Permanent(errors.New("middleware: the handler has returned messages; set TransactionConfig.Publisher, or publish them in the handler"))
+		return outbox.Permanent(errors.New("middleware: the handler returned messages; set TransactionConfig.Publisher, or publish them in the handler"))
 	}
 	for _, p := range produced {
 		p.SetContext(ctx)

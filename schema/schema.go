@@ -1,5 +1,5 @@
-// Package schema holds all SQL of the project as text: one folder a dialect, in it one file an operation and the
-// numbered migrations. Names are written as the defaults and replaced when a statement is prepared for use.
+// Package schema holds all SQL of the project as text: a folder for each dialect, with a file for each operation and the
+// numbered migrations. Names are the default ones and are replaced when a statement is prepared.
 package schema
 
 import (

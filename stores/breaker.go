@@ -2,13 +2,13 @@ package stores
 
 import "time"
 
-// State is that of a store's breaker.
+// State is the state of a store's circuit breaker.
 type State int
 
 // The states.
 const (
 	Closed State = iota // the store answers
-	Open                // it does not; it is tried again from time to time
+	Open                // it does not answer; it is tried again from time to time
 )
 
 func (s State) String() string {
@@ -18,7 +18,7 @@ func (s State) String() string {
 	return "closed"
 }
 
-// A breaker says when a store that fails is worth another try: after pauses that double. The scheduler's lock guards it.
+// A breaker decides when a failing store is tried again: after pauses that double. The scheduler's lock guards it.
 type breaker struct {
 	min, max time.Duration
 
@@ -26,10 +26,10 @@ type breaker struct {
 	since time.Time // of the state
 	pause time.Duration
 	until time.Time // of the next try, while it is open
-	cause error     // the last error of the store, kept when it is back
+	cause error     // the last error of the store, kept after it is back
 }
 
-// failed answers whether the breaker was closed before.
+// failed reports whether the breaker was closed before.
 func (b *breaker) failed(cause error) (opened bool) {
 	now := time.Now()
 	b.cause = cause
@@ -42,7 +42,7 @@ func (b *breaker) failed(cause error) (opened bool) {
 	return opened
 }
 
-// succeeded answers for how long the breaker was open, or 0.
+// succeeded returns how long the breaker was open, or 0.
 func (b *breaker) succeeded() (away time.Duration) {
 	if b.state == Closed {
 		return 0

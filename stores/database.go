@@ -7,22 +7,23 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// A Database describes a store: where it is, and what it is called. Two that are equal are the same.
+// A Database describes a store: where it is and what it is called. Equal Databases are the same store.
 type Database struct {
-	// ID names the store, and is the key of a Router: a tenant's id, for example. It stays the same as long as the store
-	// exists (OBX-064). At most 255 UTF-16 units. Required.
+	// ID names the store and is its key in a Router: a tenant's id, for example. It must not change while the store exists.
+	// At most 255 UTF-16 units. Required.
 	ID string
 
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
 	Dialect outbox.Dialect
 
-	// Driver and DSN are as for sql.Open. They may be empty where the store is made of an open *sql.DB. The DSN is never logged.
+	// Driver and DSN are as for sql.Open. They may be empty if the store is made from an open *sql.DB. The DSN is never
+	// logged.
 	Driver, DSN string
 
 	// Schema and Table name the outbox. Default to those of outbox.Config.
 	Schema, Table string
 
-	// Weight is the store's part of the work under the strategy Fair. Defaults to 1.
+	// Weight is the store's share of the work under the strategy Fair. Defaults to 1.
 	Weight int
 }
 
@@ -38,7 +39,7 @@ func (d *Database) setDefaults() {
 	}
 }
 
-// validate names the bad field. Names of schema and table are looked at by the outbox itself.
+// validate names the bad field. The outbox itself validates the names of schema and table.
 func (d *Database) validate() error {
 	if d.ID == "" {
 		return badField("Database.ID", "is empty; every store needs an identifier")
@@ -55,7 +56,7 @@ func (d *Database) validate() error {
 	return nil
 }
 
-// same reports whether a store of d can stay for other: all but the weight is equal.
+// same reports whether a store of d can be kept for other: everything but the weight is equal.
 func (d Database) same(other Database) bool {
 	d.Weight = other.Weight
 	return d == other

@@ -8,9 +8,9 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Discovery finds out which databases there are.
+// A Discovery finds the databases.
 type Discovery interface {
-	// Databases returns all of them. The order is that in which strategies see the stores. What is left out is removed.
+	// Databases returns all of them, in the order in which strategies see the stores. A store that is left out is removed.
 	Databases(ctx context.Context) ([]Database, error)
 }
 
@@ -22,26 +22,26 @@ func (f DiscoveryFunc) Databases(ctx context.Context) ([]Database, error) { retu
 
 // DynamicConfig configures a Dynamic.
 type DynamicConfig struct {
-	// RefreshInterval is how often the Discovery is asked (OBX-069). Defaults to 5 min (OBX-070).
+	// RefreshInterval is how often the Discovery is asked. Defaults to 5 min.
 	RefreshInterval time.Duration
 
-	// RefreshTimeout is how long the Discovery may take. Defaults to 30 s.
+	// RefreshTimeout limits one call of the Discovery. Defaults to 30 s.
 	RefreshTimeout time.Duration
 
 	// RetryInterval is the pause after a Discovery that failed. It doubles each time, up to RefreshInterval.
 	// Defaults to 5 s, or to RefreshInterval if that is less.
 	RetryInterval time.Duration
 
-	// Open opens the pool of a database; it need not connect. The pool is closed with its store. Defaults to sql.Open, on
-	// SQLite to outbox.OpenSQLite, with the limits below, which are not set on a pool of yours.
+	// Open opens the pool of a database; it need not connect. The pool is closed with its store. Defaults to sql.Open, or
+	// outbox.OpenSQLite on SQLite, with the limits below, which do not apply to a pool that you open.
 	Open func(Database) (*sql.DB, error)
 
-	// MaxOpenConns is the most connections to a store. Defaults to 4, which a Subscriber can make use of, and handlers need
-	// some for themselves.
+	// MaxOpenConns is the most connections to a store. Defaults to 4, which a Subscriber can use by itself; allow more for
+	// handlers.
 	MaxOpenConns int
 
-	// MaxIdleConns is the most connections to a store that are kept while nothing is done, and ConnMaxIdleTime for how long.
-	// Default to 1 and 1 min.
+	// MaxIdleConns is the most idle connections to a store that are kept, and ConnMaxIdleTime for how long. Default to 1 and
+	// 1 min.
 	MaxIdleConns    int
 	ConnMaxIdleTime time.Duration
 

@@ -12,13 +12,13 @@
 //	              ▼                ▼                ▼
 //	        outbox.Subscriber  outbox.Subscriber  outbox.Subscriber      one for each store
 //
-// Each store is an outbox of its own with its own joins: nothing is shared among databases, and no transaction spans two of
-// them. A store that is down, slow or badly configured is named in the log and harms no other.
+// Each store is a separate outbox with its own joins: databases share nothing, and no transaction spans two of them. A store
+// that is down, slow or badly configured is named in the log and does not affect the others.
 //
 // # Use
 //
-// NewStatic holds stores that are known at the start, NewDynamic those that a Discovery finds. Publish to the outbox of a
-// tenant through a Router. Give a Subscriber to a Watermill router; a handler learns from FromContext in which store its
-// message is, and PerStore builds what a handler needs for each. WaitHandler continues joins in every store. Run keeps a
-// forwarder, a sequencer or a dispatcher going in each store, and Migrate installs all.
+// NewStatic holds stores that are known at the start, NewDynamic those that a Discovery finds. Publish to a tenant's outbox
+// through a Router. Give a Subscriber to a Watermill router; handlers find the store of their message with FromContext, and
+// PerStore builds what a handler needs once per store. AddWaitHandler continues joins in every store. Run keeps a forwarder,
+// a sequencer or a dispatcher running in each store, and Migrate installs all of them.
 package stores

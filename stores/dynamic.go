@@ -14,8 +14,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// Dynamic is a Provider of the stores that a Discovery finds. Whatever the Discovery does, stores that are there and are
-// still asked for stay: one that fails changes nothing, and an entry that cannot be used changes nothing but itself.
+// Dynamic is a Provider of the stores that a Discovery finds. Known stores stay as long as the Discovery lists them: a
+// Discovery that fails changes nothing, and an unusable entry affects only itself.
 type Dynamic struct {
 	discovery Discovery
 	config    DynamicConfig
@@ -23,20 +23,20 @@ type Dynamic struct {
 	troubles  *quiet.Troubles
 
 	cancel context.CancelFunc
-	done   chan struct{} // closed when nothing is refreshed any more
+	done   chan struct{} // closed when refreshing has stopped
 
 	refreshing sync.Mutex // one at a time
 
 	mu      sync.Mutex
 	stores  []*Store
-	changed chan struct{} // closed when stores has changed
+	changed chan struct{} // closed when stores changes
 	closed  bool
 }
 
 var _ Provider = (*Dynamic)(nil)
 
-// NewDynamic asks the Discovery once, within ctx, and then at its interval until Close. If it fails this first time, its
-// error is returned. A nil logger logs nothing.
+// NewDynamic calls the Discovery once, within ctx, and then at its interval until Close. It returns the error of the first
+// call, or an *outbox.FieldError that names a bad field. A nil logger logs nothing.
 func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, logger watermill.LoggerAdapter) (*Dynamic, error) {
 	if discovery == nil {
 		return nil, badField("discovery", "is nil; pass what finds the databases")
@@ -67,9 +67,9 @@ func (d *Dynamic) Stores() ([]*Store, <-chan struct{}) {
 	return d.stores, d.changed
 }
 
-// Refresh asks the Discovery now. What is new is opened, what is gone is closed once those that use it have let go, what
-// has changed is both, and the rest is kept (OBX-071 to OBX-073). An error means that nothing has changed. An entry that
-// cannot be used is logged, by its identifier; a store that is there under the same identifier stays as it is.
+// Refresh calls the Discovery now. New stores are opened, missing ones are closed once nothing uses them, changed ones are
+// closed and opened, and the rest are kept. An error means that nothing changed. An unusable entry is logged with its
+// identifier; an existing store with the same identifier stays as it is.
 func (d *Dynamic) Refresh(ctx context.Context) error {
 	d.refreshing.Lock()
 	defer d.refreshing.Unlock()
@@ -106,7 +106,7 @@ func (d *Dynamic) install(databases []Database) error {
 		}
 		if err != nil && !told[database.ID] {
 			told[database.ID] = true
-			d.logger.Error("A database that was discovered cannot be used; other stores are not affected", err,
+			d.logger.Error("A discovered database cannot be used; other stores are not affected", err,
 				watermill.LogFields{"store": database.ID, "entry": i + 1, "kept": old != nil})
 		}
 	}
@@ -121,16 +121,16 @@ func (d *Dynamic) install(databases []Database) error {
 		}
 	}
 	for _, s := range opened {
-		d.logger.Info("A store is there", watermill.LogFields{"store": s.ID()})
+		d.logger.Info("Opened a store", watermill.LogFields{"store": s.ID()})
 	}
 	for _, s := range gone {
-		d.logger.Info("A store is gone, or has changed", watermill.LogFields{"store": s.ID()})
+		d.logger.Info("Closed a store, which was removed or has changed", watermill.LogFields{"store": s.ID()})
 	}
 	d.retire(gone)
 	return nil
 }
 
-// storeOf is the store for an entry: the old one if it will do, or if the entry will not.
+// storeOf is the store for an entry: the old one if it still matches, or if the entry cannot be used.
 func (d *Dynamic) storeOf(database Database, old *Store, times int) (*Store, error) {
 	if times > 1 {
 		return old, ErrDuplicateStore
@@ -166,7 +166,7 @@ func (d *Dynamic) open(database Database) (*Store, error) {
 	return s, nil
 }
 
-// replace answers false after Close.
+// replace returns false after Close.
 func (d *Dynamic) replace(after []*Store) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,12 +212,11 @@ func (d *Dynamic) run(ctx context.Context) {
 	}
 }
 
-// closeGrace is how long Close waits for what does not heed its context.
+// closeGrace is how long Close waits for a Discovery that ignores its context.
 const closeGrace = 15 * time.Second
 
-// Close stops refreshing and takes all stores away: a pool is closed when those that use it have let go, and so close
-// Subscribers first. It ends the context of a Discovery that is under way. It is bounded, idempotent, and safe to call from
-// many goroutines.
+// Close stops refreshing and removes all stores. A pool is closed once nothing uses it, so close Subscribers first. It
+// cancels the context of a Discovery that is running. It is bounded, idempotent, and safe to call from many goroutines.
 func (d *Dynamic) Close() error {
 	d.cancel()
 	hung := time.NewTimer(closeGrace)
@@ -242,7 +241,7 @@ func (d *Dynamic) Close() error {
 	return errors.Join(problems...)
 }
 
-// rest waits, and answers false if ctx ends first.
+// rest waits, and returns false if ctx ends first.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

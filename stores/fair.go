@@ -2,24 +2,24 @@ package stores
 
 // FairConfig configures Fair.
 type FairConfig struct {
-	// MaxShare is the part of all messages in flight that one store may have, above 0 and up to 1: however many it has, and
-	// however long its handlers take, the rest is left for others. Defaults to 0.5.
+	// MaxShare is the largest share of all messages in flight that one store may have, above 0 and up to 1. However long its
+	// backlog, and however slow its handlers, the rest is left for other stores. Defaults to 0.5.
 	MaxShare float64
 }
 
-// Fair gives each store that has messages a part of the work that goes by its Weight, whatever it has waiting, and no more
-// than its share of what may be in flight. A store that had nothing to do for a while has not saved up for later, and one that
-// a claim has emptied goes behind those that wait: many stores that are polled for little do not keep out one with much.
+// Fair gives each store that has messages a share of the work according to its Weight, whatever its backlog, and no more
+// than MaxShare of the messages in flight. An idle store earns no credit for later, and a store that a claim has emptied
+// goes to the back: many stores with little to do do not crowd out one with much.
 type Fair struct {
 	share    float64
 	accounts map[string]*account // by store
-	now      float64             // how far the store had come that was last chosen: whoever is behind starts from there
-	front    float64             // how far the one has come that is furthest
+	now      float64             // progress of the store chosen last: stores behind it start from there
+	front    float64             // progress of the store that is furthest
 }
 
-// An account is how far a store has come.
+// An account is the progress of a store.
 type account struct {
-	claimed, emptied int64   // of Candidate, when it was last looked at
+	claimed, emptied int64   // of Candidate, at the last look
 	passed           float64 // messages claimed, divided by the weight
 }
 
@@ -28,7 +28,7 @@ var _ SelectionStrategy = (*Fair)(nil)
 // NewFair returns the strategy for one Subscriber.
 func NewFair(config FairConfig) (*Fair, error) {
 	setDefault(&config.MaxShare, 0.5)
-	if !(config.MaxShare > 0 && config.MaxShare <= 1) { // also what is not a number
+	if !(config.MaxShare > 0 && config.MaxShare <= 1) { // NaN too
 		return nil, badField("FairConfig.MaxShare", "%v is not above 0 and up to 1", config.MaxShare)
 	}
 	return &Fair{share: config.MaxShare, accounts: map[string]*account{}}, nil
@@ -38,7 +38,7 @@ func NewFair(config FairConfig) (*Fair, error) {
 func (f *Fair) Next(stores []Candidate, last Turn) (index, limit int) {
 	index = -1
 	var chosen *account
-	from := 1 + find(stores, last.Store) // equals take turns
+	from := 1 + find(stores, last.Store) // equal stores take turns
 	for i := range stores {
 		at := (from + i) % len(stores)
 		a := f.account(&stores[at])
@@ -60,10 +60,10 @@ func (f *Fair) Next(stores []Candidate, last Turn) (index, limit int) {
 	return index, f.room(&stores[index])
 }
 
-// account is that of a store, with what it has claimed since.
+// account returns a store's account, with what it has claimed since.
 func (f *Fair) account(c *Candidate) *account {
 	a := f.accounts[c.ID]
-	if a == nil || c.Claimed < a.claimed { // another store now, under the same identifier
+	if a == nil || c.Claimed < a.claimed { // another store under the same identifier
 		a = &account{passed: f.now}
 		f.accounts[c.ID] = a
 	}

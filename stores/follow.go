@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// follow keeps something in each store for as long as it is there: join begins it, and what join answers with ends it; nil
-// means that there is nothing to end. Before that it tells the order of the stores. It returns once stop is closed and all
-// has ended.
+// follow runs something for each store while the store exists: join starts it, and the function that join returns ends it;
+// nil means that there is nothing to end. Before that it reports the order of the stores. It returns once stop is closed and
+// everything has ended.
 func follow(provider Provider, stop <-chan struct{}, order func([]*Store), join func(*Store) (leave func())) {
 	var leaving sync.WaitGroup
 	here := map[*Store]func(){}

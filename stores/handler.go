@@ -9,14 +9,14 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// PerStore returns a handler that passes each message to the handler of its store, which build makes when the first message
-// of the store comes, and which goes with the store. It is for handlers that need something of the store, such as a join
-// coordinator, an inbox or a publisher.
+// PerStore returns a handler that passes each message to the handler of its store. build makes that handler when the store's
+// first message arrives, and it is dropped with the store. Use it for handlers that need something of their store, such as a
+// join coordinator, an inbox or a publisher.
 //
-// If build fails, the message is delivered again and no attempt is spent. A message that comes from elsewhere than from a
-// Subscriber of this package fails for good.
+// If build fails, the message is delivered again and no attempt is spent. A message that does not come from a Subscriber of
+// this package fails for good.
 func PerStore(build func(*Store) (message.HandlerFunc, error)) message.HandlerFunc {
-	builder := new(int) // a key of its own
+	builder := new(int) // a unique key
 	return func(msg *message.Message) ([]*message.Message, error) {
 		s, ok := FromContext(msg.Context())
 		if !ok {
@@ -30,7 +30,7 @@ func PerStore(build func(*Store) (message.HandlerFunc, error)) message.HandlerFu
 	}
 }
 
-// record tells the delivery of an error, as middleware.Outcome would.
+// record passes an error to the delivery, as middleware.Outcome would.
 func record(msg *message.Message, err error) error {
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
 		d.SetErr(err)

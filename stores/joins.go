@@ -7,8 +7,8 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// Coordinator returns a coordinator of the joins of a store. Of config, Dialect, Schema, Table and Store are those of the
-// store. A join and its steps are in one store.
+// Coordinator returns a coordinator for the joins of a store. Dialect, Schema, Table and Store in config are replaced by the
+// store's. A join and its steps live in one store. It returns what join.NewCoordinator returns.
 func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (*join.Coordinator, error) {
 	d := s.Database()
 	config.Dialect, config.Schema, config.Table, config.Store = d.Dialect, d.Schema, d.Table, d.ID
@@ -16,7 +16,7 @@ func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (
 }
 
 // AddWaitHandler adds the handler of join wait messages to a router, for every store of the subscriber: see
-// join.Coordinator.AddWaitHandler. Of config, Dialect, Schema, Table and Store are those of each store.
+// join.Coordinator.AddWaitHandler. Dialect, Schema, Table and Store in config are replaced by those of each store.
 func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) *message.Handler {
 	setDefault(&config.WaitTopic, join.DefaultWaitTopic)
 	handle := PerStore(func(s *Store) (message.HandlerFunc, error) {

@@ -9,30 +9,30 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A member is a store with a scheduler: the Turns of its Subscriber. The scheduler's lock guards all but its constants.
+// A member is a store in a scheduler: the Turns of its Subscriber. The scheduler's lock guards everything but its constants.
 type member struct {
 	scheduler *scheduler
 	store     *Store
 	logger    watermill.LoggerAdapter
-	timeout   time.Duration // of a claim that does not heed its own
+	timeout   time.Duration // for a claim that ignores its own
 	granted   chan int      // has room for one
 
 	breaker  breaker
-	want     func() int // how many messages it could claim; nil while it does not want to
+	want     func() int // how many messages it could claim; nil while it does not want any
 	turn     *turn      // under way, or nil
 	inFlight int        // messages, claimed or being claimed
 	claims   int64
 	failures int64
 	messages int64
 	emptied  int64       // claims that left nothing
-	retry    *time.Timer // when the breaker is to be looked at again
-	hung     *time.Timer // when the claim under way has failed, whatever comes of it
+	retry    *time.Timer // when to look at the breaker again
+	hung     *time.Timer // when the current claim counts as failed
 	ended    bool
 }
 
 var _ outbox.Turns = (*member)(nil)
 
-// hangGrace is how long after its timeout a claim that does not heed it has failed.
+// hangGrace is how long after its timeout a claim that ignores it counts as failed.
 const hangGrace = time.Second
 
 func newMember(s *scheduler, store *Store, config *SubscriberConfig, logger watermill.LoggerAdapter) *member {
@@ -74,7 +74,7 @@ func (m *member) Take(want func() int, stop <-chan struct{}) int {
 	defer s.mu.Unlock()
 	m.want = nil
 	select {
-	case <-m.granted: // in the same moment
+	case <-m.granted: // at the same moment
 		s.free(m, m.turn)
 		m.turn = nil
 		s.deal()
@@ -83,7 +83,7 @@ func (m *member) Take(want func() int, stop <-chan struct{}) int {
 	return 0
 }
 
-// begin watches a claim that does not heed its timeout.
+// begin watches for a claim that ignores its timeout.
 func (m *member) begin() {
 	s := m.scheduler
 	s.mu.Lock()
@@ -138,7 +138,7 @@ func (m *member) Claimed(messages int, err error) {
 	m.log(opened, err, away)
 }
 
-// fail opens the breaker, or has it wait longer. The caller holds the lock.
+// fail opens the breaker, or makes it wait longer. The caller holds the lock.
 func (m *member) fail(err error) (opened bool) {
 	m.failures++
 	opened = m.breaker.failed(err)
@@ -185,13 +185,13 @@ func (m *member) Down() bool {
 	return m.candidate().State == Away
 }
 
-// end gives back whatever the member has. Its Subscriber is closed.
+// end gives back everything the member has. Its Subscriber is closed.
 func (m *member) end() {
 	s := m.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.ended = true
-	if m.turn != nil { // its claim hangs for ever
+	if m.turn != nil { // its claim hangs forever
 		s.free(m, m.turn)
 	}
 	for _, timer := range []*time.Timer{m.retry, m.hung} {

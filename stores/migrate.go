@@ -12,33 +12,33 @@ import (
 
 // MigrateConfig configures Migrate.
 type MigrateConfig struct {
-	// Migrate is what to install; Dialect, Schema and Table are those of each store.
+	// Migrate says what to install; Dialect, Schema and Table are replaced by those of each store.
 	Migrate outbox.MigrateConfig
 
 	// Concurrency is how many stores are migrated at once. Defaults to 4.
 	Concurrency int
 
-	// Timeout is how long a store may take, with connecting to it. Defaults to 5 min.
+	// Timeout limits the time for one store, including connecting to it. Defaults to 5 min.
 	Timeout time.Duration
 
 	// OnProgress is called after each store, one call at a time, for a progress bar. Defaults to nothing.
 	OnProgress func(Progress)
 }
 
-// Progress tells how far Migrate has come.
+// Progress says how far Migrate has come.
 type Progress struct {
 	Done, Failed, Total int       // Failed are among Done
-	Last                Migration // what has just ended
+	Last                Migration // the one that has just ended
 }
 
-// A Migration is what became of a store.
+// A Migration is the result for one store.
 type Migration struct {
 	Store string
 	Took  time.Duration
-	Err   error // nil if all is there now
+	Err   error // nil if everything is installed
 }
 
-// A Report is what became of the stores, in their order.
+// A Report has the results for all stores, in their order.
 type Report []Migration
 
 // Failed are those that failed, with the reason.
@@ -52,7 +52,7 @@ func (r Report) Failed() Report {
 	return failed
 }
 
-// Err joins what failed, each with its store, or is nil.
+// Err joins the errors, each with its store, or is nil.
 func (r Report) Err() error {
 	var failed []error
 	for _, m := range r.Failed() {
@@ -61,9 +61,8 @@ func (r Report) Err() error {
 	return errors.Join(failed...)
 }
 
-// Migrate creates or updates the outbox of each present store of a provider, as outbox.Migrate does, a bounded number at
-// once. It goes on after a failure: the report tells of every store, and the error joins what failed. Running it again does
-// what is left.
+// Migrate creates or updates the outbox of each store of a provider, as outbox.Migrate does, a bounded number at a time. It
+// continues after a failure: the report covers every store, and the error joins the failures. Run it again to do the rest.
 func Migrate(ctx context.Context, provider Provider, config MigrateConfig) (Report, error) {
 	setDefault(&config.Concurrency, 4)
 	setDefault(&config.Timeout, 5*time.Minute)
@@ -108,7 +107,7 @@ func Migrate(ctx context.Context, provider Provider, config MigrateConfig) (Repo
 
 func migrate(ctx context.Context, s *Store, config MigrateConfig) (err error) {
 	if err := ctx.Err(); err != nil {
-		return err // the others were asked to stop
+		return err // the others were told to stop
 	}
 	if !s.use() {
 		return fmt.Errorf("%w: it was taken away meanwhile", ErrUnknownStore)

@@ -2,10 +2,10 @@ package stores
 
 import "sync"
 
-// parts are what others have built for a store, once each. They go with it.
+// parts are what others have built for a store, once each. They are dropped with it.
 type parts struct {
 	mu sync.Mutex
-	of map[any]*part // by who has built it
+	of map[any]*part // by builder
 }
 
 type part struct {
@@ -14,7 +14,7 @@ type part struct {
 	value any
 }
 
-// partOf returns what builder has built for the store. An error is not kept: the next call builds again.
+// partOf returns what builder has built for the store. An error is not remembered: the next call builds again.
 func partOf[T any](s *Store, builder any, build func(*Store) (T, error)) (T, error) {
 	p := s.parts.get(builder)
 	p.mu.Lock()

@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// A Provider knows which stores there are. It must be safe for concurrent use.
+// A Provider knows the stores. It must be safe for concurrent use.
 type Provider interface {
-	// Stores returns the present stores, in an order that stays the same and with identifiers that are all different, and a
-	// channel that is closed when there are others. The caller does not change the list. A nil channel means that it always
-	// stays as it is.
+	// Stores returns the current stores, in a stable order and with distinct identifiers, and a channel that is closed when
+	// they change. The caller must not change the list. A nil channel means that they never change.
 	Stores() (present []*Store, changed <-chan struct{})
 }
 
-// Static is a Provider of stores that are known at the start (OBX-060).
+// Static is a Provider of stores that are known at the start.
 type Static struct{ stores []*Store }
 
 var _ Provider = (*Static)(nil)
 
-// NewStatic returns a provider of these stores, in this order. An identifier that comes twice is an error that names it.
+// NewStatic returns a provider of these stores, in this order. It returns ErrDuplicateStore, with the identifier, if two
+// have the same.
 func NewStatic(stores ...*Store) (*Static, error) {
 	seen := map[string]bool{}
 	for i, s := range stores {

@@ -12,13 +12,13 @@ import (
 
 // RouterConfig configures a Router.
 type RouterConfig struct {
-	// Publisher configures the publishers that the Router makes, as Store.Publisher does. Defaults to its defaults.
+	// Publisher configures the publishers that the Router makes, as in Store.Publisher. Defaults to its defaults.
 	Publisher outbox.PublisherConfig
 }
 
-// A Router finds the outbox of a tenant: the key is the identifier of the store (OBX-066 to OBX-068). It asks no database,
-// and answers with the same outbox each time, as long as the store is the same (OBX-115). Ask it for each use: the pool of a
-// store that is gone, or has changed, is closed. It is safe for concurrent use.
+// A Router finds the outbox of a tenant: the key is the identifier of the store. It queries no database, and returns the
+// same outbox as long as the store does not change. Look it up for each use, because the pool of a store that was removed or
+// changed is closed. It is safe for concurrent use.
 type Router struct {
 	provider Provider
 	config   RouterConfig
@@ -26,7 +26,7 @@ type Router struct {
 	index    atomic.Pointer[index]
 }
 
-// An index is the stores by key, until they change.
+// An index holds the stores by key, until they change.
 type index struct {
 	changed <-chan struct{}
 	byKey   map[string]*Store
@@ -41,12 +41,12 @@ func NewRouter(provider Provider, config RouterConfig, logger watermill.LoggerAd
 	return &Router{provider: provider, config: config, logger: logger}, nil
 }
 
-// Store returns the store of a key, or ErrUnknownStore with the key.
+// Store returns the store with a key, or ErrUnknownStore with the key.
 func (r *Router) Store(key string) (*Store, error) {
 	return found(r.current().byKey[key], key)
 }
 
-// StoreUUID does the same for the store whose identifier is a uuid, however that is written.
+// StoreUUID does the same for a store whose identifier is a UUID, in any notation.
 func (r *Router) StoreUUID(key uuid.UUID) (*Store, error) {
 	return found(r.current().byUUID[key], key.String())
 }
@@ -58,7 +58,7 @@ func found(s *Store, key string) (*Store, error) {
 	return s, nil
 }
 
-// Outbox returns the outbox of a key, or ErrUnknownStore with the key.
+// Outbox returns the outbox of the store with a key, or ErrUnknownStore with the key.
 func (r *Router) Outbox(key string) (*outbox.Outbox, error) {
 	s, err := r.Store(key)
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Router) Outbox(key string) (*outbox.Outbox, error) {
 	return s.Outbox(), nil
 }
 
-// OutboxUUID does the same for the store whose identifier is a uuid, however that is written.
+// OutboxUUID does the same for a store whose identifier is a UUID, in any notation.
 func (r *Router) OutboxUUID(key uuid.UUID) (*outbox.Outbox, error) {
 	s, err := r.StoreUUID(key)
 	if err != nil {
@@ -76,8 +76,8 @@ func (r *Router) OutboxUUID(key uuid.UUID) (*outbox.Outbox, error) {
 	return s.Outbox(), nil
 }
 
-// Publisher returns the publisher to the outbox of a key, always the same, or ErrUnknownStore with the key. Do not close it:
-// others have it too.
+// Publisher returns the publisher of the store with a key, always the same one, or ErrUnknownStore with the key. Do not
+// close it: it is shared.
 func (r *Router) Publisher(key string) (*outbox.Publisher, error) {
 	s, err := r.Store(key)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *Router) Publisher(key string) (*outbox.Publisher, error) {
 	return partOf(s, r, func(s *Store) (*outbox.Publisher, error) { return s.Publisher(r.config.Publisher, r.logger) })
 }
 
-// current is the index of the present stores.
+// current is the index of the current stores.
 func (r *Router) current() *index {
 	if known := r.index.Load(); known != nil && !isClosed(known.changed) {
 		return known

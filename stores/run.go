@@ -7,18 +7,18 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// Pauses before something that ended with an error is run again in its store.
+// Pauses before f is run again in a store where it returned an error.
 const (
 	restartMin = 100 * time.Millisecond
 	restartMax = 30 * time.Second
 )
 
-// Run runs f in each store of a provider, now and later, until ctx ends, and then waits for all: a forwarder, a sequencer, a
-// dispatcher, a Subscriber that reads the log. The context of a call ends with ctx, and when its store is taken away; the
-// store's pool stays open until f has returned.
+// Run runs f in each store of a provider, including stores added later, until ctx ends, and then waits for all of them. f
+// may be a forwarder, a sequencer, a dispatcher, or a Subscriber that reads the log. Its context ends with ctx, or when its
+// store is removed; the store's pool stays open until f has returned.
 //
-// What returns an error before that is logged with its store and run again, after pauses that double up to 30 s; a minute
-// without an error makes them short again. What returns nil has done its work. A nil logger logs nothing.
+// If f returns an error before that, it is logged with its store and run again, after pauses that double up to 30 s; a
+// minute without an error makes them short again. If f returns nil, it is done. A nil logger logs nothing.
 func Run(ctx context.Context, provider Provider, f func(context.Context, *Store) error, logger watermill.LoggerAdapter) error {
 	if provider == nil {
 		return badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
@@ -62,7 +62,7 @@ func keepRunning(ctx context.Context, store *Store, f func(context.Context, *Sto
 		if time.Since(started) > time.Minute {
 			wait = restartMin
 		}
-		logger.Error("What runs in a store has failed, and is run again", err, watermill.LogFields{"next_try_in": wait.String()})
+		logger.Error("A function running in a store has failed and will be run again", err, watermill.LogFields{"next_try_in": wait.String()})
 		if !rest(ctx, wait) {
 			return
 		}

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A scheduler shares out the turns to claim among the stores of a Subscriber. Each of its lanes has one claim under way; the
-// strategy chooses whose. Stores whose breaker is open are tried again beside the lanes, so that those that hang take no
-// lane from the others. It has no goroutine: whoever changes something deals what can be dealt then.
+// A scheduler shares turns to claim among the stores of a Subscriber. Each of its lanes runs one claim at a time; the
+// strategy chooses whose. Stores whose breaker is open are retried outside the lanes, so that a store that hangs takes no
+// lane from the others. It has no goroutine: every change deals the turns that became possible.
 type scheduler struct {
 	strategy    SelectionStrategy
 	maxInFlight int
-	patience    time.Duration // for how long a claim may keep a lane
+	patience    time.Duration // how long a claim may keep a lane
 
 	mu         sync.Mutex
 	lanes      []lane
@@ -24,21 +24,21 @@ type scheduler struct {
 	candidates []Candidate
 }
 
-// A lane is the spec's polling loop: it remembers its last turn.
+// A lane is a polling loop: it remembers its last turn.
 type lane struct {
 	last Turn
 	turn *turn // under way, or nil
 }
 
-// A turn is a claim under way, from Take to Claimed.
+// A turn is a running claim, from Take to Claimed.
 type turn struct {
-	lane     *lane // nil if it is a try of a store whose breaker is open
-	reserved int   // places that are kept for what it claims
-	freed    bool  // lane and places are others' by now: it takes too long
+	lane     *lane // nil for a retry of a store whose breaker is open
+	reserved int   // places reserved for what it claims
+	freed    bool  // it took too long, and others have its lane and places
 	timer    *time.Timer
 }
 
-// lanePatience is how long a claim may keep its lane: after that the store hangs, and others go on without waiting for it.
+// lanePatience is how long a claim may keep its lane. After that the store counts as hanging, and others go on without it.
 const lanePatience = time.Second
 
 func newScheduler(config *SubscriberConfig) *scheduler {
@@ -70,7 +70,7 @@ func (s *scheduler) add(m *member) {
 	s.sort()
 }
 
-// remove leaves a member out from now on. What it has out still counts until it is answered.
+// remove takes a member out. Its messages in flight still count until they are answered.
 func (s *scheduler) remove(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *scheduler) remove(m *member) {
 	s.deal()
 }
 
-// deal gives turns to those who want one, while there are lanes and places. The caller holds the lock.
+// deal gives turns to members that want one, while there are lanes and places. The caller holds the lock.
 func (s *scheduler) deal() {
 	ready := func(m *member) bool { return m.want != nil && m.breaker.state == Closed }
 	if slices.ContainsFunc(s.members, ready) {
@@ -108,8 +108,7 @@ func (s *scheduler) dealLanes() {
 	}
 }
 
-// dealTo lets the strategy choose a store for a lane. A claim may take so many messages that each of the free lanes can
-// have as many.
+// dealTo lets the strategy choose a store for a lane. The places are divided evenly among the free lanes.
 func (s *scheduler) dealTo(l *lane, free int) {
 	s.candidates = s.candidates[:0]
 	for _, m := range s.members {

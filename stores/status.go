@@ -2,19 +2,19 @@ package stores
 
 import "time"
 
-// A StoreStatus is how a Subscriber stands with a store: gauges and counters for metrics.
+// A StoreStatus is a Subscriber's view of a store: gauges and counters for metrics.
 type StoreStatus struct {
 	Store     string
 	State     State     // of its breaker
-	Since     time.Time // when it got into that state
-	LastError error     // of the last claim that failed; it stays when the store is back
+	Since     time.Time // when it entered that state
+	LastError error     // of the last failed claim; kept after the store is back
 	InFlight  int       // messages that are claimed and not yet answered, or are being claimed
 	Claims    int64     // that have ended
 	Failures  int64     // of them
 	Messages  int64     // that were claimed
 }
 
-// Status tells of every store that the Subscriber works on, in the order of the provider.
+// Status returns the status of every store that the Subscriber serves, in the order of the provider.
 func (s *Subscriber) Status() []StoreStatus {
 	s.scheduler.mu.Lock()
 	defer s.scheduler.mu.Unlock()

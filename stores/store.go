@@ -12,8 +12,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Store is one of many outboxes, with the pool of connections to its database. It is constructed once and kept as long as
-// its configuration does not change (OBX-073, OBX-115). It is safe for concurrent use.
+// A Store is one of many outboxes, with the connection pool of its database. It is constructed once and kept as long as its
+// configuration does not change. It is safe for concurrent use.
 type Store struct {
 	database Database
 	weight   atomic.Int64
@@ -29,8 +29,9 @@ type Store struct {
 	retired bool // nobody new may use it
 }
 
-// New returns the store of a database that is open. It touches nothing, and the pool stays the caller's to close. Of config,
-// Dialect, Schema, Table and Store are those of the database. A nil logger logs nothing.
+// New returns the store of an open database. It touches nothing, and the caller closes the pool. Dialect, Schema, Table and
+// Store in config are replaced by those of the database. A nil logger logs nothing. It returns outbox.ErrNilDB, or an
+// *outbox.FieldError that names a bad field.
 func New(db *sql.DB, database Database, config outbox.Config, logger watermill.LoggerAdapter) (*Store, error) {
 	database.setDefaults()
 	if err := database.validate(); err != nil {
@@ -49,20 +50,20 @@ func New(db *sql.DB, database Database, config outbox.Config, logger watermill.L
 // ID is the store's identifier.
 func (s *Store) ID() string { return s.database.ID }
 
-// Database is the store's description, as it was when the store was made.
+// Database is the description from which the store was made.
 func (s *Store) Database() Database { return s.database }
 
-// Weight is the store's part of the work under the strategy Fair.
+// Weight is the store's share of the work under the strategy Fair.
 func (s *Store) Weight() int { return int(s.weight.Load()) }
 
-// DB is the pool of connections to the store's database.
+// DB is the connection pool of the store's database.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Outbox is the store's outbox, always the same.
 func (s *Store) Outbox() *outbox.Outbox { return s.outbox }
 
-// Publisher returns a publisher to the store. Of config, Dialect, Schema, Table and Store are those of the store; Log and
-// Hooks default to those of the store's outbox.
+// Publisher returns a publisher to the store. Dialect, Schema, Table and Store in config are replaced by the store's; Log
+// and Hooks default to those of the store's outbox. It returns what outbox.NewPublisher returns.
 func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
 	setDefault(&config.Log, s.log)
@@ -72,14 +73,14 @@ func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.Logger
 	return outbox.NewPublisher(s.db, config, logger)
 }
 
-// SubscriberConfig returns config for a Subscriber or a forwarder of this store: Dialect, Schema, Table and Store are those of
-// the store.
+// SubscriberConfig returns config for a Subscriber or a forwarder of this store: with the store's Dialect, Schema, Table and
+// Store.
 func (s *Store) SubscriberConfig(config outbox.SubscriberConfig) outbox.SubscriberConfig {
 	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
 	return config
 }
 
-// use keeps the pool open until letGo. It answers false if the store is retired.
+// use keeps the pool open until letGo. It returns false if the store is retired.
 func (s *Store) use() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *Store) letGo() error {
 	return nil
 }
 
-// retire closes the pool, if it is ours, once nobody uses it.
+// retire closes the pool, if the store owns it, once nobody uses it.
 func (s *Store) retire() error {
 	s.mu.Lock()
 	first := !s.retired
@@ -123,7 +124,7 @@ func (s *Store) close() error {
 
 type storeKey struct{}
 
-// FromContext returns the store of a message that a Subscriber of this package has delivered, by the message's context.
+// FromContext returns the store of a message from the context of the message, if a Subscriber of this package delivered it.
 func FromContext(ctx context.Context) (*Store, bool) {
 	s, ok := ctx.Value(storeKey{}).(*Store)
 	return s, ok

@@ -1,14 +1,13 @@
 package stores
 
-// A SelectionStrategy chooses the store whose messages are claimed next (OBX-061). It is called with a lock held: it must be
-// quick and must not call the Subscriber. One Subscriber has it to itself.
+// A SelectionStrategy chooses the store whose messages are claimed next. It is called with a lock held: it must be quick and
+// must not call the Subscriber. Do not share one between Subscribers.
 //
-// A Subscriber has as many lanes as its Concurrency, and each works as if it were alone: it chooses a store, has it claim a
-// batch, and chooses again.
+// A Subscriber has as many lanes as its Concurrency. Each chooses a store, lets it claim a batch, and chooses again.
 type SelectionStrategy interface {
-	// Next chooses among the stores, which are all there are, in the order of the Provider. last is the turn that ended
-	// last on the lane. The answer is the index of a store that is Ready, and the most messages that it
-	// may claim, 0 for as many as there is room for. Any other index has the lane wait until something changes.
+	// Next chooses among all stores, in the order of the Provider. last is the previous turn on the lane. It returns the
+	// index of a Ready store and the most messages that it may claim, or 0 for as many as there is room for. Any other index
+	// makes the lane wait until something changes.
 	Next(stores []Candidate, last Turn) (index, limit int)
 }
 
@@ -16,8 +15,8 @@ type SelectionStrategy interface {
 type Candidate struct {
 	ID       string
 	Weight   int
-	Claimed  int64 // messages, since the Subscriber has the store
-	Emptied  int64 // claims since then that found fewer messages than they might take: nothing was left
+	Claimed  int64 // messages, since the store was added
+	Emptied  int64 // claims since then that left nothing behind
 	InFlight int   // messages that are claimed and not yet answered, or are being claimed
 	Total    int   // the most messages that may be in flight over all stores
 	State    CandidateState
@@ -34,15 +33,14 @@ const (
 	Away                          // its breaker is open
 )
 
-// A Turn is what came of a claim.
+// A Turn is the result of a claim.
 type Turn struct {
-	Store    string // its identifier; empty if there was no turn yet
+	Store    string // its identifier; empty before the first turn
 	Messages int    // that were claimed
 	Failed   bool   // the store could not be reached
 }
 
-// RoundRobin goes through the stores in order, one batch from each before it moves on to the next (OBX-062). Stores that do
-// not want to claim are passed over.
+// RoundRobin goes through the stores in order and takes one batch from each. Stores that do not want to claim are skipped.
 type RoundRobin struct{}
 
 var _ SelectionStrategy = RoundRobin{}
@@ -73,9 +71,9 @@ func find(stores []Candidate, id string) int {
 	return -1
 }
 
-// DrainFirst stays with a store until a claim finds no messages there, and then moves on to the next (OBX-063). While that
-// store has no room for more messages the lane waits for its handlers; with a Concurrency above 1 as many stores are
-// drained at a time.
+// DrainFirst stays with a store until a claim finds no messages there, and then moves on to the next. While that store has
+// no room for more messages, the lane waits for its handlers. With a Concurrency above 1, that many stores are drained at a
+// time.
 type DrainFirst struct{}
 
 var _ SelectionStrategy = DrainFirst{}

@@ -15,11 +15,11 @@ import (
 )
 
 // A Subscriber is a Watermill subscriber that delivers the messages of all stores of a Provider, as outbox.Subscriber does
-// those of one: at least once, under leases that are renewed, each store with its retries, retention and dead letters.
-// Stores may come and go while it runs. It is safe for concurrent use.
+// for one: at least once, under leases that are renewed, each store with its own retries, retention and dead letters. Stores
+// may be added and removed while it runs. It is safe for concurrent use.
 //
-// A store that does not answer is left alone and tried again from time to time; what happens to it is logged with its
-// identifier and told by Status, and harms no other store.
+// A store that does not answer is left alone and retried from time to time. That is logged with its identifier, shown by
+// Status, and does not affect other stores.
 type Subscriber struct {
 	provider  Provider
 	config    SubscriberConfig
@@ -42,12 +42,12 @@ var _ message.Subscriber = (*Subscriber)(nil)
 // A subscription is one topic in all stores.
 type subscription struct {
 	out    chan *message.Message
-	begin  func(*Store, *outbox.Subscriber) // in a store; nothing if that is closing
+	begin  func(*Store, *outbox.Subscriber) // starts it in a store; does nothing if that is closing
 	stores sync.WaitGroup                   // that may still deliver into out
 }
 
 // NewSubscriber returns a subscriber over the stores of a provider. It touches their databases only once something is
-// subscribed. A nil logger logs nothing.
+// subscribed. A nil logger logs nothing. It returns an *outbox.FieldError that names a bad field.
 func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if provider == nil {
 		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
@@ -66,8 +66,9 @@ func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.
 	}, nil
 }
 
-// Subscribe delivers the messages of a topic of every store, now and later, until ctx ends or the Subscriber is closed; then
-// the channel is closed. A message's context is that of outbox.Subscriber, and FromContext finds its store there.
+// Subscribe delivers the messages of a topic from every store, including stores added later, until ctx ends or the
+// Subscriber is closed; then the channel is closed. A message's context is the same as with outbox.Subscriber, and
+// FromContext finds its store there. It returns outbox.ErrClosed after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if topic == "" {
 		return nil, badField("Topic", "is empty; name the topic")
@@ -119,15 +120,15 @@ func (s *Subscriber) run() {
 	close(s.closed)
 }
 
-// join begins to work on a store.
+// join starts serving a store.
 func (s *Subscriber) join(store *Store) (leave func()) {
 	if !store.use() {
-		return nil // it is gone already
+		return nil // it is already gone
 	}
 	m := newMember(s.scheduler, store, &s.config, s.logger)
 	worker, err := s.worker(store, m)
 	if err != nil {
-		m.logger.Error("Cannot work on a store; other stores are not affected", err, nil)
+		m.logger.Error("Cannot serve a store; other stores are not affected", err, nil)
 		s.letGo(m)
 		return nil
 	}
@@ -149,10 +150,10 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 	return outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
 }
 
-// leave lets handlers finish and releases what the store has not handed out.
+// leave lets handlers finish and releases what was not handed out.
 func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	s.mu.Lock()
-	if s.workers[m.store] == worker { // and not its successor, where a provider gives the same store again
+	if s.workers[m.store] == worker { // and not its successor, if the provider lists the same store again
 		delete(s.workers, m.store)
 	}
 	s.mu.Unlock()
@@ -160,7 +161,7 @@ func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	err := worker.Close()
 	m.end()
 	if err != nil {
-		m.logger.Error("Cannot leave a store in order", err, nil)
+		m.logger.Error("Cannot close the subscriber of a store", err, nil)
 		s.mu.Lock()
 		if isClosed(s.closing) {
 			s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))
@@ -176,8 +177,9 @@ func (s *Subscriber) letGo(m *member) {
 	}
 }
 
-// Close closes the Subscriber of each store, all at once: nothing more is claimed, what was not handed out is released, and
-// handlers may finish within DrainTimeout. It is bounded, idempotent, and safe to call from many goroutines at once.
+// Close closes the Subscribers of all stores at the same time: nothing more is claimed, messages that were not handed out
+// are released, and handlers may finish within DrainTimeout. It returns an error if a store did not answer in time. It is
+// bounded, idempotent, and safe to call from many goroutines at once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	if !isClosed(s.closing) {

@@ -9,27 +9,28 @@ import (
 
 // SubscriberConfig configures a Subscriber.
 type SubscriberConfig struct {
-	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are the store's.
-	// MaxInFlight is the most messages in flight in one store. PollInterval defaults to 50 ms, for a shorter one would have
-	// many stores ask too often, and ClaimTimeout to 10 s. ConsumerGroup and Wakeups
-	// are refused: read a log with Run and a Subscriber for each store, and give each its wake-ups in Configure.
+	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are set for each
+	// store. MaxInFlight is the most messages in flight in one store. PollInterval defaults to 50 ms, because many stores
+	// would poll too often with a shorter one, and ClaimTimeout to 10 s. ConsumerGroup and Wakeups are refused: read a log
+	// with Run and a Subscriber for each store, and set the wake-ups of each in Configure.
 	Subscriber outbox.SubscriberConfig
 
 	// Configure may change that for a store: its Wakeups, Janitor or Hooks, but not ClaimTimeout and DrainTimeout. Defaults
 	// to nothing.
 	Configure func(*Store, *outbox.SubscriberConfig)
 
-	// Strategy chooses the store whose messages are claimed next (OBX-061). Defaults to RoundRobin.
+	// Strategy chooses the store whose messages are claimed next. Defaults to RoundRobin.
 	Strategy SelectionStrategy
 
-	// Concurrency is how many stores claim at once. One that hangs does not count after a second. Defaults to 4.
+	// Concurrency is how many stores claim at the same time. A store that hangs does not count after a second. Defaults to
+	// 4.
 	Concurrency int
 
-	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores; what a claim brings that
-	// took more than a second may come on top of that. Defaults to 1,000.
+	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores; messages of a claim
+	// that took more than a second may exceed it. Defaults to 1,000.
 	MaxInFlight int
 
-	// RetryMin and RetryMax bound the pause between tries of a store that does not answer. Default to 100 ms and 30 s.
+	// RetryMin and RetryMax bound the pause before a store that does not answer is tried again. Default to 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 }
 
@@ -65,7 +66,7 @@ func (c *SubscriberConfig) validate() error {
 	case c.Subscriber.Turns != nil:
 		return badField("SubscriberConfig.Subscriber.Turns", "is set, which is what this subscriber is made of")
 	}
-	// The rest is the same for all stores: what is wrong with it is an error now, and not one in each store later.
+	// The rest is the same for all stores: a mistake is an error now, not one in each store later.
 	trial := c.Subscriber
 	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
 	_, err := outbox.NewSubscriber(new(sql.DB), trial, nil) // which it does not touch

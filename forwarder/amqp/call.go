@@ -10,12 +10,12 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder"
 )
 
-// A call is what one Publish is about: messages to one exchange with one routing key, and what became of each.
+// A call is one Publish: messages to one exchange with one routing key, and the result of each.
 type call struct {
 	exchange, key string
 	publishings   []amqp091.Publishing
 
-	started  atomic.Bool   // it is its turn to be sent
+	started  atomic.Bool   // its turn has come
 	progress chan struct{} // gets a token when a message was sent or answered
 	done     chan struct{} // closed when all are answered
 
@@ -33,7 +33,7 @@ func newCall(exchange, key string, publishings []amqp091.Publishing) *call {
 	}
 }
 
-// answer says what became of a message. The first answer holds.
+// answer records the result of a message. The first answer counts.
 func (c *call) answer(i int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *call) answer(i int, err error) {
 	c.moved()
 }
 
-// moved notes progress.
+// moved signals progress.
 func (c *call) moved() {
 	select {
 	case c.progress <- struct{}{}:
@@ -55,7 +55,7 @@ func (c *call) moved() {
 	}
 }
 
-// rest answers all that have no answer yet.
+// rest answers all messages without an answer.
 func (c *call) rest(err error) {
 	for i := range c.publishings {
 		c.answer(i, err)
@@ -68,7 +68,7 @@ func (c *call) isAnswered(i int) bool {
 	return c.answered[i]
 }
 
-// collateral are the messages that a closed channel took along, and why it was closed.
+// collateral returns the messages that were lost with a closed channel, and why it was closed.
 func (c *call) collateral() (cause *amqp091.Error, indexes []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *call) correct(i int, err error) {
 	c.errs[i] = err
 }
 
-// drop counts as published what no queue has taken.
+// drop counts messages that no queue has taken as published.
 func (c *call) drop() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

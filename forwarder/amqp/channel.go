@@ -6,11 +6,11 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// notices is how many returns and confirmations may wait. The client drops what it cannot hand over within some seconds,
-// so that there should always be room.
+// notices is how many returns and confirmations may be buffered. The client drops what it cannot deliver within seconds, so
+// there must always be room.
 const notices = 4096
 
-// A channel publishes and gets to know what became of each message. RabbitMQ returns a message before it confirms it.
+// A channel publishes and learns the result of each message. RabbitMQ returns a message before it confirms it.
 type channel struct {
 	*amqp091.Channel
 	frameSize int
@@ -34,10 +34,10 @@ type sent struct {
 	returned *amqp091.Return
 }
 
-// A name is what of a message comes back with a return. Two of one name are told apart by their order.
+// A name is the part of a message that a return carries. Messages with the same name are told apart by their order.
 type name struct{ exchange, key, id string }
 
-// newChannel opens a channel in confirm mode. Its listener is run until the channel ends.
+// newChannel opens a channel in confirm mode. Its listener runs until the channel ends.
 func newChannel(conn *amqp091.Connection, abort func(), goes func(func())) (*channel, error) {
 	opened, err := conn.Channel()
 	if err != nil {
@@ -63,7 +63,7 @@ func (ch *channel) usable() bool {
 	return !ch.ended && !ch.IsClosed()
 }
 
-// send publishes what of a call has no answer yet, without waiting for confirmations.
+// send publishes the unanswered messages of a call, without waiting for confirmations.
 func (ch *channel) send(c *call) {
 	ch.sending.Lock()
 	defer ch.sending.Unlock()
@@ -82,9 +82,9 @@ func (ch *channel) send(c *call) {
 		}
 		if err := ch.Publish(c.exchange, c.key, true, false, c.publishings[i]); err != nil {
 			if !ch.IsClosed() {
-				ch.abort() // the client's count of tags and ours may differ now
+				ch.abort() // the client's count of tags may now differ from this one
 			}
-			for i++; i < len(c.publishings) && ch.expect(c, i); i++ { // the end answers them all
+			for i++; i < len(c.publishings) && ch.expect(c, i); i++ { // end answers them all
 			}
 			return
 		}
@@ -92,7 +92,7 @@ func (ch *channel) send(c *call) {
 	}
 }
 
-// expect notes a message before it is sent, since its confirmation may come before Publish returns.
+// expect records a message before it is sent, because its confirmation may arrive before Publish returns.
 func (ch *channel) expect(c *call, i int) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -109,7 +109,7 @@ func (ch *channel) expect(c *call, i int) bool {
 	return true
 }
 
-// listen ends when the client has closed both, and before that takes all they have.
+// listen drains both channels and ends when the client has closed them.
 func (ch *channel) listen(returns <-chan amqp091.Return, confirmations <-chan amqp091.Confirmation, ended <-chan *amqp091.Error) {
 	for returns != nil || confirmations != nil {
 		select {
@@ -124,11 +124,11 @@ func (ch *channel) listen(returns <-chan amqp091.Return, confirmations <-chan am
 				confirmations = nil
 				continue
 			}
-			returns = ch.drain(returns) // what was returned before this confirmation is there by now
+			returns = ch.drain(returns) // returns that preceded this confirmation have arrived by now
 			ch.confirmed(c)
 		}
 	}
-	cause := <-ended // nil if the end was ours
+	cause := <-ended // nil if this side closed it
 	ch.end(cause)
 }
 
@@ -193,7 +193,7 @@ func (ch *channel) take(tag uint64) *sent {
 	return s
 }
 
-// end answers all that will not be confirmed any more.
+// end answers all messages that will no longer be confirmed.
 func (ch *channel) end(cause *amqp091.Error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

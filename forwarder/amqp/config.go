@@ -17,31 +17,31 @@ type Config struct {
 	// URL is where the broker is: amqp://user:password@host:port/vhost, or amqps:// for TLS. Required.
 	URL string
 
-	// Route maps what the forwarder calls the destination to an exchange and a routing key. Defaults to the default
-	// exchange, which routes to the queue of that name.
+	// Route maps the forwarder's destination to an exchange and a routing key. Defaults to the default exchange, which
+	// routes to the queue of that name.
 	Route func(topic string) (exchange, routingKey string)
 
-	// DeclareQueues are the names of durable queues to declare on each connection. Defaults to none: then others have to
-	// declare them, and messages are refused until they have.
+	// DeclareQueues are the names of durable queues to declare on each connection. Defaults to none: others must declare
+	// them, and messages are refused until they do.
 	DeclareQueues []string
 
 	// Topology is declared on each connection, for more than plain queues. Defaults to nothing.
 	Topology Topology
 
-	// Unroutable says what becomes of a message that no queue has taken. Defaults to Fail.
+	// Unroutable says what happens to a message that no queue has taken. Defaults to Fail.
 	Unroutable Unroutable
 
 	// MaxPayload is the most bytes of a payload; a larger one fails for good without being sent. Defaults to 0: the broker
 	// decides (128 MiB in RabbitMQ 3, 16 MiB in RabbitMQ 4), with the same result.
 	MaxPayload int
 
-	// ConfirmTimeout is how long the broker may confirm nothing of what it was sent. Defaults to 30 s.
+	// ConfirmTimeout is how long Publish waits without any confirmation. Defaults to 30 s.
 	ConfirmTimeout time.Duration
 
 	// ConnectTimeout bounds each attempt to connect. Defaults to 10 s.
 	ConnectTimeout time.Duration
 
-	// Heartbeat is how often both sides show that they are there; a heartbeat in the URL goes before it. Defaults to 10 s.
+	// Heartbeat is the AMQP heartbeat interval; a heartbeat in the URL takes precedence. Defaults to 10 s.
 	Heartbeat time.Duration
 
 	// TLS is for amqps. Defaults to the system's certificates and the host of the URL.
@@ -51,40 +51,40 @@ type Config struct {
 	ConnectionName string
 }
 
-// Unroutable is what becomes of a message that no queue has taken.
+// Unroutable is what happens to a message that no queue has taken.
 type Unroutable int
 
-// What may become of it.
+// The choices.
 const (
 	// Fail refuses the message: an attempt is spent, and it is published again until the attempts are spent.
 	Fail Unroutable = iota
 
-	// Drop counts the message as published, as is usual for events, to which nobody may have subscribed. A queue that is
-	// bound too late gets nothing of what came before.
+	// Drop counts the message as published, as is usual for events that may have no subscribers. A queue that is bound later
+	// does not get earlier messages.
 	Drop
 )
 
-// Topology is what is to be there before anything is published. All of it is durable.
+// Topology is declared before anything is published. All of it is durable.
 type Topology struct {
 	Exchanges []Exchange
 	Queues    []Queue
 	Bindings  []Binding
 }
 
-// An Exchange to declare.
+// An Exchange is to be declared.
 type Exchange struct {
 	Name string
 	Kind string // direct, fanout, topic or headers
 	Args map[string]any
 }
 
-// A Queue to declare.
+// A Queue is to be declared.
 type Queue struct {
 	Name string
 	Args map[string]any // as "x-queue-type": "quorum"
 }
 
-// A Binding of a queue to an exchange.
+// A Binding binds a queue to an exchange.
 type Binding struct {
 	Queue, Exchange, RoutingKey string
 	Args                        map[string]any
@@ -111,7 +111,7 @@ func setDefault[T comparable](field *T, value T) {
 const maxShort = 255
 
 func (c *Config) validate() error {
-	// What the parser says has the password in it.
+	// The parser's error contains the password.
 	if _, err := amqp091.ParseURI(c.URL); err != nil {
 		return badField("Config.URL", "is not of the form amqp://user:password@host:port/vhost")
 	}

@@ -1,5 +1,5 @@
-// Package amqp publishes to RabbitMQ for a forwarder: a message counts as published when the broker has confirmed it, and
-// one that no queue has taken is an error and not lost.
+// Package amqp publishes to RabbitMQ for a forwarder: a message counts as published once the broker has confirmed it, and a
+// message that no queue has taken is an error instead of being lost.
 //
 //	publisher, err := amqp.NewPublisher(amqp.Config{URL: "amqp://…", DeclareQueues: []string{"orders"}}, logger)
 //	f, err := forwarder.New(db, publisher, forwarder.Config{Topics: []string{"orders"}, …}, logger)
@@ -14,13 +14,13 @@
 //	not confirmed by the queue (full, failing)   ErrNacked: the forwarder finds out whether anything gets through
 //	no connection, no answer, broker blocked     outbox.Unavailable: held, no attempt spent
 //
-// An exchange or a message that RabbitMQ answers by closing the channel takes what was under way beside it along. That is
-// published again, in smaller and smaller parts on a channel of its own, so that the error reaches the message that it is
-// about.
+// If RabbitMQ answers an exchange or a message by closing the channel, other messages in flight are lost with it. They are
+// published again, in smaller and smaller parts on a channel of their own, so that the error reaches the message that caused
+// it.
 //
 // # Consumers
 //
-// Any consumer of watermill-amqp understands the messages, with its DefaultMarshaler: the payload is the body, metadata
-// are headers, the UUID is the header _watermill_message_uuid. The property message-id is the outbox's MessageID, the
+// Any consumer of watermill-amqp understands the messages, with its DefaultMarshaler: the payload is the body, metadata are
+// headers, the UUID is the header _watermill_message_uuid. The property message-id is the outbox's MessageID, which is the
 // same however often the message arrives. Package wmamqp has a configuration for it.
 package amqp

@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	// ErrUnroutable means that no queue is bound for the message: the broker has dropped it.
-	ErrUnroutable = errors.New("no queue has taken it")
+	// ErrUnroutable means that no queue is bound for the message, and the broker has dropped it.
+	ErrUnroutable = errors.New("no queue is bound for it")
 
-	// ErrNacked means that a queue has not taken the message: it is full and set to reject, or it failed.
-	ErrNacked = errors.New("the broker has not taken it (nack): its queue is full, or failed")
+	// ErrNacked means that a queue has not accepted the message: it is full and rejects messages, or it failed.
+	ErrNacked = errors.New("the broker did not accept it (nack): its queue is full, or failed")
 )
 
 func unroutable(exchange, key string, r amqp091.Return) error {
@@ -27,10 +27,10 @@ func nacked(exchange, key string) error {
 	return fmt.Errorf("amqp: publish to the exchange %q with the routing key %q: %w", exchange, key, ErrNacked)
 }
 
-// away is an error that is no message's fault.
+// away marks an error that is no message's fault.
 func away(err error) error { return outbox.Unavailable(fmt.Errorf("amqp: %w", err)) }
 
-// lost is the error of what was under way when the connection ended.
+// lost is the error of messages in flight when the connection ended.
 func lost(cause *amqp091.Error) error {
 	if cause == nil {
 		return away(errors.New("the connection to RabbitMQ was closed before the message was confirmed"))
@@ -45,7 +45,7 @@ func (e *collateralError) Error() string {
 	return fmt.Sprintf("amqp: RabbitMQ closed the channel: %v", e.cause)
 }
 
-// blame is the error of a message because of which, and of no other, the broker closed the channel.
+// blame is the error of the one message that made the broker close the channel.
 func blame(exchange, key string, cause *amqp091.Error) error {
 	err := fmt.Errorf("amqp: publish to the exchange %q with the routing key %q: %w", exchange, key, cause)
 	switch cause.Code {
@@ -56,7 +56,7 @@ func blame(exchange, key string, cause *amqp091.Error) error {
 	}
 }
 
-// concernsTheRoute is true of what is the same for all messages to one exchange.
+// concernsTheRoute reports whether the error applies to all messages to an exchange.
 func concernsTheRoute(cause *amqp091.Error) bool {
 	return cause.Code == amqp091.NotFound || cause.Code == amqp091.AccessRefused
 }

@@ -11,14 +11,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// The pauses between attempts to connect. In between, Publish says at once why there is no connection.
+// Pauses between attempts to connect. Meanwhile Publish returns at once with the reason for the last failure.
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = time.Second
 )
 
-// A Publisher publishes to RabbitMQ on one connection, and returns from Publish when the broker has answered for every
-// message. It is safe for concurrent use.
+// A Publisher publishes to RabbitMQ on one connection. Its Publish returns once the broker has answered for every message.
+// It is safe for concurrent use.
 type Publisher struct {
 	config Config
 	logger watermill.LoggerAdapter
@@ -38,8 +38,8 @@ type Publisher struct {
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// NewPublisher returns a publisher that connects when it first publishes, and again whenever it has to. A nil logger logs
-// nothing.
+// NewPublisher returns a publisher that connects when it first publishes, and reconnects when it has to. A nil logger logs
+// nothing. It returns an *outbox.FieldError that names a bad field.
 func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -51,8 +51,8 @@ func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, er
 	return &Publisher{config: config, logger: logger, closing: make(chan struct{})}, nil
 }
 
-// Publish publishes the messages and waits until the broker has confirmed them. Its error is a forwarder.BatchError with
-// what became of each. A message whose context has ended is not published.
+// Publish publishes the messages and waits until the broker has confirmed them. Its error is a forwarder.BatchError with the
+// result of each; after Close, all are outbox.Unavailable. A message whose context has ended is not published.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (p *Publisher) run(s *session, ch *channel, c *call, contexts []context.Con
 		case <-p.closing:
 			c.rest(away(errClosed))
 		case <-timer.C:
-			if !c.started.Load() && ch.usable() && s.isBlocked() == nil { // another call has its turn, and a timer of its own
+			if !c.started.Load() && ch.usable() && s.isBlocked() == nil { // another call is being sent, with its own timer
 				timer.Reset(p.config.ConfirmTimeout)
 				continue
 			}
@@ -153,8 +153,8 @@ func (p *Publisher) run(s *session, ch *channel, c *call, contexts []context.Con
 	}
 }
 
-// singleOut publishes again what a closed channel took along, on a channel that has nothing else, in smaller and smaller
-// parts, until only the messages are left because of which the broker closes it.
+// singleOut publishes the messages lost with a closed channel again, on a channel of their own and in smaller and smaller
+// parts, until only those are left that make the broker close it.
 func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, indexes []int) {
 	if len(indexes) == 0 {
 		return
@@ -188,7 +188,7 @@ func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, i
 	}
 }
 
-// connection returns the session with its channel, connected anew if need be.
+// connection returns the session with its channel, and reconnects if necessary.
 func (p *Publisher) connection() (*session, *channel, error) {
 	p.connecting.Lock()
 	defer p.connecting.Unlock()
@@ -222,8 +222,8 @@ func (p *Publisher) connection() (*session, *channel, error) {
 	return s, s.main, nil
 }
 
-// Close ends the connection. A Publish that is waiting returns; what it waited for may have been published. Close is
-// idempotent, bounded and safe to call from many goroutines.
+// Close ends the connection. A waiting Publish returns; its messages may have been published. Close is idempotent, bounded
+// and safe to call from many goroutines.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	if !p.closed {

@@ -9,12 +9,12 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// headerUUID is where watermill-amqp's DefaultMarshaler has the UUID.
+// headerUUID is the header in which watermill-amqp's DefaultMarshaler puts the UUID.
 const headerUUID = "_watermill_message_uuid"
 
 const headerCorrelationID = "correlation_id"
 
-// newPublishing returns an error for a message that cannot be published whatever the broker is.
+// newPublishing returns an error for a message that no broker could accept.
 func newPublishing(msg *message.Message, maxPayload int) (amqp091.Publishing, error) {
 	if maxPayload > 0 && len(msg.Payload) > maxPayload {
 		return amqp091.Publishing{}, unfit("its payload has %d bytes; %d are allowed (Config.MaxPayload)", len(msg.Payload), maxPayload)
@@ -41,7 +41,7 @@ func newPublishing(msg *message.Message, maxPayload int) (amqp091.Publishing, er
 	}, nil
 }
 
-// short is what fits into a property; the headers have all of it.
+// short is as much as fits into a property; the headers have the whole text.
 func short(s string) string {
 	if len(s) > maxShort {
 		return ""
@@ -49,8 +49,7 @@ func short(s string) string {
 	return s
 }
 
-// fitsFrame checks that the headers are no longer than the one frame that they have to fit in: the broker would close the
-// connection.
+// fitsFrame checks that the headers fit into one frame; otherwise the broker would close the connection.
 func fitsFrame(p amqp091.Publishing, frameSize int) error {
 	const frame, fixed = 8, 2 + 2 + 8 + 2 + 1 + 4 // around a frame; class, weight, body size, flags, delivery mode, table length
 	size := frame + fixed + 1 + len(p.MessageId) + 1 + len(p.CorrelationId)

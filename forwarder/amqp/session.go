@@ -12,14 +12,14 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
-// closeTimeout is how long the broker may take to say goodbye.
+// closeTimeout is how long the broker may take to close the connection.
 const closeTimeout = 2 * time.Second
 
 // A session is a connection, and the channel that publishes.
 type session struct {
 	config Config
 	conn   *amqp091.Connection
-	socket net.Conn // closing it ends whatever waits for the connection
+	socket net.Conn // closing it interrupts everything that waits for the connection
 	logger watermill.LoggerAdapter
 	goes   func(func()) // runs what ends with the session
 
@@ -29,7 +29,7 @@ type session struct {
 	blocked string // why the broker takes nothing; empty while it does
 }
 
-// connect dials, declares what is to be there and opens a channel, within ConnectTimeout and until closing is closed.
+// connect dials, declares the topology and opens a channel, within ConnectTimeout and until closing is closed.
 func connect(config Config, closing <-chan struct{}, goes func(func()), logger watermill.LoggerAdapter) (*session, error) {
 	ctx, cancel := contextUntil(closing, config.ConnectTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func connect(config Config, closing <-chan struct{}, goes func(func()), logger w
 	return s, nil
 }
 
-// failed cleans up and says why, which is the context's end if that came first.
+// failed cleans up and returns the reason, which is the context's if it ended first.
 func (s *session) failed(ctx context.Context, err error) error {
 	if s.socket != nil {
 		s.abort()
@@ -66,7 +66,7 @@ var (
 	errConnectTimeout = errors.New("RabbitMQ does not answer")
 )
 
-// contextUntil ends after a time, and when a channel is closed.
+// contextUntil ends after a time, or when a channel is closed.
 func contextUntil(closing <-chan struct{}, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	timer := time.AfterFunc(timeout, func() { cancel(errConnectTimeout) })
@@ -103,7 +103,7 @@ func (s *session) dial(ctx context.Context) (stop func() bool, err error) {
 	return stop, err
 }
 
-// declare makes what the messages are to be routed by, all of it durable.
+// declare declares exchanges, queues and bindings, all of them durable.
 func (s *session) declare() error {
 	c := &s.config
 	if len(c.DeclareQueues)+len(c.Topology.Exchanges)+len(c.Topology.Queues)+len(c.Topology.Bindings) == 0 {
@@ -141,9 +141,9 @@ func (s *session) watch(blocked <-chan amqp091.Blocking, ended <-chan *amqp091.E
 		reason := ""
 		if b.Active {
 			reason = "RabbitMQ has blocked the connection: " + b.Reason
-			s.logger.Error("RabbitMQ takes no messages for now", errors.New(b.Reason), nil)
+			s.logger.Error("RabbitMQ has blocked the connection", errors.New(b.Reason), nil)
 		} else {
-			s.logger.Info("RabbitMQ takes messages again", nil)
+			s.logger.Info("RabbitMQ has unblocked the connection", nil)
 		}
 		s.mu.Lock()
 		s.blocked = reason
@@ -175,7 +175,7 @@ func (s *session) open(closing <-chan struct{}) (*channel, error) {
 	if err == nil && stop() {
 		return ch, nil
 	}
-	s.abort() // its listener may not be running, and a channel that cannot be opened says nothing good of the connection
+	s.abort() // its listener may not be running, and the connection is probably broken too
 	return nil, errors.Join(context.Cause(ctx), err)
 }
 
@@ -189,12 +189,13 @@ func (s *session) finish(ch *channel) {
 // abort ends the connection at once.
 func (s *session) abort() { _ = s.socket.Close() } // whoever uses it is told
 
-// close says goodbye. If nobody answers, as a broker does not that has blocked the connection, it is ended all the same.
+// close closes the connection properly. If the broker does not answer, for example because it has blocked the connection, it
+// is aborted.
 func (s *session) close() {
 	late := time.AfterFunc(2*closeTimeout, s.abort)
 	defer late.Stop()
 	if err := s.conn.CloseDeadline(time.Now().Add(closeTimeout)); err != nil {
 		s.abort()
-		s.logger.Debug("RabbitMQ has not said goodbye", watermill.LogFields{"err": err})
+		s.logger.Debug("RabbitMQ did not close the connection properly", watermill.LogFields{"err": err})
 	}
 }

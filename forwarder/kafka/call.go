@@ -16,7 +16,7 @@ import (
 type call struct {
 	entries []*entry
 	left    atomic.Bool     // Publish does not wait any longer
-	shut    map[place]error // partitions that have not taken a record of this round; guarded by partitions
+	shut    map[place]error // partitions that refused a record in this round; guarded by partitions
 
 	mu       sync.Mutex
 	open     int           // entries that were sent and have no answer
@@ -24,7 +24,7 @@ type call struct {
 	progress chan struct{} // gets a token when something got through
 }
 
-// An entry is a message of a call, and what became of it.
+// An entry is a message of a call, with its result.
 type entry struct {
 	call   *call
 	msg    *message.Message
@@ -42,7 +42,7 @@ type entry struct {
 
 type refusal struct{ err error }
 
-// newCall marshals, and answers for what cannot be sent by whatever broker.
+// newCall marshals the messages, and answers those that no broker could accept.
 func newCall(config *Config, topic string, messages []*message.Message) *call {
 	c := &call{entries: make([]*entry, len(messages)), progress: make(chan struct{}, 1)}
 	for i, msg := range messages {
@@ -64,7 +64,7 @@ func newCall(config *Config, topic string, messages []*message.Message) *call {
 	return c
 }
 
-// sizeOf is about what a record takes in a batch of its own.
+// sizeOf is roughly the size of a record in its own batch.
 func sizeOf(r *kgo.Record) int {
 	const batch, record, header = 61, 21, 10 // around them, at most
 	size := batch + record + len(r.Key) + len(r.Value)
@@ -74,7 +74,7 @@ func sizeOf(r *kgo.Record) int {
 	return size
 }
 
-// toSend begins a round: all that can be sent.
+// toSend begins a round: all entries that can be sent.
 func (c *call) toSend() (entries []*entry) {
 	for _, e := range c.entries {
 		if e.record != nil {
@@ -98,7 +98,7 @@ func (c *call) begin(entries []*entry) {
 	}
 }
 
-// answer notes what became of an entry. The first answer holds.
+// answer records the result of an entry. The first answer counts.
 func (c *call) answer(e *entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *call) answer(e *entry, err error) {
 	}
 }
 
-// isOpen is true of an entry that was sent and has no answer.
+// isOpen reports whether an entry was sent and has no answer.
 func (c *call) isOpen(e *entry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,29 +25,29 @@ type Config struct {
 	// Timeout is how long Publish waits while nothing gets through. Defaults to 10 s.
 	Timeout time.Duration
 
-	// RetryTimeout is how long Publish waits for the rest once something has got through, or while no broker can be
-	// reached. What is left is outbox.Unavailable. Defaults to 2 s, or Timeout if that is less.
+	// RetryTimeout is how long Publish waits for the rest once something has got through, or while no broker can be reached.
+	// The remaining messages are outbox.Unavailable. Defaults to 2 s, or Timeout if that is less.
 	RetryTimeout time.Duration
 
-	// MaxMessageBytes is the most that a record may have, and a batch before compression. A larger record fails for good
-	// without being sent. Defaults to 1,000,012, which is Kafka's own default.
+	// MaxMessageBytes is the largest record, and the largest batch before compression. A larger record fails for good
+	// without being sent. Defaults to 1,000,012, Kafka's own default.
 	MaxMessageBytes int
 
-	// Compression is tried in this order until a broker knows one. Defaults to none.
+	// Compression lists codecs in order of preference; the first that the broker supports is used. Defaults to none.
 	Compression []kgo.CompressionCodec
 
 	// TLS encrypts the connections. Defaults to none.
 	TLS *tls.Config
 
-	// SASL authenticates, with the first mechanism that the broker knows; franz-go has them in packages of pkg/sasl.
+	// SASL authenticates with the first mechanism that the broker supports; franz-go has them in packages under pkg/sasl.
 	// Defaults to none.
 	SASL []sasl.Mechanism
 
-	// Marshaler makes records of messages. Defaults to DefaultMarshaler.
+	// Marshaler turns messages into records. Defaults to DefaultMarshaler.
 	Marshaler Marshaler
 
-	// Options are further ones of franz-go. Those that give up acknowledgement by all replicas or idempotence, and
-	// transactions, are refused; the partitioner is the Publisher's. Defaults to none.
+	// Options are further options of franz-go. Options that give up acknowledgement by all replicas or idempotence, and
+	// transactions, are refused; the partitioner is always the Publisher's. Defaults to none.
 	Options []kgo.Opt
 }
 
@@ -91,8 +91,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// How long requests and connections may take, and how often franz-go tries again before the Publisher says that a
-// partition is away.
+// How long requests and connections may take, and how often franz-go retries before the Publisher counts a partition as
+// away.
 const (
 	requestTimeout = 5 * time.Second // for the leader to wait for the replicas, and as much again for the network
 	dialTimeout    = 5 * time.Second
@@ -115,7 +115,7 @@ func (c *Config) open(partitioner kgo.Partitioner, hook kgo.Hook, logger watermi
 		kgo.ProducerBatchCompression(c.Compression...),
 		kgo.RecordPartitioner(partitioner), kgo.WithHooks(hook),
 		kgo.MaxBufferedRecords(math.MaxInt32),    // the caller bounds them
-		kgo.AllowIdempotentProduceCancellation(), // Publish ends; what it says is Unavailable may be there twice
+		kgo.AllowIdempotentProduceCancellation(), // Publish must end; what it reports as Unavailable may be written twice
 	)
 	if c.TLS != nil {
 		options = append(options, kgo.DialTLSConfig(c.TLS))
@@ -140,7 +140,7 @@ func badField(field, format string, args ...any) error {
 	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// kgoLogger hands on what franz-go says, at DEBUG: what matters to the caller is in the errors of Publish.
+// kgoLogger passes franz-go's logs on at DEBUG: what matters to the caller is in the errors of Publish.
 type kgoLogger struct{ logger watermill.LoggerAdapter }
 
 func (l kgoLogger) Level() kgo.LogLevel { return kgo.LogLevelWarn }

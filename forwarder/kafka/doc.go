@@ -1,9 +1,9 @@
-// Package kafka publishes to Kafka so that a forwarder can rely on it: acks=all, idempotence, and an answer for each message.
-// It is built on franz-go.
+// Package kafka publishes to Kafka so that a forwarder can rely on it: with acks=all, idempotence, and a result for each
+// message. It is built on franz-go.
 //
-// A record is in watermill-kafka's form, UUID and metadata as headers, so that its subscriber reads it. The stream key, where
-// a message has one, is the record key, and the partition is the one that Kafka's own clients choose for it: all of a
-// stream land in one. Messages without a key go to all partitions by turns.
+// Records have watermill-kafka's form, with UUID and metadata as headers, so that its subscriber can read them. The stream
+// key, if there is one, is the record key, and selects the partition as Kafka's own clients do: a stream stays in one
+// partition. Messages without a key go to all partitions in turn.
 //
 // # What becomes of a message
 //
@@ -12,19 +12,19 @@
 //	                      such topic: held, no attempt spent, until that has changed
 //	anything else         the forwarder finds out whether others get through
 //
-// Kafka judges a batch as one. If it says that something in it is too large or invalid, its messages are sent again one by
-// one, so that only the one at fault is refused.
+// Kafka accepts or rejects a batch as a whole. If it says that something in it is too large or invalid, the messages are
+// sent again one by one, so that only the one at fault is refused.
 //
 // # When partitions are away
 //
-// No broker is needed to begin: the first Publish connects. Partitions do not wait for each other: once some messages have
-// got through, Publish waits for the others no longer than RetryTimeout, and answers outbox.Unavailable for them. From then
-// on it answers so at once for what comes to the same partition, while the forwarder tries again, now and then, those that
-// it holds.
+// The Publisher starts without a broker: the first Publish connects. Partitions do not wait for each other: once some
+// messages have got through, Publish waits for the others no longer than RetryTimeout, and returns outbox.Unavailable for
+// them. From then on it does so at once for the same partition, while the forwarder retries the messages that it holds from
+// time to time.
 //
 // # Duplicates and order
 //
-// Batches that franz-go repeats within one Publish are written once. What is published again after an error may be there
-// twice. A partition takes the messages of one Publish at a time, and those of the same key in their order, without a gap:
-// if one is not written, those after it are not either, unless it was refused for good.
+// Batches that franz-go repeats within one Publish are written once. Messages that are published again after an error may be
+// there twice. A partition takes the messages of one Publish at a time, and those with the same key in order and without a
+// gap: if one is not written, those after it are not either, unless it was refused for good.
 package kafka

@@ -11,24 +11,24 @@ import (
 
 var (
 	errNoAnswer    = errors.New("no answer in time; Kafka may have the message")
-	errBusy        = errors.New("another Publish has the partition")
+	errBusy        = errors.New("another Publish is using the partition")
 	errUnreachable = errors.New("no broker of Kafka can be reached")
 )
 
-// away is an error that is no message's fault.
+// away marks an error that is no message's fault.
 func away(err error) error { return outbox.Unavailable(fmt.Errorf("publish to Kafka: %w", err)) }
 
-// ofBatch is true of errors that a message brings upon all that are sent to its partition with it.
+// ofBatch reports whether one message may have failed all that were sent to its partition with it.
 func ofBatch(err error) bool {
 	return is(err, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp)
 }
 
-// ofTopic is true of what is not to be done in a topic. An administrator can change it.
+// ofTopic reports whether the topic does not exist or may not be written to, which an administrator can change.
 func ofTopic(err error) bool {
 	return is(err, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition)
 }
 
-// ofClient is true of errors after which franz-go's client can be of no more use.
+// ofClient reports whether franz-go's client is unusable after the error.
 func ofClient(err error) bool {
 	return is(err, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
 		kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID, kerr.OutOfOrderSequenceNumber)
@@ -43,7 +43,7 @@ func is(err error, codes ...*kerr.Error) bool {
 	return false
 }
 
-// meaning tells the forwarder what became of a message. Errors of a batch are said of one message alone.
+// meaning translates an error for the forwarder. Errors of a batch must be those of a single message.
 func meaning(err error) error {
 	var said *kerr.Error
 	switch {

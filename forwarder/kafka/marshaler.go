@@ -9,7 +9,7 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder"
 )
 
-// HeaderUUID is where a record has the message's UUID, as watermill-kafka has it.
+// HeaderUUID is the header of a record with the message's UUID, as in watermill-kafka.
 const HeaderUUID = "_watermill_message_uuid"
 
 // A Marshaler makes a record of a message. The topic and the partition are set for it.
@@ -17,15 +17,15 @@ type Marshaler interface {
 	Marshal(topic string, msg *message.Message) (*kgo.Record, error)
 }
 
-// DefaultMarshaler is watermill-kafka's form of a message, with the stream key as record key. It reads and writes.
+// DefaultMarshaler reads and writes watermill-kafka's form of a message, with the stream key as record key.
 //
 // A message without a stream key has no key, and goes to any partition. An empty payload is an empty value, and not a
-// tombstone. The record's time is that of publishing.
+// tombstone. The record's timestamp is the time of publishing.
 type DefaultMarshaler struct{}
 
 var _ Marshaler = DefaultMarshaler{}
 
-// Marshal refuses metadata of the name that the UUID has.
+// Marshal returns an error for metadata with the name of the UUID's header.
 func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*kgo.Record, error) {
 	if _, taken := msg.Metadata[HeaderUUID]; taken {
 		return nil, fmt.Errorf("metadata %s is reserved for the message's UUID", HeaderUUID)
@@ -44,7 +44,7 @@ func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*kgo.Record
 	return record, nil
 }
 
-// Unmarshal makes the message again.
+// Unmarshal restores the message.
 func (DefaultMarshaler) Unmarshal(record *kgo.Record) *message.Message {
 	metadata, uuid := make(message.Metadata, len(record.Headers)), ""
 	for _, h := range record.Headers {

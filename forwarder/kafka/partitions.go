@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A partition that takes nothing is left alone for pauseFor by all. Where there is a forwarder, it is left alone for awayFor
-// by all but the messages that are tried again, so that the first of each stream does not wait for it too.
+// A partition that accepts nothing is left alone for pauseFor. With a forwarder, all messages but its retries leave it alone
+// for awayFor, so that the first message of each stream does not have to wait for it too.
 const (
 	pauseFor = 100 * time.Millisecond
 	awayFor  = 30 * time.Second
@@ -21,8 +21,8 @@ type place struct {
 	partition int32
 }
 
-// partitions knows which are away, and gives each to one Publish at a time: what franz-go has of a partition fails together,
-// and what a second one adds meanwhile would come before what the first one has to repeat.
+// partitions knows which partitions are away, and gives each to one Publish at a time. franz-go fails the records of a
+// partition together, and records that a second Publish added meanwhile would overtake those that the first must repeat.
 type partitions struct {
 	mu      sync.Mutex
 	retries bool // there have been messages that a forwarder tries again
@@ -41,7 +41,7 @@ func newPartitions() *partitions {
 	return &partitions{states: map[place]*partitionState{}, freed: make(chan struct{})}
 }
 
-// take counts a record in, or says why the partition takes none of this call now.
+// take counts a record in, or returns why the partition takes none of this call now.
 func (p *partitions) take(c *call, at place, retry bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +81,7 @@ func (p *partitions) closed(c *call, at place, retry bool) error {
 	}
 }
 
-// answered counts a record out. An error is why the partition takes nothing.
+// answered counts a record out. An error is the reason why the partition accepts nothing.
 func (p *partitions) answered(c *call, at place, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *partitions) answered(c *call, at place, err error) {
 		s.err = nil
 	case ofBatch(err): // it is one message's fault
 		c.shut[at] = err
-	case c.left.Load() && s.err != nil: // it says no more than that Publish did not wait
+	case c.left.Load() && s.err != nil: // it only says that Publish did not wait
 		s.since = time.Now()
 	default:
 		c.shut[at] = away(err)
@@ -108,7 +108,7 @@ func (p *partitions) answered(c *call, at place, err error) {
 	}
 }
 
-// begin opens a round of a call. It answers what is closed when a partition is free again.
+// begin opens a round of a call. It returns a channel that is closed when a partition is free again.
 func (p *partitions) begin(c *call) (freed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +116,7 @@ func (p *partitions) begin(c *call) (freed <-chan struct{}) {
 	return p.freed
 }
 
-// silent notes that a partition has not answered in time.
+// silent records that a partition did not answer in time.
 func (p *partitions) silent(at place, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +130,8 @@ func (p *partitions) ForTopic(topic string) kgo.TopicPartitioner {
 	return &topicPartitioner{partitions: p, topic: topic, byKey: kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
 }
 
-// topicPartitioner has Kafka's own choice for records with a key. Others go to each partition by turns, but not where one
-// is away. It is used by one goroutine at a time.
+// topicPartitioner uses Kafka's own choice for records with a key. Others go to the partitions in turn, skipping those that
+// are away. It is used by one goroutine at a time.
 type topicPartitioner struct {
 	*partitions
 	topic string
@@ -139,13 +139,13 @@ type topicPartitioner struct {
 	turn  int
 }
 
-// RequiresConsistency makes the choice one among all partitions, also those without a leader.
+// RequiresConsistency includes partitions without a leader in the choice.
 func (t *topicPartitioner) RequiresConsistency(*kgo.Record) bool { return true }
 
 // none is a choice that fails the record.
 const none = -1
 
-// Partition leaves in the entry why there is no choice.
+// Partition records in the entry why there is no choice.
 func (t *topicPartitioner) Partition(r *kgo.Record, n int) int {
 	e, ours := r.Context.Value(entryKey{}).(*entry)
 	if !ours {

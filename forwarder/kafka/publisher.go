@@ -16,7 +16,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// A Publisher publishes to Kafka. It may be used by many goroutines.
+// A Publisher publishes to Kafka. It is safe for concurrent use.
 type Publisher struct {
 	config     Config
 	logger     watermill.LoggerAdapter
@@ -34,13 +34,13 @@ type Publisher struct {
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// A client is closed by the last to use it after it was retired.
+// A retired client is closed by its last user.
 type client struct {
 	*kgo.Client
 	users int // guarded by the Publisher's mu
 }
 
-// reach knows whether the last attempt to connect has failed.
+// reach remembers whether the last attempt to connect failed.
 type reach struct{ err atomic.Pointer[error] }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
@@ -52,7 +52,8 @@ func (r *reach) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Con
 	}
 }
 
-// NewPublisher connects to nothing yet. A nil logger logs nothing.
+// NewPublisher returns a publisher that connects when it first publishes. A nil logger logs nothing. It returns an
+// *outbox.FieldError that names a bad field.
 func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -71,8 +72,8 @@ func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, er
 	return p, nil
 }
 
-// Publish returns when all replicas in sync have the messages, or a *forwarder.BatchError. A message whose context ends is
-// not waited for.
+// Publish returns once all in-sync replicas have the messages, or with a *forwarder.BatchError. It does not wait for a
+// message whose context ends.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if !p.begin() {
 		return outbox.ErrClosed
@@ -114,7 +115,7 @@ func (p *Publisher) use() (*client, error) {
 	return p.client, nil
 }
 
-// release gives a client back, and retires it if it is of no more use.
+// release gives a client back, and retires it if it is no longer usable.
 func (p *Publisher) release(used *client, retire bool) {
 	p.mu.Lock()
 	if retire && p.client == used {
@@ -128,11 +129,11 @@ func (p *Publisher) release(used *client, retire bool) {
 	}
 }
 
-// send produces entries in order and waits for their answers. Those whose partition another Publish has are sent when it is
-// free. It reports whether the client can be of no more use.
+// send produces entries in order and waits for their answers. Entries whose partition belongs to another Publish are sent
+// once it is free. It reports whether the client is no longer usable.
 func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel() // franz-go gives up what Publish does not wait for
+	defer cancel() // franz-go drops what Publish does not wait for
 	for deadline := time.Now().Add(p.config.Timeout); len(entries) > 0; {
 		freed := p.partitions.begin(c)
 		c.begin(entries)
@@ -149,7 +150,7 @@ func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool)
 				busy = append(busy, e)
 			case outbox.IsUnavailable(e.err): // it was not sent
 			default:
-				if ofTopic(e.err) { // to see as soon as it changes
+				if ofTopic(e.err) { // to notice when it changes
 					used.ForceMetadataRefresh()
 				}
 				bad = bad || ofClient(e.err)
@@ -168,7 +169,7 @@ func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool)
 	return bad
 }
 
-// awaitTurn waits until a partition is free, and otherwise says why it waits no longer.
+// awaitTurn waits until a partition is free, or returns why it stopped waiting.
 func (p *Publisher) awaitTurn(freed <-chan struct{}, busy []*entry, deadline time.Time) error {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -183,7 +184,7 @@ func (p *Publisher) awaitTurn(freed <-chan struct{}, busy []*entry, deadline tim
 	return away(errBusy)
 }
 
-// answered is what franz-go calls when a record has been written, or has failed.
+// answered is called by franz-go when a record has been written or has failed.
 func (p *Publisher) answered(c *call, e *entry, err error) {
 	if at := e.at.Load(); at == nil {
 		if refused := e.refused.Load(); err != nil && refused != nil {
@@ -195,8 +196,8 @@ func (p *Publisher) answered(c *call, e *entry, err error) {
 	c.answer(e, err)
 }
 
-// wait ends when all entries are answered, and otherwise as Timeout and RetryTimeout say, with the messages' contexts, and
-// with the Publisher.
+// wait ends when all entries are answered, after Timeout or RetryTimeout, with the messages' contexts, or with the
+// Publisher.
 func (p *Publisher) wait(c *call, entries []*entry) {
 	timer := time.NewTimer(p.config.RetryTimeout)
 	defer timer.Stop()
@@ -233,7 +234,7 @@ func (p *Publisher) wait(c *call, entries []*entry) {
 	}
 }
 
-// leave answers for what Publish does not wait for any longer.
+// leave answers the entries that Publish no longer waits for.
 func (p *Publisher) leave(c *call, entries []*entry, reason error) {
 	for _, e := range entries {
 		if at := e.at.Load(); at != nil && c.isOpen(e) {
@@ -243,8 +244,8 @@ func (p *Publisher) leave(c *call, entries []*entry, reason error) {
 	}
 }
 
-// singleOut sends again, one by one and by a client that nobody else uses, what a partition has refused because of one of
-// them, or of another caller's. It ends with the first message of a partition that does not get through and is not refused.
+// singleOut resends, one by one and on a client of its own, messages that a partition rejected because of one of them or of
+// another caller's. For each partition it stops at the first message that neither gets through nor is rejected itself.
 func (p *Publisher) singleOut(c *call) {
 	var doubtful []*entry
 	for _, e := range c.entries {
@@ -276,8 +277,8 @@ func (p *Publisher) singleOut(c *call) {
 	}
 }
 
-// Close waits for the calls of Publish that have begun; they wait no longer. It is idempotent and safe to call from many
-// goroutines.
+// Close makes running calls of Publish stop waiting, and returns when they have returned. It is idempotent and safe to call
+// from many goroutines.
 func (p *Publisher) Close() error { return p.close() }
 
 func (p *Publisher) shut() error {

@@ -80,7 +80,7 @@ func TestFanout_AJoinOfWhatFansOutCompletes(t *testing.T) {
 		f.dispatch(book, []fanout.Policy{policy})
 		f.logN("orders", 0, 4)
 		f.hasPassed("p", 4)
-		f.ErrorIs(f.await(book, "ERROR", "takes no steps").err, join.ErrEnded)
+		f.ErrorIs(f.await(book, "ERROR", "takes no more steps").err, join.ErrEnded)
 		for _, topic := range []string{"one", "two", "three"} {
 			f.Equal(numbered(0, 4), f.uuidsOf(topic), "in order, with and without a join")
 		}

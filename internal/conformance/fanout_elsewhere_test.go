@@ -123,7 +123,7 @@ func TestFanout_OutagesElsewhere(t *testing.T) {
 		f.Equal(numbered(0, 30), other.uuidsOf("copy"))
 		f.Equal(numbered(0, 30), works.uuids())
 		f.Subset(broken.uuids(), numbered(0, 30))
-		f.await(book, "INFO", "A policy goes on")
+		f.await(book, "INFO", "A policy continues")
 
 		mu.Lock()
 		defer mu.Unlock()

@@ -141,7 +141,7 @@ func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 		}
 		close(failing)
 		f.hasPassed("p", 10)
-		f.await(book, "INFO", "A policy goes on")
+		f.await(book, "INFO", "A policy continues")
 		for _, topic := range []string{"copy", "side effect"} {
 			f.Equal(numbered(0, 10), f.uuidsOf(topic), topic)
 		}
@@ -275,7 +275,7 @@ func TestFanout_RunAndClose(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- d.Run(ctx) }()
 		take(f, d.Running(), "the dispatcher")
-		f.ErrorContains(d.Run(ctx), "runs already")
+		f.ErrorContains(d.Run(ctx), "already running")
 		cancel()
 		err, _ = take(f, ended, "the end")
 		f.NoError(err)
@@ -366,7 +366,7 @@ func TestTrap_ANewerPolicyTakesOver(t *testing.T) {
 		f.logN("orders", 0, 5)
 		f.hasPassed("p", 5)
 		stop := f.dispatch(newer, versioned(1, "one", "two"), long)
-		f.await(newer, "INFO", "Took a policy over")
+		f.await(newer, "INFO", "Took over a policy")
 		f.logN("orders", 5, 10)
 		f.hasPassed("p", 10)
 		f.Equal(numbered(0, 10), f.uuidsOf("one"))

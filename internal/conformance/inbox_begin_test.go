@@ -200,7 +200,7 @@ func TestTrap_InboxAnotherContentUnderTheSameKeyIsReported(t *testing.T) {
 			f.Equal(inbox.MismatchError{Key: keyOf("1"), Known: inbox.HashOf([]byte("order")), Received: inbox.HashOf([]byte("another order"))}, *mismatch)
 			f.ErrorContains(err, `"1" from "shop" for "ship"`)
 		}
-		f.Len(book.at("ERROR", "other content"), len(ways))
+		f.Len(book.at("ERROR", "different content"), len(ways))
 		for _, line := range book.lines() {
 			f.NotContains(line.String(), "another order", "payloads are not logged")
 		}

@@ -98,7 +98,7 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 			{wait(ended, `"parent_join_id": "`+outbox.JoinID{}.String()+`"`), ours},
 			{wait(missing, next), missing},
 			{wait(missing, next), "there is no such join"},
-			{wait(ended, `"parent_join_id": "`+pending.String()+`"`), "no step of the join"},
+			{wait(ended, `"parent_join_id": "`+pending.String()+`"`), "not a step of the join"},
 		}
 		var mu sync.Mutex
 		outcomes := map[outbox.Outcome]int{}

@@ -127,8 +127,8 @@ func TestOBX071_ANewDatabaseGetsAStore(t *testing.T) {
 		d.set(tenants[0].database(), tenants[1].database())
 		f.NoError(p.Refresh(f.ctx()))
 		f.receiveFrom(messages, "b")
-		f.Len(book.at("INFO", "A store is there"), 2)
-		f.Equal("b", book.at("INFO", "A store is there")[1].fields["store"])
+		f.Len(book.at("INFO", "Opened a store"), 2)
+		f.Equal("b", book.at("INFO", "Opened a store")[1].fields["store"])
 	})
 }
 

@@ -38,7 +38,7 @@ func (e *Error) SQLState() string { return e.State }
 // Code is how modernc.org/sqlite tells it.
 func (e *Error) Code() int { return e.Result }
 
-// refusals are what each database says when it does not do a statement, beside Deadlock.
+// refusals are the errors with which each database refuses a statement, besides Deadlock.
 var refusals = map[string][]*Error{
 	testdb.SQLite: {
 		{Result: 5},   // busy
@@ -72,7 +72,7 @@ var refusals = map[string][]*Error{
 	},
 }
 
-// endings are what each database says when it ends a connection.
+// endings are the errors with which each database ends a connection.
 var endings = map[string][]*Error{
 	testdb.SQLite:    {{Result: 4874}},                                       // an error of the disk, of shared memory
 	testdb.Postgres:  {{State: "57P01"}, {State: "57P02"}, {State: "25P03"}}, // by an administrator, by a crash, idle in its transaction

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Kind is what becomes of a statement.
+// A Kind is what happens to a statement.
 type Kind int
 
 // The kinds of faults. After a cut the connection is closed, so that the database rolls back what was open on it, and

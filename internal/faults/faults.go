@@ -35,14 +35,14 @@ type Hooks struct {
 	// been run: the answer was lost on its way.
 	Answer func(ctx context.Context, s Statement) error
 
-	// Fault chooses what becomes of the statement. It is asked after Before. Of a transaction's end, ctx has the values of
+	// Fault chooses what happens to the statement. It is asked after Before. Of a transaction's end, ctx has the values of
 	// the context that the transaction began with, and never ends.
 	Fault func(ctx context.Context, s Statement) Fault
 
-	// Release ends all that hangs or is delayed when it is closed.
+	// Release ends everything that hangs or is delayed when it is closed.
 	Release <-chan struct{}
 
-	// Broken is told of what a driver should not answer, such as an error of closing.
+	// Broken is called with errors that a driver should not return, such as an error of closing.
 	Broken func(error)
 }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A Schedule chooses faults by a seed: what becomes of the third statement of the hundredth operation is a function of
-// these numbers, whatever else goes on. Statements of no operation, such as those of a Subscriber, are numbered by pool.
+// A Schedule chooses faults by a seed: what happens to the third statement of the hundredth operation is a function of these
+// numbers, whatever else is going on. Statements of no operation, such as those of a Subscriber, are numbered by pool.
 type Schedule struct {
 	backend string
 	config  ScheduleConfig
@@ -40,7 +40,7 @@ type ScheduleConfig struct {
 	// Delay is the longest delay.
 	Delay time.Duration
 
-	// Broken is told of what a driver should not answer. Defaults to nobody.
+	// Broken is called with errors that a driver should not return. Defaults to nothing.
 	Broken func(error)
 }
 

@@ -6,10 +6,10 @@ import (
 	"errors"
 )
 
-// most is how many statements a connection keeps, some kilobytes each: all that a few outboxes run.
+// most is how many statements a connection keeps, at some kilobytes each: enough for a few outboxes.
 const most = 250
 
-// A connection is a driver's, with all that database/sql may ask of it.
+// A connection is a driver's connection, with every interface that database/sql may use.
 type connection interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -21,7 +21,7 @@ type connection interface {
 	driver.Validator
 }
 
-// A statement is compiled. It outlives changes of the schema: SQLite then compiles it again by itself.
+// A statement is compiled. It survives schema changes, because SQLite then recompiles it.
 type statement interface {
 	driver.Stmt
 	driver.StmtExecContext
@@ -32,10 +32,10 @@ type statement interface {
 // database/sql promises.
 type conn struct {
 	connection
-	idle map[string]statement // by text; one that runs, or has rows that are not closed, is not among them
+	idle map[string]statement // by text, without those that are running or have open rows
 }
 
-// Unwrap returns the driver's connection, for what only that can do.
+// Unwrap returns the driver's connection.
 func (c *conn) Unwrap() driver.Conn { return c.connection }
 
 // CheckNamedValue implements driver.NamedValueChecker, if the driver does.
@@ -75,7 +75,7 @@ func (c *conn) QueryContext(ctx context.Context, text string, args []driver.Name
 	return &rows{answer, func(err error) error { return c.giveBack(text, s, err) }}, nil
 }
 
-// take returns a statement that nobody else uses, compiled now if there is none.
+// take returns a statement that is not in use, and compiles one if necessary.
 func (c *conn) take(ctx context.Context, text string) (statement, error) {
 	if s, ok := c.idle[text]; ok {
 		delete(c.idle, text)
@@ -92,15 +92,15 @@ func (c *conn) take(ctx context.Context, text string) (statement, error) {
 	return s, nil
 }
 
-// giveBack keeps a statement for the next time, unless its use ended with an error or there is another. It returns that error;
-// closing a statement has none but the one of its last run.
+// giveBack keeps a statement for the next use, unless its use failed or another is kept already. It returns that error;
+// closing a statement only repeats the error of its last run.
 func (c *conn) giveBack(text string, s statement, err error) error {
 	if _, another := c.idle[text]; err != nil || another {
 		_ = s.Close()
 		return err
 	}
 	if len(c.idle) == most {
-		c.closeIdle() // some may never come again, and those that do are soon back
+		c.closeIdle() // some may never be used again, and the others will soon be back
 	}
 	c.idle[text] = s
 	return nil

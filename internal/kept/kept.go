@@ -1,5 +1,5 @@
 // Package kept opens databases whose connections keep statements compiled. SQLite's driver compiles each statement at every
-// call; the drivers of other databases keep them by themselves.
+// call; the drivers of other databases cache them.
 package kept
 
 import (
@@ -9,7 +9,7 @@ import (
 	"errors"
 )
 
-// Open opens a database as sql.Open does. Its connections keep what runs under a context of Keep.
+// Open opens a database like sql.Open. Its connections keep the statements that run under a context from Keep.
 func Open(driverName, dsn string) (*sql.DB, error) {
 	named, err := sql.Open(driverName, dsn) // connects to nothing: it only finds the driver
 	if err != nil {
@@ -37,8 +37,8 @@ type dsnConnector struct {
 func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
 
-// Connector returns a connector whose connections keep statements; those that lack what database/sql may ask of them are left
-// as they are.
+// Connector returns a connector whose connections keep statements. Connections that lack an interface that database/sql may
+// use are left as they are.
 func Connector(base driver.Connector) driver.Connector { return connector{base} }
 
 type connector struct{ driver.Connector }
@@ -56,8 +56,8 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 type keepKey struct{}
 
-// Keep returns a context for statements that are to be kept. Others are not: their texts may be without number, and some of
-// somebody else's, a PRAGMA for one, act when they are compiled.
+// Keep returns a context for statements to keep. Others are not kept: there may be any number of texts, and some, such as a
+// PRAGMA, act when they are compiled.
 func Keep(ctx context.Context) context.Context { return context.WithValue(ctx, keepKey{}, true) }
 
 func keeps(ctx context.Context) bool { return ctx.Value(keepKey{}) != nil }

@@ -1,4 +1,4 @@
-// Package limits says what text every database can store and compare alike, and how long a statement may take.
+// Package limits says which texts every database stores and compares in the same way, and how long a statement may take.
 package limits
 
 import (
@@ -9,12 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is the longest topic, uuid, correlation id, stream key or grouping key, in UTF-16 units, as SQL Server counts
-// (OBX-107, OBX-109).
+// MaxText is the longest topic, uuid, correlation id, stream key or grouping key, in UTF-16 units, as SQL Server counts.
 const MaxText = 255
 
-// Key says what is wrong with text that is compared, and nothing if all is well: SQL Server ignores white space at its
-// end, and so that is refused everywhere.
+// Key says what is wrong with text that is compared, or returns nothing. SQL Server ignores trailing white space, so it is
+// refused everywhere.
 func Key(text string) (problem string) {
 	if strings.TrimFunc(text, unicode.IsSpace) != text {
 		return "has white space at an end, which databases compare differently; trim it"

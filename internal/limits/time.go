@@ -2,22 +2,23 @@ package limits
 
 import "time"
 
-// How long a statement that the library sends by itself may take, its wait for a connection included. A connection that is
-// half open answers nothing for as long as TCP lets it; the limit gives the statement another connection. What a caller
-// runs with a context of its own has that context's limit and no other.
+// How long a statement that the library sends on its own may take, including the wait for a connection. A half-open
+// connection can stay silent for as long as TCP allows; the limit lets the statement try another. A caller's statement is
+// limited by its context alone.
 //
-// Each limit is a part of the lease that the statement serves. One that has none, such as a Sequencer's, takes DefaultLease.
+// Each limit is a fraction of the lease that the statement serves. A statement without one, such as a Sequencer's, uses
+// DefaultLease.
 const (
 	// DefaultLease is the lease of a Subscriber, a consumer group and a Cursor.
 	DefaultLease = 30 * time.Second
 
-	// The least is what a busy machine needs, whatever the lease; the most is what even a lease of hours need not exceed,
-	// because a database that is well answers long before.
+	// leastTime is what a busy machine needs, whatever the lease; mostTime is enough even for a lease of hours, because a
+	// healthy database answers long before.
 	leastTime = 500 * time.Millisecond
 	mostTime  = 30 * time.Second
 
-	// RollingBack is for a rollback, which has to be tried when the context of its transaction has ended; after that the
-	// connection is given up, and the database rolls back.
+	// RollingBack is for a rollback, which must be tried even if the context of its transaction has ended. After that the
+	// connection is dropped, and the database rolls back.
 	RollingBack = 5 * time.Second
 )
 
@@ -28,27 +29,27 @@ func RenewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Mi
 // that ends a handler may fire late, on a busy machine or after the process was suspended.
 func Trusted(lease time.Duration) time.Duration { return lease - lease/10 }
 
-// Renewing is for renewing leases, of messages and of consumer groups, and for moving a group on: given up when the next
+// Renewing is for renewing the leases of messages and consumer groups, and for moving a group on. It ends when the next
 // renewal is due.
 func Renewing(lease time.Duration) time.Duration { return part(lease, 4) }
 
-// Settling is for a batch of settlements, so that there is time for more tries on other connections before the leases end.
+// Settling is for a batch of settlements, and leaves time for more tries on other connections before the leases end.
 func Settling(lease time.Duration) time.Duration { return part(lease, 4) }
 
-// Claiming is for a claim, whose lease runs from before it is sent, and for the give-back of expired leases in it: see Reaping.
+// Claiming is for a claim, whose lease runs from before it is sent, and which gives back expired leases: see Reaping.
 func Claiming(lease time.Duration) time.Duration { return part(lease, 2) }
 
-// Reading is for reading a batch of the log, which happens between two renewals of the group's lease.
+// Reading is for a batch of the log, which is read between two renewals of the group's lease.
 func Reading(lease time.Duration) time.Duration { return part(lease, 4) }
 
-// Stamping is for giving positions to a batch of the log, for which every reader waits.
+// Stamping is for giving positions to a batch of the log, which every reader waits for.
 func Stamping(lease time.Duration) time.Duration { return part(lease, 2) }
 
-// Reaping is for a round of giving back what has expired, which begins only while no lease of the worker's own is older
+// Reaping is for a round of giving back expired leases, which begins only while none of the worker's own leases is older
 // than the other half.
 func Reaping(lease time.Duration) time.Duration { return part(lease, 2) }
 
-// Upkeep is for what nobody waits for: a batch of purging, a look at the topics, a probe.
+// Upkeep is for work that nobody waits for: a batch of purging, a look at the topics, a probe.
 func Upkeep(lease time.Duration) time.Duration { return part(lease, 1) }
 
 func part(lease time.Duration, of int64) time.Duration {

@@ -1,4 +1,4 @@
-// Package quiet writes what goes wrong again and again as one line a kind of trouble, and then a count.
+// Package quiet logs recurring errors as one line for each kind of trouble, and then a count.
 package quiet
 
 import (
@@ -9,20 +9,20 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// A minute is how often a trouble that goes on is mentioned again, and linesPerMinute the most that a kind writes in one,
-// however often it comes and goes.
+// minute is how often a persisting trouble is mentioned again, and linesPerMinute the most lines for one kind, however often
+// it comes and goes.
 const (
 	minute         = time.Minute
 	linesPerMinute = 10
 )
 
-// Troubles keep a log from being flooded. The first trouble of a kind is logged whole, as an error; those that follow are
+// Troubles keeps a log from being flooded. The first trouble of a kind is logged in full, as an error; later ones are
 // counted, and the count is logged at most once a minute, and when the trouble is over. The message is the kind: its text
 // must be constant. The zero value is not usable; a Troubles is safe for concurrent use.
 type Troubles struct {
 	logger watermill.LoggerAdapter
 	now    func() time.Time
-	open   atomic.Int64 // kinds under way, so that Over costs nothing where all is well
+	open   atomic.Int64 // current kinds, so that Over costs nothing while all is well
 
 	mu    sync.Mutex
 	kinds map[string]*kind
@@ -37,7 +37,7 @@ type kind struct {
 	period time.Time // when lines was last 0
 }
 
-// New returns Troubles that write to logger.
+// New returns a Troubles that writes to logger.
 func New(logger watermill.LoggerAdapter) *Troubles {
 	return &Troubles{logger: logger, now: time.Now, kinds: map[string]*kind{}}
 }
@@ -68,7 +68,7 @@ func (t *Troubles) Error(msg string, err error, fields watermill.LogFields) {
 	}
 }
 
-// Over reports that what msg was about went well: if it was in trouble, that has ended.
+// Over reports success: if msg was a current trouble, it has ended.
 func (t *Troubles) Over(msg string) {
 	if t.open.Load() == 0 {
 		return
@@ -90,7 +90,7 @@ func (t *Troubles) Over(msg string) {
 	}
 }
 
-// mayWrite counts a line, unless there were too many of late.
+// mayWrite counts a line, unless there were too many recently.
 func (k *kind) mayWrite(now time.Time) bool {
 	if now.Sub(k.period) >= minute {
 		k.period, k.lines = now, 0

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # node.sh DIR
 #
-# Runs a RabbitMQ node of its own from the binaries on this machine, until standard input ends: whoever started it cannot
-# leave it behind. Prints its URL once it takes connections. All its files are in DIR, and so are its ports: run again
-# with the same DIR, it is the same node with what it stored. Nothing outside of DIR, no other node and no other epmd is
-# touched. Exits with 3 where there are no binaries. NODE_FIND=1 only prints which those would be; NODE_SETTINGS are
+# Runs a private RabbitMQ node from the binaries on this machine until standard input ends, so that it cannot outlive the
+# process that started it. Prints its URL once it accepts connections. All its files and ports are recorded in DIR: run
+# again with the same DIR, it is the same node with the same data. It touches nothing outside DIR, no other node and no
+# other epmd. Exits with 3 if there are no binaries. NODE_FIND=1 only prints which ones it would use; NODE_SETTINGS are
 # lines for a new node's rabbitmq.conf.
 set -euo pipefail
 

@@ -22,8 +22,20 @@ const (
 )
 
 // The documents that are checked for what they name.
-var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/brokers.md", "docs/configuration.md", "docs/databases.md",
-	"docs/guide.md", "docs/operations.md", "docs/performance.md", "docs/watermill-sql.md", "examples/README.md"}
+var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+	"docs/architecture.md", "docs/brokers.md", "docs/cdc.md", "docs/configuration.md", "docs/databases.md", "docs/deployment.md",
+	"docs/guide.md", "docs/locks.md", "docs/operations.md", "docs/performance.md", "docs/sqlserver.md", "docs/testing.md",
+	"docs/troubleshooting.md", "docs/upgrading.md", "docs/watermill-sql.md", "examples/README.md"}
+
+// The list above is all there is.
+func TestEveryPageIsChecked(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	for _, page := range pages {
+		require.Contains(t, documents, "docs/"+filepath.Base(page))
+	}
+}
 
 func read(t *testing.T, path string) string {
 	t.Helper()
@@ -53,21 +65,59 @@ func TestProgramRunsFromTheTextAlone(t *testing.T) {
 		}), "the program imports %s, which no go get line of README.md brings", path)
 	}
 
-	dir := t.TempDir()
+	dir := scratchModule(t, d.program())
+	for _, m := range d.modules() {
+		goCommand(t, dir, "list", "-m", m) // fails for a module that go.mod does not have
+	}
+	require.Equal(t, d.output(), goCommand(t, dir, "run", "."))
+}
+
+// scratchModule is a module of its own, outside the repository, with a program that passes go vet.
+func scratchModule(t *testing.T, program string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	write("main.go", d.program())
+	write("main.go", program)
 	write("go.mod", read(t, "go.mod"))
 	write("go.sum", read(t, "go.sum"))
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
 	goCommand(t, dir, "mod", "edit", "-module=example.com/shop", "-require="+module+"@v0.0.0", "-replace="+module+"="+repository)
-	for _, m := range d.modules() {
-		goCommand(t, dir, "list", "-m", m) // fails for a module that go.mod does not have
-	}
 	goCommand(t, dir, "vet", ".")
-	require.Equal(t, d.output(), goCommand(t, dir, "run", "."))
+	return dir
+}
+
+// Each block of Go on a page is a program that builds, or stands in a test of this package or of the root, which runs it.
+func TestGoOnThePagesCompiles(t *testing.T) {
+	t.Parallel()
+	var tests strings.Builder
+	for _, pattern := range []string{"*_test.go", "internal/readme/*_test.go"} {
+		paths, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			tests.WriteString(unindented(string(text)))
+		}
+	}
+	eachDocument(t, func(t *testing.T, path string, d document) {
+		for _, b := range d.blocks {
+			switch {
+			case b.language != "go" || path == "README.md":
+			case strings.HasPrefix(b.text, "package main\n"):
+				scratchModule(t, b.text)
+			default:
+				require.Contains(t, tests.String(), "\n"+unindented(b.text), "%s: no test has this block", path)
+			}
+		}
+	})
+}
+
+// unindented is a text without the tabs that its lines begin with.
+func unindented(text string) string {
+	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
 }
 
 // goCommand runs go in a folder and returns what it prints. What it logs is shown if it fails.
@@ -136,11 +186,14 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 // Files and folders of the repository that stand in `code`, by the folders that there are.
 func TestPathsAreThere(t *testing.T) {
-	eachDocument(t, func(t *testing.T, _ string, d document) {
+	eachDocument(t, func(t *testing.T, document string, d document) {
 		for _, text := range code.FindAllString(d.prose(), -1) {
 			path := strings.Trim(text, "`")
 			folder, _, isPath := strings.Cut(path, "/")
-			if !isPath || strings.Contains(path, " ") {
+			if document == "docs/architecture.md" && !isPath && strings.HasSuffix(path, ".go") {
+				require.FileExists(t, filepath.Join(root, path))
+			}
+			if !isPath || strings.ContainsAny(path, " *") {
 				continue
 			}
 			if info, err := os.Stat(filepath.Join(root, folder)); err == nil && info.IsDir() {
@@ -198,7 +251,7 @@ func TestNamesAreExported(t *testing.T) {
 		}
 	}
 	eachDocument(t, func(t *testing.T, _ string, d document) {
-		for _, name := range submatches(regexp.MustCompile(`\boutbox\.([A-Z]\w*)`), d.text) {
+		for _, name := range submatches(regexp.MustCompile(`(?:^|[^.\w])outbox\.([A-Z]\w*)`), d.text) {
 			require.True(t, exported[name], "outbox.%s", name)
 		}
 	})

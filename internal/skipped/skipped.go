@@ -1,4 +1,4 @@
-// Package skipped is the list of the tests that did not run, and why: none is left out in silence.
+// Package skipped lists the tests that did not run, and why: no test is skipped silently.
 package skipped
 
 import (

@@ -1,10 +1,10 @@
-// Package testbroker gives a test a RabbitMQ, and one that it may stop.
+// Package testbroker gives a test a RabbitMQ, shared or one that it may stop.
 //
 //	OUTBOX_TEST_AMQP_URL   a broker to use as it is; without it, a private node from the binaries on this machine
 //	OUTBOX_TEST_ONLY       a list: where it does not name rabbitmq, there is none
 //	OUTBOX_TEST_REQUIRE    a list: where it names rabbitmq, a test that finds none fails
 //
-// A test that is left out is in the list of package skipped. A TestMain ends with Close.
+// A test that is left out is listed by package skipped. A TestMain ends with Close.
 package testbroker
 
 import (
@@ -27,14 +27,14 @@ const Name = "rabbitmq"
 
 const startTimeout = 2 * time.Minute
 
-// shared is the private node of all tests that need none of their own.
+// shared is the private node for all tests that do not need their own.
 var shared struct {
 	mu   sync.Mutex
 	node *rabbitmq.Node
 	err  error
 }
 
-// URL returns where there is a broker, which the test does not stop and shares with others. Without one it does not return.
+// URL returns the address of a broker that the test shares with others and must not stop. Without one it does not return.
 func URL(t testing.TB) string {
 	t.Helper()
 	if leftOut() {
@@ -118,7 +118,7 @@ func cannotStart() string {
 	}
 }
 
-// without fails the test if the broker is required, and else skips it.
+// without fails the test if the broker is required, and otherwise skips it.
 func without(t testing.TB, why string) {
 	t.Helper()
 	if named("OUTBOX_TEST_REQUIRE") {

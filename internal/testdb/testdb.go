@@ -1,4 +1,4 @@
-// Package testdb gives a test the databases that it can run on, each with a schema of its own.
+// Package testdb gives a test the available databases, each with a schema of its own.
 //
 // SQLite is always there. The others are named by their DSN in the environment:
 //
@@ -7,8 +7,8 @@
 //	OUTBOX_TEST_ONLY           a list of names, as sqlite,postgres: leaves out all others
 //	OUTBOX_TEST_REQUIRE        a list of names: a missing one fails the test
 //
-// scripts/with-databases sets the first by starting a server. A backend that is not there is not a skipped test: it has
-// no subtest, and with-databases says so at the end of the run.
+// scripts/with-databases sets the first by starting a server. A missing backend is not a skipped test: it has no subtest,
+// and with-databases says so at the end of the run.
 package testdb
 
 import (
@@ -38,8 +38,7 @@ const (
 	SQLServer = "sqlserver"
 )
 
-// adminTimeout bounds everything that this package itself asks of a database. A cleanup that takes longer is waiting
-// for a lock, and says so by failing.
+// adminTimeout limits this package's own statements. A cleanup that takes longer is waiting for a lock, and fails.
 const adminTimeout = 30 * time.Second
 
 // Backend is a kind of database that tests run on.
@@ -66,8 +65,7 @@ type DB struct {
 	DriverName string
 }
 
-// Backends returns the backends that there are in this run. A required one that is missing, or none at all, ends the
-// test.
+// Backends returns the backends of this run. The test ends if a required one is missing, or if there are none.
 func Backends(t testing.TB) []Backend {
 	t.Helper()
 	backends, err := available(os.Getenv)
@@ -164,7 +162,7 @@ func available(getenv func(string) string) ([]Backend, error) {
 	return backends, nil
 }
 
-// broker may stand in the lists too; internal/testbroker reads them for it.
+// broker may be in the lists too; internal/testbroker reads them.
 const broker = "rabbitmq"
 
 // names reads a list of backends and refuses one that does not exist, which would otherwise require or leave out nothing.

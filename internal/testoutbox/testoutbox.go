@@ -1,4 +1,4 @@
-// Package testoutbox gives the tests of what stands around the outbox one of their own, on each database.
+// Package testoutbox gives the tests of the packages around the outbox one of their own, on each database.
 package testoutbox
 
 import (

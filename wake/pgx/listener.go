@@ -14,21 +14,21 @@ import (
 
 // ListenerConfig configures a Listener.
 type ListenerConfig struct {
-	// DSN is the database that holds the outbox, as pgx reads it. Required. The Listener keeps one connection of its
-	// own; behind a pooler in transaction mode, such as PgBouncer, give it the server's own address.
+	// DSN is the database of the outbox, in pgx's format. Required. The Listener keeps one connection of its own; behind a
+	// pooler in transaction mode, such as PgBouncer, use the server's own address.
 	DSN string
 
 	// Channel is the NOTIFY channel. Defaults to "outbox".
 	Channel string
 }
 
-// Pauses before connecting again.
+// Pauses before reconnecting.
 const (
 	reconnectMin = 100 * time.Millisecond
 	reconnectMax = 10 * time.Second
 )
 
-// A Listener hears the Notifiers of other processes.
+// A Listener receives the wake-ups of Notifiers in other processes.
 type Listener struct {
 	config   *pgx.ConnConfig
 	channel  string
@@ -39,7 +39,8 @@ type Listener struct {
 	done   chan struct{}
 }
 
-// NewListener starts a Listener. It connects in the background, and again whenever the connection is lost.
+// NewListener starts a Listener. It connects in the background, and reconnects when the connection is lost. It returns an
+// *outbox.FieldError for a bad DSN.
 func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listener, error) {
 	connConfig, err := pgx.ParseConfig(config.DSN)
 	if err != nil {
@@ -60,11 +61,11 @@ func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listen
 	return l, nil
 }
 
-// Wakeups is for SubscriberConfig.Wakeups; it is never closed. A channel has one reader: give each Subscriber a
-// Listener of its own.
+// Wakeups is for SubscriberConfig.Wakeups; it is never closed. A channel has one reader, so each Subscriber needs its own
+// Listener.
 func (l *Listener) Wakeups() <-chan string { return l.wakeups }
 
-// Close stops it and closes its connection.
+// Close stops the Listener and closes its connection.
 func (l *Listener) Close() error {
 	l.cancel()
 	<-l.done
@@ -96,7 +97,7 @@ func (l *Listener) run(ctx context.Context) {
 
 const notListening = "Lost the connection that listens for wake-ups; polling goes on meanwhile"
 
-// listen returns when the connection is lost or ctx ends, and whether it had begun to listen.
+// listen returns when the connection is lost or ctx ends. It reports whether it was listening.
 func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, l.config)
 	if err != nil {

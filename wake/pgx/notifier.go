@@ -24,16 +24,16 @@ type NotifierConfig struct {
 	// Channel is the NOTIFY channel. Defaults to "outbox".
 	Channel string
 
-	// Store is the outbox of which it tells, where a process has many: that of PublisherConfig. Defaults to all.
+	// Store limits it to one of several outboxes in the process: the Store of PublisherConfig. Defaults to all.
 	Store string
 
-	// Interval is the least time between two NOTIFYs: each takes a lock that all commits with a NOTIFY share.
-	// Defaults to 5 ms.
+	// Interval is the shortest time between two NOTIFYs: each takes a lock that all commits with a NOTIFY share. Defaults to
+	// 5 ms.
 	Interval time.Duration
 }
 
-// A Notifier sends the wake-ups of this process (outbox.Wake, outbox.InTx, a Publisher's own commits) to the Listeners
-// of others.
+// A Notifier sends the wake-ups of this process (outbox.Wake, outbox.InTx, a Publisher's own commits) to the Listeners of
+// other processes.
 type Notifier struct {
 	db       *sql.DB
 	config   NotifierConfig
@@ -48,7 +48,8 @@ type Notifier struct {
 	done          chan struct{}
 }
 
-// NewNotifier starts a Notifier on a pool of the database that holds the outbox. Close it before the pool.
+// NewNotifier starts a Notifier on a pool of the outbox's database. Close it before the pool. It returns outbox.ErrNilDB, or
+// an *outbox.FieldError that names a bad field.
 func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapter) (*Notifier, error) {
 	if db == nil {
 		return nil, outbox.ErrNilDB
@@ -75,7 +76,7 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 	return n, nil
 }
 
-// Close stops it. Hints that were not sent are dropped: polling finds the messages.
+// Close stops the Notifier. Hints that were not sent are dropped: polling finds the messages.
 func (n *Notifier) Close() error {
 	n.stopListening()
 	n.cancel()
@@ -100,7 +101,7 @@ func (n *Notifier) remember(topics []string) {
 
 const cannotNotify = "Cannot notify other processes; they poll"
 
-// run sends at once when it is quiet, and then at most once an interval.
+// run sends at once after a quiet interval, and then at most once per interval.
 func (n *Notifier) run(ctx context.Context) {
 	defer close(n.done)
 	timer := time.NewTimer(0)

@@ -1,8 +1,8 @@
--- The outbox: what a message says lies apart from how it stands. No table refers to another by a foreign key: the check would
--- lock what a caller's transaction holds for as long as it likes.
+-- The outbox: a message's contents and its state are separate tables. No table refers to another by a foreign key: the check
+-- would wait for rows that a caller's transaction may hold for any length of time.
 
--- Times that a client can read: one row with infinity would stop every claim. A domain and no CHECK: the server reads the text of
--- a CHECK again for each statement, which costs a fifth of publishing one message.
+-- Only times that a client can read: one row with infinity would stop every claim. A domain instead of a CHECK, because the
+-- server parses a CHECK again for each statement, which costs a fifth of publishing one message.
 DO $outbox_time$
 BEGIN
     IF to_regtype('"public"."outbox_time"') IS NULL THEN
@@ -11,10 +11,10 @@ BEGIN
 END
 $outbox_time$;
 
--- Contents: publishers write them once; purging deletes them when nothing needs them. seq names the message in all
--- tables here and grows with every insert; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database. stream_id is the same of topic and
--- stream key, NULL without a key.
+-- Contents: written once by publishers, and deleted by purging when nothing needs them. seq identifies the message in all
+-- these tables and grows with every insert; message_id identifies it outside. topic_key is the first eight bytes of the
+-- SHA-256 of the topic: fixed width for states and indexes, and the same on every database. stream_id is the same for topic
+-- and stream key, or NULL without a key.
 CREATE TABLE IF NOT EXISTS "public"."outbox" (
     seq            bigint      GENERATED ALWAYS AS IDENTITY,
     message_id     uuid        NOT NULL,
@@ -32,13 +32,12 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     CONSTRAINT "outbox_message_id" UNIQUE (message_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
--- States, all of fixed width: settling rewrites some eighty bytes, whatever the message says. size is that of payload
--- and headers in bytes.
--- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream; owner_token is set exactly
--- where it is 1. flags: 1 joins depend on the message, 2 the
--- log does, 4 it has failed and does not block its stream.
--- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- States, all fixed width: settling rewrites about eighty bytes, whatever the size of the message. size is the size of
+-- payload and headers in bytes. next_attempt_at alone decides when a message is eligible: the due time of a new one, the end
+-- of the backoff of one that failed. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream;
+-- owner_token is set if and only if status is 1. flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed
+-- and does not block its stream. A message for the log alone has no state. DeleteOnAck deletes the state with the
+-- acknowledgement.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
@@ -54,14 +53,14 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
--- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
+-- For claims, which are range seeks: only ready rows, in the order in which they are taken.
 CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE status = 0;
 
--- Dead letters by age. What is done is in no index: it is purged in order of seq.
+-- Dead letters by age. Done messages are in no index: they are purged in order of seq.
 CREATE INDEX IF NOT EXISTS "outbox_dead" ON "public"."outbox_state" (processed_at, seq) WHERE status = 3;
 
--- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
--- seqs is what was claimed, for whoever gives it back when the lease has expired.
+-- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. seqs
+-- is what was claimed, so that it can be given back when the lease expires.
 CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
     owner_token  uuid        NOT NULL,
     worker_id    integer     NOT NULL,
@@ -73,7 +72,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
 
 CREATE INDEX IF NOT EXISTS "outbox_leased" ON "public"."outbox_lease" (locked_until, owner_token);
 
--- What the attempts that did not succeed said. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease expired.
+-- Attempts that did not succeed, with their errors. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
+-- expired.
 CREATE TABLE IF NOT EXISTS "public"."outbox_attempt" (
     seq         bigint      NOT NULL,
     attempt_id  bigint      GENERATED ALWAYS AS IDENTITY,
@@ -85,7 +85,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_attempt" (
     CONSTRAINT "outbox_attempt_pk" PRIMARY KEY (seq, attempt_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Who works, by a number of four bytes. A name may have several rows.
+-- Workers, numbered in four bytes. A name may have several rows.
 CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
     worker_id  integer     GENERATED ALWAYS AS IDENTITY,
     name       text        COLLATE "C" NOT NULL,
@@ -96,8 +96,9 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
 CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);
 
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
--- none waits for another. A router, one at a time (the row of outbox_router), moves what is committed to the queues, in order
--- of seq. A stream's row is its lease, and its lock guards its queue: who claims, routes or frees a stream holds it.
+-- they do not wait for each other. A router, one at a time (the row of outbox_router), moves committed messages to the
+-- queues, in order of seq. A stream's row is its lease, and its lock guards its queue: claiming, routing and freeing a
+-- stream hold it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_arrival" (
     seq       bigint NOT NULL,
     stream_id bigint NOT NULL,
@@ -113,9 +114,9 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_router" (
 
 INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
 
--- There is a row while a message waits or is out. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
--- next_attempt_at: when its head is due, or since when it waits to be served. run_last: what is out, or
--- has ended, is not behind it, but for a head that somebody has ended outside a run.
+-- A row exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being
+-- handled or has ended is behind it, except for a head that was ended outside a run.
 CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     stream_id       bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
@@ -127,7 +128,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     CONSTRAINT "outbox_stream_held" CHECK ((status = 1) = (owner_token IS NOT NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Only streams that may be served are in it, those first that have waited longest.
+-- Only streams that may be served, those that have waited longest first.
 CREATE INDEX IF NOT EXISTS "outbox_stream_ready" ON "public"."outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
 
 CREATE INDEX IF NOT EXISTS "outbox_stream_blocked" ON "public"."outbox_stream" (topic_key, stream_id) WHERE status = 2;

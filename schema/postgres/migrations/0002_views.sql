@@ -1,4 +1,4 @@
--- The outbox for people: contents and states in one, states by name, and payloads as text. Bytes that are no text are shown
+-- The outbox for people: contents and states in one, states by name, and payloads as text. Bytes that are not text are shown
 -- escaped.
 CREATE OR REPLACE FUNCTION "public"."outbox_text"(payload bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $outbox$
 BEGIN

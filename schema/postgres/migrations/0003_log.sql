@@ -1,6 +1,6 @@
--- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
--- commits late. So each message waits in outbox_log_pending, and a sequencer gives positions to those that are committed.
--- A message for the log alone has no state, and so no claim takes it.
+-- The outbox read as a log. Numbers assigned by an insert become visible out of order, and a reader that goes by them misses
+-- late commits. So each message waits in outbox_log_pending, and a sequencer gives positions to committed ones. A message
+-- for the log alone has no state, so no claim takes it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_pending" (
     seq        bigint NOT NULL,
     message_id uuid   NOT NULL,
@@ -21,15 +21,15 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log" (
 CREATE INDEX IF NOT EXISTS "outbox_log_topic" ON "public"."outbox_log" (topic, position);
 CREATE INDEX IF NOT EXISTS "outbox_log_message" ON "public"."outbox_log" (message_id);
 
--- The last position that was given. Whoever gives the next holds the row.
+-- The last position given. The sequencer locks this row to give the next.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
     id       smallint NOT NULL,
     position bigint   NOT NULL,
     CONSTRAINT "outbox_log_counter_pk" PRIMARY KEY (id)
 );
 
--- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
--- version and shape are those of the reader, so that a newer one takes over. interrupted says that the reader before that one
+-- How far each consumer group has read in each topic, and who reads for it. attempts have been spent on the message at
+-- tried. version and shape are the reader's, so that a newer one can take over. interrupted says that the previous reader
 -- never gave its lease back: a message may have killed it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
     group_name   text        COLLATE "C" NOT NULL,
@@ -45,8 +45,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_group" (
     CONSTRAINT "outbox_log_group_pk" PRIMARY KEY (group_name, topic)
 ) WITH (fillfactor = 50);
 
--- What a group has given up and passed. The message stays in the log for as long as its row is here; requeued is what the
--- group is to have again.
+-- Messages that a group gave up and passed. A message stays in the log while its row is here; requeued marks those to
+-- deliver to the group again.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_dead" (
     group_name text        COLLATE "C" NOT NULL,
     topic      text        COLLATE "C" NOT NULL,
@@ -62,14 +62,14 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_dead" (
 CREATE INDEX IF NOT EXISTS "outbox_log_dead_position" ON "public"."outbox_log_dead" (position);
 CREATE INDEX IF NOT EXISTS "outbox_log_dead_requeued" ON "public"."outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
--- Where the counter was lost, it goes on after the last position that anybody knows of.
+-- If the counter was lost, it continues after the last known position.
 INSERT INTO "public"."outbox_log_counter" (id, position)
 SELECT 1, greatest((SELECT coalesce(max(l.position), 0) FROM "public"."outbox_log" AS l),
                    (SELECT coalesce(max(g.position), 0) FROM "public"."outbox_log_group" AS g))
 ON CONFLICT (id) DO NOTHING;
 
--- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
--- does not replace.
+-- The ids of messages that must be kept after they have ended. The joins replace this view with one that adds theirs, and
+-- this file does not overwrite it.
 DO $outbox$
 BEGIN
     IF to_regclass('"public"."outbox_kept"') IS NULL THEN

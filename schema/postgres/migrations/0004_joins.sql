@@ -1,6 +1,6 @@
--- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
--- status: 0 pending, 1 completed, 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one
--- place that says when a join ends: expected_steps is NULL until an open join is sealed, quorum where not all must complete.
+-- Joins: groups of messages whose end is waited for. The outbox table does not know about them. status: 0 pending, 1
+-- completed, 2 failed, 3 cancelled. verdict is what status should be according to the counters, and the only place that says
+-- when a join ends. expected_steps is NULL until an open join is sealed; quorum is set if not all steps must complete.
 CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
     join_id         uuid        NOT NULL,
     grouping_key    text        COLLATE "C" NULL,
@@ -26,10 +26,11 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
 
 CREATE INDEX IF NOT EXISTS "outbox_join_group" ON "public"."outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
 
--- Ended joins for purging. last_updated_at is in no index, or every count would write to it.
+-- Ended joins for purging. last_updated_at is in no index, because every count would have to write to it.
 CREATE INDEX IF NOT EXISTS "outbox_join_ended" ON "public"."outbox_join" (created_at) WHERE status <> 0;
 
--- The steps. status: 0 pending, 1 completed, 2 failed; it moves once. ends_by: 0 by settling the message, 1 by a report.
+-- The steps. status: 0 pending, 1 completed, 2 failed; it changes once. ends_by: 0 when the message is settled, 1 by a
+-- report.
 CREATE TABLE IF NOT EXISTS "public"."outbox_join_member" (
     join_id    uuid        NOT NULL,
     message_id uuid        NOT NULL,
@@ -42,7 +43,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_member" (
 
 CREATE INDEX IF NOT EXISTS "outbox_join_member_message" ON "public"."outbox_join_member" (message_id);
 
--- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
+-- How many steps a join has. Separate from the join's row, so that a long transaction that attaches does not keep others
+-- from counting.
 CREATE TABLE IF NOT EXISTS "public"."outbox_join_size" (
     join_id  uuid    NOT NULL,
     attached integer NOT NULL DEFAULT 0,
@@ -50,7 +52,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_size" (
     CONSTRAINT "outbox_join_size_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
 ) WITH (fillfactor = 80);
 
--- The messages that wait for the end of a join, which makes them due.
+-- Messages that wait for the end of a join, which makes them due.
 CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
     join_id     uuid        NOT NULL,
     message_id  uuid        NOT NULL,
@@ -59,7 +61,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
     CONSTRAINT "outbox_join_wait_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
 );
 
--- The status of a step's join is asked for by its key: as a join of two tables, all that have ever been could be read first.
+-- The status of a step's join is looked up by key: as a join of two tables, all joins could be read first.
 CREATE OR REPLACE VIEW "public"."outbox_kept" AS
 SELECT l.message_id FROM "public"."outbox_log" AS l
 UNION ALL

@@ -1,6 +1,6 @@
--- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
--- queue_id the message there that the handler works on; NULL where the message was handled as it was received.
--- seen counts how often the message came up: 1 is the first time. processed_at is set with the effects of the handler.
+-- The inbox: one row for each message that a handler has received. The queue is the table of the outbox, and queue_id is the
+-- message there that the handler works on, or NULL if the message was handled as it was received. seen counts how often the
+-- message arrived, beginning with 1. processed_at is set together with the handler's effects.
 CREATE TABLE IF NOT EXISTS "public"."outbox_entry" (
     seq           bigint      GENERATED ALWAYS AS IDENTITY,
     source        text        COLLATE "C" NOT NULL,
@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_entry" (
 -- Entries by age, for purging.
 CREATE INDEX IF NOT EXISTS "outbox_entry_last_seen" ON "public"."outbox_entry" (last_seen_at);
 
--- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
--- The message is looked up for each entry: as a join of two tables, the whole queue could be read for one.
+-- The entries with their states, which is defined here only: that of the message in the queue, or done if there is none. The
+-- message is looked up for each entry: as a join of two tables, the whole queue could be read for one entry.
 CREATE OR REPLACE VIEW "public"."outbox_entry_view" AS
 SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
        coalesce(s.status, 2)::int AS status,

@@ -1,7 +1,6 @@
 -- Inserts messages in the order of the list, contents and states. The payloads come as one run of bytes, cut by offset and
--- size, so that no encoding stands between the caller's bytes and the row.
--- The due time is absolute or relative to the database's clock, which decides it.
--- A statement and no function: publishing one message would cost half as much again.
+-- size, so that the caller's bytes are stored without any encoding. The due time is absolute or relative, by the database's
+-- clock. A statement instead of a function, with which publishing one message would cost half as much again.
 WITH added AS (
     INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)
     SELECT m.id, m.uuid, m.topic, m.topic_key, substring($2::bytea FROM m.at + 1 FOR m.size), coalesce(m.headers_text, m.headers::text), m.correlation_id,

@@ -1,5 +1,5 @@
--- Adds entries to an inbox, and touches those that are there already; answers as outbox_entry_get does. Whoever comes upon
--- an entry that is not committed yet waits for it. In order of the keys, so that two such calls do not wait for each other.
+-- Adds entries to an inbox, and touches existing ones; returns what outbox_entry_get returns. It waits for an entry that is
+-- not committed yet. It goes in order of the keys, so that two calls do not wait for each other.
 -- Called as: SELECT * FROM "public"."outbox_entry_add"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_add"(json);
 CREATE FUNCTION "public"."outbox_entry_add"(arg json) RETURNS TABLE (

@@ -1,4 +1,4 @@
--- Entries of an inbox by their keys, as they stand; unknown ones are left out.
+-- Reads entries of an inbox by their keys; unknown ones are left out.
 -- Called as: SELECT * FROM "public"."outbox_entry_get"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_get"(json);
 CREATE FUNCTION "public"."outbox_entry_get"(arg json) RETURNS TABLE (

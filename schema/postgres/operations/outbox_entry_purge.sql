@@ -1,8 +1,7 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; answers how many. Those that are still needed (outbox_kept) are spared.
--- Small batches that skip locked rows. A message is looked at again under its lock: it may have been revived meanwhile.
--- Messages are looked up by subqueries of their own, so that the planner has no choice; the 0 keeps it from the index of
--- dead letters.
+-- messages in the queue; returns how many. Those still needed (outbox_kept) are kept. In small batches that skip locked
+-- rows. A message is checked again under its lock, because it may have been revived since. Messages are looked up by
+-- subqueries, so that the planner has no choice; the 0 keeps it from the index of dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
 CREATE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)

@@ -1,4 +1,4 @@
--- Marks an entry as processed, with what its handler has answered; answers whether there is one.
+-- Marks an entry as processed, with its handler's result; returns whether it exists.
 -- Called as: SELECT * FROM "public"."outbox_entry_save"($1, $2)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_save"(json, bytea);
 CREATE FUNCTION "public"."outbox_entry_save"(arg json, payloads bytea) RETURNS TABLE (affected bigint)

@@ -1,5 +1,5 @@
--- The whole state of messages by message id, for people and tools; unknown ids are left out,
--- and so is what was deleted when it was acknowledged. What has no state but is in the log is for the log alone (status 4).
+-- The whole state of messages by message id, for people and tools; unknown ids are left out, and so are those deleted on
+-- acknowledgement. A message without a state that is in the log is for the log alone (status 4).
 -- Called as: SELECT * FROM "public"."outbox_get"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_get"(json);
 CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (

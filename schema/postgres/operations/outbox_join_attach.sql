@@ -1,11 +1,10 @@
--- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
--- -6 it is for the log alone and never ends), and
--- then nothing was written, or with the join if it has ended.
--- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. The states are written
--- to, so that none ends unseen, at any isolation level: flag 1 tells whoever settles to count. Those of this very transaction
--- (fresh) cannot have ended. A message without a state was deleted when it was acknowledged, or is for the log alone.
--- Each step is looked up by a subquery of its own: whatever the planner believes, it costs the same in a join of any size.
+-- Makes messages steps of a join; existing steps stay as they are. A message that has ended is counted at once. Returns
+-- refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message, -6 it is for the log alone and never
+-- ends), with nothing written, or the join if it has ended. The row of the size is locked, not the join's, so that settling
+-- goes on while a long transaction attaches. The states are written to, so that none ends unnoticed at any isolation level:
+-- flag 1 tells settling to count. Messages of this same transaction (fresh) cannot have ended. A message without a state was
+-- deleted on acknowledgement, or is for the log alone. Each step is looked up by a subquery, so that it costs the same in a
+-- join of any size, whatever the planner believes.
 -- Called as: SELECT * FROM "public"."outbox_join_attach"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_attach"(json);
 CREATE FUNCTION "public"."outbox_join_attach"(arg json) RETURNS TABLE (

@@ -1,5 +1,5 @@
--- Ends a join as cancelled; its waits take the path of failure.
--- Answers with refusals (seq -1 no such join, -2 it has ended), else with the join.
+-- Ends a join as cancelled; its waits take the failure path. Returns a refusal (seq -1 no such join, -2 it has ended),
+-- otherwise the join.
 -- Called as: SELECT * FROM "public"."outbox_join_cancel"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_cancel"(json);
 CREATE FUNCTION "public"."outbox_join_cancel"(arg json) RETURNS TABLE (

@@ -1,4 +1,4 @@
--- Joins as they stand: the one with an id, or a page of those with a grouping key, in order of id after a given one.
+-- Reads joins: the one with an id, or a page of those with a grouping key, in order of id after a given one.
 -- Called as: SELECT * FROM "public"."outbox_join_list"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_list"(json);
 CREATE FUNCTION "public"."outbox_join_list"(arg json) RETURNS TABLE (

@@ -1,4 +1,4 @@
--- A page of the steps of a join, in order of message id after a given one, from which it begins to read.
+-- Reads a page of the steps of a join, in order of message id after a given one, where it begins to read.
 -- Called as: SELECT * FROM "public"."outbox_join_members"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_members"(json);
 CREATE FUNCTION "public"."outbox_join_members"(arg json) RETURNS TABLE (message_id text, by_report boolean, status int, created_ms bigint)

@@ -1,5 +1,5 @@
--- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows.
+-- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
+-- and of joins among them. Joins that a message still waits for are kept. In small batches that skip locked rows.
 -- Called as: SELECT * FROM "public"."outbox_join_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_purge"(json);
 CREATE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)

@@ -1,4 +1,4 @@
--- Begins a join with counters of zero (JOIN-001). Without expected it is open: steps are added until it is sealed.
+-- Begins a join with counters of zero. Without expected it is open: steps are added until it is sealed.
 -- Called as: SELECT * FROM "public"."outbox_join_start"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_start"(json);
 CREATE FUNCTION "public"."outbox_join_start"(arg json) RETURNS void

@@ -1,9 +1,8 @@
--- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
--- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
--- one that is not claimed is put off here, one that is claimed by whoever holds it.
--- The join is locked first, in a statement of its own, as by whoever ends it: so that no wake-up is lost. It is written to,
--- so that whoever ends it with an older snapshot has a conflict. The 0 keeps the planner from the index of ready messages:
--- the message is to be found by its id.
+-- Records that a message waits for a join, and returns the state of the join; no row if there is none. While the join is
+-- pending, the message is due again after recheck_ms or at its deadline, unless it is woken before: an unclaimed message is
+-- put off here, a claimed one by its holder. The join is locked first, in a statement of its own, as when it ends, so that
+-- no wake-up is lost. It is written to, so that ending it with an older snapshot is a conflict. The 0 keeps the planner from
+-- the index of ready messages, so that the message is found by its id.
 -- Called as: SELECT * FROM "public"."outbox_join_wait"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
 CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (

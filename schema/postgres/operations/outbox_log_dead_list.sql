@@ -1,5 +1,5 @@
--- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
--- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
+-- Lists dead letters of consumer groups in log order: of one group and topic or of all, after a position. A reader asks
+-- constantly for the requeued ones of its group and topic, which looks at nothing else.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_list"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_dead_list"(json);
 CREATE FUNCTION "public"."outbox_log_dead_list"(arg json) RETURNS TABLE (

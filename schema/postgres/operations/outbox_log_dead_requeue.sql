@@ -1,5 +1,5 @@
--- Has a consumer group deliver again, with a fresh retry budget, what it has given up: up to limit of them in order of the
--- log, after a position. The topic and the list of positions are optional. Answers how many, and the last one's position.
+-- Requeues dead letters of a consumer group, with all their attempts: up to limit, in log order, after a position. The topic
+-- and the list of positions are optional. Returns how many, and the position of the last.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_dead_requeue"(json);
 CREATE FUNCTION "public"."outbox_log_dead_requeue"(arg json) RETURNS TABLE (affected bigint, last bigint)

@@ -1,5 +1,5 @@
--- Inserts messages as outbox_enqueue does, and into the log: they get a position once they are committed.
--- With log_only they are for the log alone and have no state.
+-- Inserts messages like outbox_enqueue, and into the log: they get a position once they are committed. With log_only they
+-- are for the log alone and have no state.
 -- Called as: SELECT "public"."outbox_log_enqueue"($1, $2)
 DROP FUNCTION IF EXISTS "public"."outbox_log_enqueue"(json, bytea);
 CREATE FUNCTION "public"."outbox_log_enqueue"(arg json, payloads bytea) RETURNS void

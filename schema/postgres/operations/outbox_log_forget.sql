@@ -1,4 +1,4 @@
--- Removes a consumer group with its dead letters, which then holds up no purge; answers of how many topics.
+-- Removes a consumer group with its dead letters, so that it no longer holds up purging; returns from how many topics.
 -- Called as: SELECT * FROM "public"."outbox_log_forget"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_forget"(json);
 CREATE FUNCTION "public"."outbox_log_forget"(arg json) RETURNS TABLE (affected bigint)

@@ -1,9 +1,8 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- one of the whole log (its topic is ''), has passed, and the messages that have no state: those for the log alone; answers how many.
--- What a group has given up stays for as long as it is among the group's dead letters.
--- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
--- call returns that position as until and the last one it deleted as after; pass both to the next call.
--- The planner has no choice: what is looked at is looked up by subqueries.
+-- group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the log alone.
+-- Returns how many. A group's dead letters stay. There is no index by age: the first call of a round walks to the first
+-- position that is too young and looks no further. Each call returns that position as until and the last deleted one as
+-- after; pass both to the next call. Rows are looked up by subqueries, so that the planner has no choice.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, until bigint, after bigint)

@@ -1,7 +1,7 @@
--- Reads messages of a topic after a position, in order; where the topic is '', of all topics: up to limit of them, and up to
--- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
--- If the log ends before the position, or has another message there than the reader has read, the database has come back
--- older than the reader: the answer then is one row without a message, with the last position that was given.
+-- Reads messages of a topic, or of all topics if it is '', after a position and in order: up to limit messages and up to a
+-- number of bytes; a larger message comes alone. The age counts from when the message was given its position. If the log
+-- ends before the position, or has a different message there than the reader has read, the database is older than the
+-- reader: the result is one row without a message, with the last position given.
 -- Called as: SELECT * FROM "public"."outbox_log_read"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_read"(json);
 CREATE FUNCTION "public"."outbox_log_read"(arg json) RETURNS TABLE (

@@ -1,6 +1,6 @@
--- Gives the next positions to up to limit committed messages, in order of seq, and answers with how many of which topic.
--- The counter is locked first, in a statement of its own. Then the highest pending seq is read, and nothing above it is
--- taken: what is inserted meanwhile cannot overtake what the same producer has committed before.
+-- Gives the next positions to up to limit committed messages, in order of seq, and returns how many of each topic. The
+-- counter is locked first, in a statement of its own. Then the highest pending seq is read, and nothing above it is taken,
+-- so that a message inserted meanwhile cannot overtake one that the same producer committed before.
 -- Called as: SELECT * FROM "public"."outbox_log_stamp"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_stamp"(json);
 CREATE FUNCTION "public"."outbox_log_stamp"(arg json) RETURNS TABLE (topic text, messages bigint)

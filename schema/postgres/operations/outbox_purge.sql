@@ -1,11 +1,10 @@
--- Deletes up to limit messages that are no longer needed, contents, states and attempts, and answers how many, and where to go
--- on: the after of the next call, or 0 at the end. Small batches that skip locked rows: nothing waits for it.
--- With seqs: those of the list whose states were deleted when they were acknowledged.
--- With status 3: what failed longer ago than the given age.
--- Else what is done since then, or has no state, in the order of publishing, up to the first that was published later than
--- that. What is needed by joins or the log (outbox_kept) is spared; only flags say that it could be.
--- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
--- of the key, and it does where it believes that there are few rows.
+-- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
+-- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
+-- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
+-- longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
+-- first that was published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with
+-- flags can be among them. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and
+-- read the whole table in order of the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
 CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
@@ -24,7 +23,7 @@ DECLARE
     free    bigint[];
 BEGIN
     IF arg->'seqs' IS NOT NULL THEN
-        -- Where the state is gone, neither the log nor a join depended on the message.
+        -- If the state is gone, neither the log nor a join depended on the message.
         old := ARRAY(SELECT e::bigint FROM json_array_elements_text(arg->'seqs') AS e
                      WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = e::bigint) IS NULL);
     ELSE

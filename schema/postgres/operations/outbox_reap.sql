@@ -1,5 +1,5 @@
--- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; answers how many came back
--- and how many leases have ended by it. Ended messages hold no lease and are never touched.
+-- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; returns how many came back
+-- and how many leases ended. Ended messages hold no lease and are never touched.
 -- Called as: SELECT * FROM "public"."outbox_reap"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_reap"(json);
 CREATE FUNCTION "public"."outbox_reap"(arg json) RETURNS TABLE (affected bigint, leases bigint)

@@ -1,6 +1,6 @@
--- Extends leases from now, by the database's clock: one row a claim. Answers with the receipts whose leases it did not
--- extend: refused, or held under a lease that another is looking at, and which is passed over.
--- A message that a handler's own transaction has settled is held for as long as that has not committed.
+-- Extends leases from now, by the database's clock: one row per claim. Returns the receipts whose leases it did not extend:
+-- refused, or held under a lease that is locked and was skipped. A message that a handler's own transaction has settled is
+-- held until that commits.
 -- Called as: SELECT * FROM "public"."outbox_renew"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
 CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text, held boolean)

@@ -1,5 +1,5 @@
--- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
--- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile.
+-- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
+-- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since.
 -- Both filters are optional: a topic, and a list of message ids.
 -- Called as: SELECT * FROM "public"."outbox_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
@@ -26,7 +26,7 @@ BEGIN
     SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
     WHERE s.seq = ANY (seqs);
 
-    -- What has blocked its stream does so no longer; what was skipped is out of its queue, and arrives again.
+    -- A message that blocked its stream no longer does; one that was skipped had left its queue, and arrives again.
     streams := ARRAY(SELECT DISTINCT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL);
     IF cardinality(streams) > 0 THEN
         PERFORM "public"."outbox_stream_lock"(streams);

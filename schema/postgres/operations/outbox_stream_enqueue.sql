@@ -1,5 +1,5 @@
--- Inserts messages as outbox_enqueue does, some of them of ordered streams: those arrive, and a router puts them into the queues
--- of their streams. A statement of its own, so that messages without a stream cost nothing more.
+-- Inserts messages like outbox_enqueue, with stream keys: those are inserted as arrivals, and a router puts them into the
+-- queues of their streams. A separate statement, so that messages without a stream cost no more.
 WITH added AS (
     INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
     SELECT m.id, m.uuid, m.topic, m.topic_key, substring($2::bytea FROM m.at + 1 FOR m.size), coalesce(m.headers_text, m.headers::text), m.correlation_id,

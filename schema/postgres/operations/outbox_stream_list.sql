@@ -1,5 +1,5 @@
--- Streams that are blocked, of one topic or of all, with the message that blocks each, since when and why, and how many wait
--- behind it, counted up to counted.
+-- Lists blocked streams, of one topic or of all, with the message that blocks each, since when and why, and how many
+-- messages wait behind it, counted up to counted.
 -- Called as: SELECT * FROM "public"."outbox_stream_list"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_stream_list"(json);
 CREATE FUNCTION "public"."outbox_stream_list"(arg json) RETURNS TABLE (

@@ -1,6 +1,6 @@
--- Lets a stream go on that is blocked: what has failed gets a fresh retry budget, or with skip its first is passed over and
--- stays failed. Answers of how many messages that is: none where the stream is not blocked.
--- What another transaction has locked is not waited for: that is an error, and tried again.
+-- Resumes a blocked stream: its failed messages get all their attempts back, or with skip the first is skipped and stays
+-- failed. Returns the number of messages: none if the stream is not blocked. It does not wait for a locked message: that is
+-- an error, and the call is tried again.
 -- Called as: SELECT * FROM "public"."outbox_stream_resume"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_stream_resume"(json);
 CREATE FUNCTION "public"."outbox_stream_resume"(arg json) RETURNS TABLE (affected bigint)

@@ -1,7 +1,7 @@
--- Takes what waits in a stream that is blocked, for whoever discards it: up to limit messages, not only those that are due,
--- under a lease. Answers them, and under seq 0, if the stream is blocked, the last that waits there now: the argument of the
--- next call, so that many calls do not take what has come meanwhile.
--- What another transaction has locked is not waited for: that is an error, and tried again.
+-- Takes messages of a blocked stream under a lease, to be discarded: up to limit, due or not. Returns them and, under seq 0,
+-- if the stream is blocked, the last that waits there now, which is an argument of the next call, so that a series of calls
+-- does not take messages that arrived since. It does not wait for a locked message: that is an error, and the call is tried
+-- again.
 -- Called as: SELECT * FROM "public"."outbox_stream_take"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_stream_take"(json);
 CREATE FUNCTION "public"."outbox_stream_take"(arg json) RETURNS TABLE (seq bigint, until bigint)

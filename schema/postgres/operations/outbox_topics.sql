@@ -1,5 +1,5 @@
--- The topics that have due messages waiting, with their number (counted up to limit) and the oldest due time.
--- Jumps from topic to topic in the index, so that it costs by topics and not by messages.
+-- Lists the topics with due messages, with their number (counted up to limit) and the oldest due time. It jumps from topic
+-- to topic in the index, so that the cost depends on topics and not on messages.
 -- Called as: SELECT * FROM "public"."outbox_topics"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_topics"(json);
 CREATE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint)

@@ -1,5 +1,5 @@
--- What a worker does each time round, in one transaction: settles as outbox_settle, and then claims as outbox_claim. Rows of the
--- first begin with false, those of the second with true; what each has not is empty.
+-- What a worker does in each round, in one transaction: it settles like outbox_settle and then claims like outbox_claim.
+-- Rows of the first begin with false, those of the second with true; columns that one does not have are empty.
 -- Parameters: the argument of outbox_settle, that of outbox_claim
 SELECT false, s.seq, s.id, s.topic, s.status, s.expected, s.completed, s.failed,
        0::bigint, '', '', '', ''::bytea, NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, 0

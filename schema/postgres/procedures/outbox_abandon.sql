@@ -1,5 +1,5 @@
--- Returns held messages for another attempt after the backoff (OBX-029).
--- For callers in SQL: ids is a JSON array of seq. Answers with the ids that are not held with the token, which it ignores.
+-- Returns held messages for another attempt after the backoff. For callers in SQL: ids is a JSON array of seq. Returns the
+-- ids that are not held with the token, which it ignores.
 DROP FUNCTION IF EXISTS "public"."outbox_abandon"(uuid, json, text);
 CREATE FUNCTION "public"."outbox_abandon"(owner uuid, ids json, last_error text DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE sql AS $outbox$

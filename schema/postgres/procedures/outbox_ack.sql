@@ -1,5 +1,5 @@
--- Marks held messages as done (OBX-021).
--- For callers in SQL: ids is a JSON array of seq. Answers with the ids that are not held with the token, which it ignores.
+-- Marks held messages as done. For callers in SQL: ids is a JSON array of seq. Returns the ids that are not held with the
+-- token, which it ignores.
 DROP FUNCTION IF EXISTS "public"."outbox_ack"(uuid, json);
 CREATE FUNCTION "public"."outbox_ack"(owner uuid, ids json) RETURNS SETOF bigint
 LANGUAGE sql AS $outbox$

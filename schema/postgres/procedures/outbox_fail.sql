@@ -1,5 +1,5 @@
--- Marks held messages as failed for good (OBX-036).
--- For callers in SQL: ids is a JSON array of seq. Answers with the ids that are not held with the token, which it ignores.
+-- Marks held messages as failed for good. For callers in SQL: ids is a JSON array of seq. Returns the ids that are not held
+-- with the token, which it ignores.
 DROP FUNCTION IF EXISTS "public"."outbox_fail"(uuid, json, text);
 CREATE FUNCTION "public"."outbox_fail"(owner uuid, ids json, last_error text DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE sql AS $outbox$

@@ -1,11 +1,10 @@
--- Gives back what expired leases hold, oldest first, which counts an attempt, until most messages or more are looked at;
--- answers how many came back and how many leases were looked at. Each message is due again after a random time up to its
--- wait, so that one that ends its process does not take the same others with it each time. Of a run of a stream only the first
--- that is out has spent an attempt.
--- What another transaction has locked keeps its lease, which is looked at again. So does nothing else: a lease whose messages
--- have all been settled ends here at the latest.
--- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
--- of the key, and it does where it believes that there are few rows.
+-- Gives back what expired leases hold, oldest first, which counts an attempt, until at least most messages have been looked
+-- at; returns how many came back and how many leases were looked at. Each message is due again after a random time up to its
+-- wait, so that one that kills its process does not take the same others with it each time. Of a run of a stream, only the
+-- first message in progress has spent an attempt. A message that another transaction has locked keeps its lease, which is
+-- looked at again. Nothing else does: a lease whose messages have all been settled ends here at the latest. Rows are found
+-- by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of the
+-- key, which it does if it believes that there are few rows.
 DROP FUNCTION IF EXISTS "public"."outbox_give_back"(int, bigint[]);
 CREATE FUNCTION "public"."outbox_give_back"(most int, waits bigint[], OUT messages int, OUT leases int)
 LANGUAGE plpgsql

@@ -1,9 +1,8 @@
--- Adds ended steps to the counters of joins, ends those whose verdict has fallen, and makes due the messages that wait for
--- them. Answers with the joins that have ended, once for each topic of theirs that was woken.
--- Joins are locked first, in order and in a statement of its own: the next one then sees what was committed before the lock
--- was given. NO KEY, because an attaching transaction holds the key. Ended joins count no more (JOIN-042).
--- Waits are looked up by subqueries of their own, so that the planner has no choice. The 0 keeps it from the index of ready
--- messages: theirs are found by their keys.
+-- Adds ended steps to the counters of joins, ends those that have a verdict, and makes the messages that wait for them due.
+-- Returns the joins that have ended, once for each topic that was woken. Joins are locked first, in order and in a separate
+-- statement, so that the next one sees everything committed before the lock was granted. NO KEY, because an attaching
+-- transaction holds the key. Ended joins no longer count. Waits are looked up by subqueries, so that the planner has no
+-- choice. The 0 keeps it from the index of ready messages, so that states are found by their keys.
 DROP FUNCTION IF EXISTS "public"."outbox_join_advance"(uuid[], int[], int[]);
 CREATE FUNCTION "public"."outbox_join_advance"(joins uuid[], done int[], dead int[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

@@ -1,5 +1,5 @@
--- Counts messages that have ended in the joins whose steps they are, except steps that end by a report.
--- Answers with the joins that have ended by it. The settings of outbox_settle, which calls it, hold here.
+-- Counts ended messages in the joins whose steps they are, except steps that end by a report. Returns the joins that have
+-- ended. The settings of its caller, outbox_settle, apply here.
 DROP FUNCTION IF EXISTS "public"."outbox_join_count"(uuid[], uuid[]);
 CREATE FUNCTION "public"."outbox_join_count"(done uuid[], dead uuid[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

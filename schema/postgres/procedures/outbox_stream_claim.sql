@@ -1,8 +1,8 @@
 -- Takes messages of ordered streams for a claim: of each topic up to its quota, up to most in all and room in bytes; with
--- larger, the very first may be larger. Answers their seqs, and what is left of quotas, most and room.
--- Streams are taken that have waited longest. Of each its first messages that are due, in order and without a gap, up to a run,
--- and fewer where many streams are ready: so many handlers can work at once. One that somebody has locked ends the run before
--- it. A stream of which nothing can be taken is looked at again a little later.
+-- larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room. The streams that have
+-- waited longest are taken; of each, the first due messages, in order and without a gap, up to a run, and fewer if many
+-- streams are ready, so that many handlers can work at once. A locked message ends the run before it. A stream from which
+-- nothing can be taken is tried again a little later.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean);
 CREATE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, OUT seqs bigint[])

@@ -1,8 +1,8 @@
--- Moves messages that are committed, up to most, from the arrivals to the queues of their streams, in order of seq, and makes
--- the streams that had none ready. One router at a time: what a publisher commits later cannot overtake what it committed
--- before. What is of a stream that somebody holds waits, and nobody is waited for. Answers whether there may be more.
--- A transaction that does not read what is committed meanwhile has to write to the rows that it has locked: only then does
--- whoever looked before it fail, and try again.
+-- Moves committed messages, up to most, from the arrivals to the queues of their streams, in order of seq, and makes streams
+-- that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
+-- before. Messages of a locked stream stay; it waits for nobody. Returns whether there may be more. A transaction that does
+-- not see concurrent commits must write to the rows that it has locked: only then does a transaction that read before it
+-- fail and try again.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_route"(int);
 CREATE FUNCTION "public"."outbox_stream_route"(most int) RETURNS boolean
 LANGUAGE plpgsql
@@ -32,7 +32,7 @@ BEGIN
         UPDATE "public"."outbox_router" AS r SET turn = r.turn + 1 WHERE r.id = 1;
     END IF;
 
-    -- A stream that somebody is deleting is still seen here, and left for the next time.
+    -- A stream that is being deleted is still visible here, and left for the next time.
     INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at)
     SELECT DISTINCT ON (n.id) n.id, n.key, moment FROM unnest(ids, keys) AS n(id, key)
     WHERE (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NULL
@@ -50,7 +50,7 @@ BEGIN
     INSERT INTO "public"."outbox_queue" (stream_id, seq) SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id);
     DELETE FROM "public"."outbox_arrival" AS a WHERE a.seq = ANY (seqs);
 
-    -- Of one that was ready the head may be another now: one with a lower seq, which was committed late.
+    -- A ready stream may have a new head: a message with a lower seq that was committed late.
     UPDATE "public"."outbox_stream" AS t
     SET next_attempt_at = CASE t.status WHEN 0 THEN (
             SELECT greatest(least(t.next_attempt_at, moment), s.next_attempt_at) FROM "public"."outbox_state" AS s

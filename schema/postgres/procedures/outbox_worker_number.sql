@@ -1,4 +1,4 @@
--- The number of a worker, given its name. Where it has none yet it gets one here: two that ask at once may each give it one.
+-- The number of a worker, by name. A new worker gets one here; two concurrent calls may each give it one.
 DROP FUNCTION IF EXISTS "public"."outbox_worker_number"(text);
 CREATE FUNCTION "public"."outbox_worker_number"(worker text) RETURNS int
 LANGUAGE plpgsql AS $outbox$

@@ -1,5 +1,5 @@
--- A role with no more rights than a worker or a publisher needs; it owns nothing and cannot change the schema.
--- Add your users to it: GRANT … TO "user";
+-- A role with only the rights that a worker or a publisher needs; it owns nothing and cannot change the schema. Add your
+-- users to it: GRANT … TO "user";
 DO $outbox$
 BEGIN
     IF to_regrole('"public_outbox_role"') IS NULL THEN

@@ -1,4 +1,4 @@
--- Which migrations have run; version 0 stands for the functions, by the checksum of their text.
+-- The migrations that have run; version 0 has the checksum of the functions.
 CREATE TABLE IF NOT EXISTS "public"."outbox_migrations" (
     version    integer     NOT NULL,
     checksum   text        NOT NULL,

@@ -1,4 +1,4 @@
--- One sentence a row for each object that should be there and is not, and for a server that is too old.
+-- One sentence per row for each missing object, and for a server that is too old.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (VALUES
     ('type',     '"public"."outbox_time"'),

@@ -1,10 +1,9 @@
--- The outbox: what a message says lies apart from how it stands. Times are integer milliseconds since 1970, UTC.
+-- The outbox: a message's contents and its state are separate tables. Times are integer milliseconds since 1970, UTC.
 --
--- Contents: publishers write them once; purging deletes them when nothing needs them. seq names the message in all
--- tables here and is never used again; message_id names it outside. topic_key is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database. stream_id is the same of topic and
--- stream key, NULL without a key.
--- What may be long comes last, so that the rest is read without it.
+-- Contents: written once by publishers, and deleted by purging when nothing needs them. seq identifies the message in all
+-- these tables and is never reused; message_id identifies it outside. topic_key is the first eight bytes of the SHA-256 of
+-- the topic: fixed width for states and indexes, and the same on every database. stream_id is the same for topic and stream
+-- key, or NULL without a key. Long columns come last, so that the rest can be read without them.
 CREATE TABLE IF NOT EXISTS "main"."outbox" (
     seq            INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id     TEXT    NOT NULL,
@@ -21,15 +20,15 @@ CREATE TABLE IF NOT EXISTS "main"."outbox" (
     CONSTRAINT "outbox_content_times" CHECK (typeof(created_at) = 'integer' AND typeof(due_at) IN ('integer', 'null'))
 );
 
--- By a name of its own, for statements to be held to it.
+-- Named, so that statements can be held to it.
 CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (message_id);
 
--- States: settling rewrites some eighty bytes, whatever the message says. size is that of payload and headers in bytes.
--- next_attempt_at is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- "outbox_times" keeps out what is no integer, which no client can read: one such row would stop every claim.
--- status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. flags: 1 joins depend on the message, 2 the
--- log does, 4 it has failed and does not block its stream.
--- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- States: settling rewrites about eighty bytes, whatever the size of the message. size is the size of payload and headers in
+-- bytes. next_attempt_at alone decides when a message is eligible: the due time of a new one, the end of the backoff of one
+-- that failed. "outbox_times" keeps out values that are no integers and that no client can read: one such row would stop
+-- every claim. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. flags: 1 joins depend on
+-- the message, 2 the log depends on it, 4 it failed and does not block its stream. A message for the log alone has no state.
+-- DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     seq             INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,
@@ -46,18 +45,18 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     CONSTRAINT "outbox_times" CHECK (typeof(next_attempt_at) = 'integer' AND typeof(processed_at) IN ('integer', 'null'))
 );
 
--- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
+-- For claims, which are range seeks: only ready rows, in the order in which they are taken.
 CREATE INDEX IF NOT EXISTS "main"."outbox_ready" ON "outbox_state" (topic_key, next_attempt_at, seq) WHERE status = 0;
 
 -- Dead letters by age.
 CREATE INDEX IF NOT EXISTS "main"."outbox_dead" ON "outbox_state" (processed_at, seq) WHERE status = 3;
 
--- What is done, for purging. A range of the key itself would do, but no statement can be held to that: where statistics say that
--- there is almost nothing, the whole table is read.
+-- Done messages, for purging. A range of the primary key would do, but no statement can be held to it: if statistics say
+-- that the table is almost empty, all of it is read.
 CREATE INDEX IF NOT EXISTS "main"."outbox_done" ON "outbox_state" (seq) WHERE status = 2;
 
--- Contents whose states were deleted when they were acknowledged, for purging. To put one in here deletes its state: by the key,
--- which a DELETE of many is not held to.
+-- Contents whose states were deleted on acknowledgement, for purging. Inserting one here deletes its state by key, to which
+-- a DELETE of many rows cannot be held.
 CREATE TABLE IF NOT EXISTS "main"."outbox_acked" (
     seq INTEGER NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
@@ -67,9 +66,9 @@ BEGIN
     DELETE FROM "outbox_state" WHERE seq = NEW.seq;
 END;
 
--- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
--- seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired; that lease is marked by
--- locked_until 0 until the end of the transaction. streams is the same of ordered streams, NULL without any.
+-- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. seqs
+-- is a JSON array of what was claimed, so that it can be given back when the lease expires; such a lease is marked by
+-- locked_until 0 until the end of the transaction. streams is the same for ordered streams, or NULL.
 CREATE TABLE IF NOT EXISTS "main"."outbox_lease" (
     owner_token  TEXT    NOT NULL PRIMARY KEY,
     worker_id    INTEGER NOT NULL,
@@ -81,8 +80,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_lease" (
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_leased" ON "outbox_lease" (locked_until);
 
--- What the attempts that did not succeed said. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease expired.
--- attempt_id counts for each message.
+-- Attempts that did not succeed, with their errors. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
+-- expired. attempt_id counts per message.
 CREATE TABLE IF NOT EXISTS "main"."outbox_attempt" (
     seq         INTEGER NOT NULL,
     attempt_id  INTEGER NOT NULL,
@@ -94,7 +93,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_attempt" (
     PRIMARY KEY (seq, attempt_id)
 ) WITHOUT ROWID;
 
--- Who works, by a small number. There is one writer at a time, and so one row a name.
+-- Workers, by a small number. There is one writer at a time, and so one row per name.
 CREATE TABLE IF NOT EXISTS "main"."outbox_worker" (
     worker_id  INTEGER PRIMARY KEY,
     name       TEXT    NOT NULL,
@@ -103,8 +102,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_worker" (
 
 CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_worker_name" ON "outbox_worker" (name);
 
--- Messages for the queue are inserted here, so that contents and state are one statement: publishing one message needs no
--- more than that.
+-- Messages for the queue are inserted here, so that contents and state take one statement to publish.
 CREATE VIEW IF NOT EXISTS "main"."outbox_queued" AS
 SELECT o.message_id, o.uuid, o.topic, o.topic_key, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at
 FROM "outbox_state" AS s CROSS JOIN "outbox" AS o ON o.seq = s.seq;
@@ -119,7 +117,7 @@ BEGIN
             length(NEW.payload) + coalesce(octet_length(NEW.headers), 0));
 END;
 
--- What a message leaves behind when its contents are deleted.
+-- Cleans up after the contents of a message are deleted.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_gone" AFTER DELETE ON "outbox"
 BEGIN
     DELETE FROM "outbox_state" WHERE seq = OLD.seq;
@@ -127,11 +125,11 @@ BEGIN
     DELETE FROM "outbox_attempt" WHERE seq = OLD.seq;
 END;
 
--- Streams: messages of one topic and stream key are delivered one after the other. There is one writer at a time, and so the
--- order of seq is that of commits, and publishers write to the queues themselves. A stream's row is its lease.
--- There is a row while a message waits or is out. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
--- next_attempt_at: when its head is due, or since when it waits to be served. run_last: what is out, or
--- has ended, is not behind it, but for a head that somebody has ended outside a run.
+-- Streams: messages of one topic and stream key are delivered one after the other. There is one writer at a time, so the
+-- order of seq is the order of commits, and publishers write to the queues themselves. A stream's row is its lease. A row
+-- exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being
+-- handled or has ended is behind it, except for a head that was ended outside a run.
 CREATE TABLE IF NOT EXISTS "main"."outbox_stream" (
     stream_id       INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,
@@ -142,7 +140,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_stream" (
     CONSTRAINT "outbox_stream_held" CHECK ((status = 1) = (owner_token IS NOT NULL))
 );
 
--- Only streams that may be served are in it, those first that have waited longest.
+-- Only streams that may be served, those that have waited longest first.
 CREATE INDEX IF NOT EXISTS "main"."outbox_stream_ready" ON "outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_stream_blocked" ON "outbox_stream" (topic_key, stream_id) WHERE status = 2;
@@ -184,13 +182,13 @@ BEGIN
     WHERE stream_id = NEW.stream_id;
 END;
 
--- A lease that ends frees the streams of which nothing is out.
+-- The end of a lease frees its streams that have no message in progress.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_lease_gone" AFTER DELETE ON "outbox_lease" WHEN OLD.streams IS NOT NULL
 BEGIN
     INSERT INTO "outbox_free" (stream_id) SELECT i.value FROM json_tree(OLD.streams) AS i WHERE i.type = 'integer';
 END;
 
--- What is made ready again after it has failed, within a transaction. To take it out of here puts a message of a stream back
+-- Failed messages that are being made ready again, within a transaction. Deleting one here puts a message of a stream back
 -- into its queue.
 CREATE TABLE IF NOT EXISTS "main"."outbox_requeued" (
     seq INTEGER PRIMARY KEY

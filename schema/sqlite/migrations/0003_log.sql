@@ -1,5 +1,5 @@
 -- The outbox read as a log. Each message waits in outbox_log_pending until a sequencer gives it a position, as on databases
--- where transactions commit out of order. A message for the log alone has no state, and so no claim takes it.
+-- where transactions commit out of order. A message for the log alone has no state, so no claim takes it.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_pending" (
     seq        INTEGER NOT NULL PRIMARY KEY,
     message_id TEXT    NOT NULL,
@@ -18,14 +18,14 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log" (
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_topic" ON "outbox_log" (topic, position);
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_message" ON "outbox_log" (message_id);
 
--- The last position that was given.
+-- The last position given.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
     id       INTEGER NOT NULL PRIMARY KEY,
     position INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- How far each consumer group has come in each topic, and who reads for it. Of the message at tried it has spent attempts;
--- version and shape are those of the reader, so that a newer one takes over. interrupted says that the reader before that one
+-- How far each consumer group has read in each topic, and who reads for it. attempts have been spent on the message at
+-- tried. version and shape are the reader's, so that a newer one can take over. interrupted says that the previous reader
 -- never gave its lease back: a message may have killed it.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     group_name   TEXT    NOT NULL,
@@ -41,8 +41,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     PRIMARY KEY (group_name, topic)
 ) WITHOUT ROWID;
 
--- What a group has given up and passed. The message stays in the log for as long as its row is here; requeued is what the
--- group is to have again.
+-- Messages that a group gave up and passed. A message stays in the log while its row is here; requeued marks those to
+-- deliver to the group again.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_dead" (
     group_name TEXT    NOT NULL,
     topic      TEXT    NOT NULL,
@@ -58,15 +58,15 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_dead" (
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_position" ON "outbox_log_dead" (position);
 CREATE INDEX IF NOT EXISTS "main"."outbox_log_dead_requeued" ON "outbox_log_dead" (group_name, topic, position) WHERE requeued;
 
--- Where the counter was lost, it goes on after the last position that anybody knows of.
+-- If the counter was lost, it continues after the last known position.
 INSERT INTO "main"."outbox_log_counter" (id, position)
 SELECT 1, max((SELECT coalesce(max(l.position), 0) FROM "main"."outbox_log" AS l),
               (SELECT coalesce(max(g.position), 0) FROM "main"."outbox_log_group" AS g))
 WHERE true
 ON CONFLICT (id) DO NOTHING;
 
--- The ids of messages that are not deleted when they have ended. Joins put theirs in by a view of their own, which this one
--- does not replace.
+-- The ids of messages that must be kept after they have ended. The joins replace this view with one that adds theirs, and
+-- this file does not overwrite it.
 CREATE VIEW IF NOT EXISTS "main"."outbox_kept" AS
 SELECT l.message_id FROM "outbox_log" AS l
 UNION ALL

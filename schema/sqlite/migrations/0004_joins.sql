@@ -1,6 +1,6 @@
--- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
--- status: 0 pending, 1 completed, 2 failed, 3 cancelled. verdict is what status becomes as the counters stand, and the one
--- place that says when a join ends: expected_steps is NULL until an open join is sealed, quorum where not all must complete.
+-- Joins: groups of messages whose end is waited for. The outbox table does not know about them. status: 0 pending, 1
+-- completed, 2 failed, 3 cancelled. verdict is what status should be according to the counters, and the only place that says
+-- when a join ends. expected_steps is NULL until an open join is sealed; quorum is set if not all steps must complete.
 CREATE TABLE IF NOT EXISTS "main"."outbox_join" (
     join_id         TEXT    NOT NULL PRIMARY KEY,
     grouping_key    TEXT    NULL,
@@ -28,10 +28,11 @@ CREATE INDEX IF NOT EXISTS "main"."outbox_join_group" ON "outbox_join" (grouping
 -- Ended joins for purging.
 CREATE INDEX IF NOT EXISTS "main"."outbox_join_ended" ON "outbox_join" (created_at) WHERE status <> 0;
 
--- Joins whose verdict has fallen in this transaction: empty outside of one.
+-- Joins that end in this transaction: empty outside of one.
 CREATE INDEX IF NOT EXISTS "main"."outbox_join_decided" ON "outbox_join" (join_id) WHERE status = 0 AND verdict <> 0;
 
--- The steps. status: 0 pending, 1 completed, 2 failed; it moves once. ends_by: 0 by settling the message, 1 by a report.
+-- The steps. status: 0 pending, 1 completed, 2 failed; it changes once. ends_by: 0 when the message is settled, 1 by a
+-- report.
 CREATE TABLE IF NOT EXISTS "main"."outbox_join_member" (
     join_id    TEXT    NOT NULL,
     message_id TEXT    NOT NULL,
@@ -51,7 +52,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join_size" (
     FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
 ) WITHOUT ROWID;
 
--- The messages that wait for the end of a join.
+-- Messages that wait for the end of a join.
 CREATE TABLE IF NOT EXISTS "main"."outbox_join_wait" (
     join_id     TEXT    NOT NULL,
     message_id  TEXT    NOT NULL,
@@ -60,8 +61,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join_wait" (
     FOREIGN KEY (join_id) REFERENCES "outbox_join" (join_id) ON DELETE CASCADE
 ) WITHOUT ROWID;
 
--- Whoever ends a join makes due the messages that wait for it. They are there, so that nothing is inserted: an UPDATE would
--- scan all states where statistics say that there are almost none.
+-- Ending a join makes the messages that wait for it due. Their states exist, so the upsert inserts nothing; an UPDATE would
+-- scan all states if statistics say that there are almost none.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_wake" AFTER UPDATE OF status ON "outbox_join" WHEN NEW.status <> 0
 BEGIN
     INSERT INTO "outbox_state" (seq, topic_key, next_attempt_at)
@@ -73,7 +74,7 @@ BEGIN
     ON CONFLICT (seq) DO UPDATE SET next_attempt_at = excluded.next_attempt_at;
 END;
 
--- What a join leaves behind, also where foreign keys are not enforced.
+-- Cleans up after a join, even if foreign keys are not enforced.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_join_gone" AFTER DELETE ON "outbox_join"
 BEGIN
     DELETE FROM "outbox_join_member" WHERE join_id = OLD.join_id;
@@ -82,7 +83,7 @@ BEGIN
 END;
 
 DROP VIEW IF EXISTS "main"."outbox_kept";
--- Steps are driven from the message's id, whatever statistics say.
+-- Steps are found by the message's id, whatever the statistics say.
 CREATE VIEW "main"."outbox_kept" AS
 SELECT l.message_id FROM "outbox_log" AS l
 UNION ALL

@@ -1,6 +1,6 @@
--- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
--- queue_id the message there that the handler works on; NULL where the message was handled as it was received.
--- seen counts how often the message came up: 1 is the first time. processed_at is set with the effects of the handler.
+-- The inbox: one row for each message that a handler has received. The queue is the table of the outbox, and queue_id is the
+-- message there that the handler works on, or NULL if the message was handled as it was received. seen counts how often the
+-- message arrived, beginning with 1. processed_at is set together with the handler's effects.
 CREATE TABLE IF NOT EXISTS "main"."outbox_entry" (
     seq           INTEGER PRIMARY KEY AUTOINCREMENT,
     source        TEXT    NOT NULL,
@@ -20,7 +20,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_entry_key" ON "outbox_entry" (h
 -- Entries by age, for purging.
 CREATE INDEX IF NOT EXISTS "main"."outbox_entry_last_seen" ON "outbox_entry" (last_seen_at);
 
--- The entries as they stand, for people (outbox_entry_get reads them by key): as the message in the queue does, and done where there is none.
+-- The entries with their states, for people (outbox_entry_get reads them by key): the state of the message in the queue, or
+-- done if there is none.
 CREATE VIEW IF NOT EXISTS "main"."outbox_entry_view" AS
 SELECT e.seq, e.source, e.message_id, e.handler, e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
        coalesce(s.status, 2) AS status,
@@ -35,7 +36,7 @@ FROM "outbox_entry" AS e
 LEFT JOIN "outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.queue_id
 LEFT JOIN "outbox_state" AS s ON s.seq = o.seq;
 
--- An entry takes its message with it.
+-- Deleting an entry deletes its message.
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_entry_gone" AFTER DELETE ON "outbox_entry" WHEN OLD.queue_id IS NOT NULL
 BEGIN
     DELETE FROM "outbox"

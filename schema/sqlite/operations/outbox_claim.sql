@@ -1,18 +1,17 @@
--- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired ones hold, which
--- counts an attempt; a row with seq 0 tells the number in retry_count. Each of those is due again after a random time up to
--- its wait, so that one that ends its process does not take the same others with it each time.
--- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
--- payload and headers; with first, the very first may be larger.
--- from_ms of a topic is passed over: there are no dead entries here that it would spare.
--- Leases to be given back are marked first, by locked_until 0: the clock goes on between statements. What is claimed is in the
--- seqs of the lease, for the statements after that; what the same owner claimed before becomes an array within.
--- Messages of ordered streams come last, and only where some are ready: then half of each quota is left for them, and of one
--- place now and then the one. Streams are taken that have waited longest, of each its first messages that are due, in order and
--- without a gap, up to a run, and fewer where many streams are ready: so many handlers can work at once.
--- A LIMIT cannot differ by topic here, so each topic is read up to the limit, and the quota is applied to what is read. The limit
--- is a subquery of its own, so that the argument is not read again for each topic.
--- No state is inserted: each row that is chosen is there, and an upsert finds it by its key. UPDATE ... WHERE seq IN (...)
--- scans the table where statistics say that it is almost empty, and so does a join by seq: contents are found by their ids.
+-- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired leases hold,
+-- which counts an attempt; a row with seq 0 has their number in retry_count. Each of those is due again after a random time
+-- up to its wait, so that a message that kills its process does not take the same others with it each time. Topics are tried
+-- in the order given, each up to its quota, until the next message does not fit into what is left of bytes (payload and
+-- headers); with first, the very first may be larger. from_ms of a topic is ignored: there are no dead entries to skip here.
+-- Leases to give back are marked first, by locked_until 0, because time passes between statements. The claimed messages are
+-- in seqs of the lease, for the statements that follow; what the same owner claimed before becomes a nested array. Messages
+-- of ordered streams come last, and only if some are ready: then half of each quota is left for them, and a quota of one is
+-- left now and then. The streams that have waited longest are taken; of each, the first due messages, in order and without a
+-- gap, up to a run, and fewer if many streams are ready, so that many handlers can work at once. A LIMIT cannot differ by
+-- topic here, so each topic is read up to the limit, and the quota is applied to the result. The limit is a subquery, so
+-- that the argument is not parsed again for each topic. The upserts insert no state: each chosen row exists, and an upsert
+-- finds it by its key. UPDATE ... WHERE seq IN (...) would scan the table if statistics say that it is almost empty, and so
+-- would a join by seq: contents are found by their ids.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
                WHERE EXISTS (SELECT 1 FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
                              WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'
@@ -190,7 +189,7 @@ WHERE n.stream_id IS NOT NULL
 GROUP BY n.stream_id
 ON CONFLICT (stream_id) DO UPDATE SET status = 1, owner_token = excluded.owner_token, run_last = max(run_last, excluded.run_last);
 
--- Streams of which nothing can be taken, because somebody has ended or put off their head outside a run.
+-- Streams from which nothing can be taken, because their head was ended or put off outside a run.
 INSERT INTO "main"."outbox_free" (stream_id)
 SELECT r.value
 FROM json_each(?1, '$.topics') AS t,

@@ -1,7 +1,6 @@
 -- Inserts messages in the order of the list, contents and states. The payloads come as one run of bytes, cut by offset and
--- size, so that no encoding stands between the caller's bytes and the row.
--- The due time is absolute or relative to the database's clock, which decides it.
--- One statement, which the trigger "outbox_queued_insert" makes of it: it needs no transaction around it.
+-- size, so that the caller's bytes are stored without any encoding. The due time is absolute or relative, by the database's
+-- clock. The trigger "outbox_queued_insert" makes it one statement, which needs no transaction around it.
 INSERT INTO "main"."outbox_queued"
     (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)
 SELECT m.id, m.uuid, m.topic, m.topic_key, m.payload, m.headers, m.correlation_id, m.stream_key, m.moment, m.due

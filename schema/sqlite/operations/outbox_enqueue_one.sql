@@ -1,4 +1,4 @@
--- Inserts one message as outbox_enqueue does, from typed parameters: JSON would cost a sixth more.
+-- Inserts one message like outbox_enqueue, from typed parameters: JSON would cost a sixth more.
 -- Parameters: message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, due_ms, delay_ms
 INSERT INTO "main"."outbox_queued"
     (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)

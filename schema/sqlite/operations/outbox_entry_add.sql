@@ -1,5 +1,5 @@
--- Adds entries to an inbox, and touches those that are there already; answers as outbox_entry_get does. Whoever comes upon
--- an entry that is not committed yet waits for it.
+-- Adds entries to an inbox, and touches existing ones; returns what outbox_entry_get returns. It waits for an entry that is
+-- not committed yet.
 INSERT INTO "main"."outbox_entry" (source, message_id, handler, content_hash, first_seen_at, last_seen_at, queue_id, processed_at)
 SELECT w.value ->> '$.source', w.value ->> '$.message_id', w.value ->> '$.handler', unhex(w.value ->> '$.hash'), c.moment, c.moment,
        w.value ->> '$.queue_id', CASE WHEN w.value ->> '$.queue_id' IS NULL THEN c.moment END

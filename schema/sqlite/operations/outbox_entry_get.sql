@@ -1,5 +1,5 @@
--- Entries of an inbox by their keys, as they stand; unknown ones are left out. As outbox_entry_view has them,
--- which cannot be held to the index of the keys.
+-- Reads entries of an inbox by their keys; unknown ones are left out. Like outbox_entry_view, which cannot be held to the
+-- index of the keys.
 SELECT w.value ->> '$.n', e.content_hash, e.first_seen_at, e.last_seen_at, e.seen, e.queue_id, e.processed_at,
        coalesce((SELECT s.status FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), 2),
        coalesce((SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), 0),

@@ -1,5 +1,5 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue (by a trigger); answers how many. Those that are still needed (outbox_kept) are spared.
+-- messages in the queue (by a trigger); returns how many. Those still needed (outbox_kept) are kept.
 DELETE FROM "main"."outbox_entry" INDEXED BY "outbox_entry_key"
 WHERE (handler, source, message_id) IN (
     SELECT e.handler, e.source, e.message_id

@@ -1,6 +1,6 @@
--- The whole state of messages by message id, for people and tools; unknown ids are left out, and so is what was deleted when
--- it was acknowledged. What has no state but is in the log is for the log alone (status 4).
--- States are looked up by subqueries, as outbox_settle tells.
+-- The whole state of messages by message id, for people and tools; unknown ids are left out, and so are those deleted on
+-- acknowledgement. A message without a state that is in the log is for the log alone (status 4). States are looked up by
+-- subqueries: see outbox_settle.
 SELECT m.seq, m.message_id, m.uuid, m.topic, m.payload, m.headers, m.correlation_id, m.stream_key, m.created_at, m.due_at,
        coalesce((SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = m.seq), 0), coalesce(m.status, 4),
        coalesce((SELECT s.next_attempt_at FROM "main"."outbox_state" AS s WHERE s.seq = m.seq), m.created_at),

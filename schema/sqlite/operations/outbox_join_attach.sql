@@ -1,10 +1,8 @@
--- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
--- -6 it is for the log alone and never ends), which
--- take back everything, or with the join if it has ended. Flag 1 tells whoever settles a step to count it. A message without
--- a state was deleted when it was acknowledged, or is for the log alone.
--- Messages are found by their ids whatever statistics say, as outbox_settle tells. What is the same for all steps is a
--- subquery of its own, so that the argument is not read again for each.
+-- Makes messages steps of a join; existing steps stay as they are. A message that has ended is counted at once. Returns
+-- refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message, -6 it is for the log alone and never
+-- ends), which roll everything back, or the join if it has ended. Flag 1 tells settling to count the step. A message without
+-- a state was deleted on acknowledgement, or is for the log alone. Messages are found by their ids, whatever the statistics
+-- say: see outbox_settle. What is the same for all steps is a subquery, so that the argument is not parsed again for each.
 SELECT -1, ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id');
 

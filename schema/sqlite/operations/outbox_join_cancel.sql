@@ -1,5 +1,5 @@
--- Ends a join as cancelled; its waits take the path of failure.
--- Answers with refusals (seq -1 no such join, -2 it has ended), else with the join.
+-- Ends a join as cancelled; its waits take the failure path. Returns a refusal (seq -1 no such join, -2 it has ended),
+-- otherwise the join.
 SELECT CASE WHEN EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id') THEN -2 ELSE -1 END,
        ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id' AND j.status = 0);

@@ -1,4 +1,4 @@
--- Joins as they stand: the one with an id, or a page of those with a grouping key, in order of id after a given one.
+-- Reads joins: the one with an id, or a page of those with a grouping key, in order of id after a given one.
 SELECT j.join_id, j.grouping_key, j.expected_steps, j.completed_steps, j.failed_steps, j.quorum, j.fail_fast, j.status,
        j.metadata, j.created_at, j.last_updated_at
 FROM "main"."outbox_join" AS j

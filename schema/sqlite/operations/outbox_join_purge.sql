@@ -1,5 +1,5 @@
--- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Spares those that a message still waits for.
+-- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
+-- and of joins among them. Joins that a message still waits for are kept.
 DELETE FROM "main"."outbox_join_member"
 WHERE (join_id, message_id) IN (
     SELECT m.join_id, m.message_id

@@ -1,5 +1,5 @@
--- Ends a step by hand (JOIN-020, JOIN-021), in one join or, without an id, in all that have it; a second time changes
--- nothing. Answers with refusals (seq -1 no such join, -5 the message is no step of it) or with the joins that have ended.
+-- Ends a step by report, in one join or, without an id, in all that have it; a second report changes nothing. Returns a
+-- refusal (seq -1 no such join, -5 the message is no step of it) or the joins that have ended.
 SELECT CASE WHEN EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id') THEN -5 ELSE -1 END,
        ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE ?1 ->> '$.id' IS NOT NULL

@@ -1,5 +1,5 @@
--- Closes an open join: it expects the steps that it has, and ends if they all have. A sealed one stays as it is.
--- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
+-- Closes an open join: it expects the steps that it has, and ends if they all have ended. A sealed join stays as it is.
+-- Returns a refusal (seq -1 no such join, -2 it has ended), or the join if it has ended.
 SELECT CASE WHEN EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id') THEN -2 ELSE -1 END,
        ?1 ->> '$.id', NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_join" AS j WHERE j.join_id = ?1 ->> '$.id' AND j.status = 0);

@@ -1,6 +1,6 @@
--- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
--- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
--- one that is not claimed is put off here, one that is claimed by whoever holds it.
+-- Records that a message waits for a join, and returns the state of the join; no row if there is none. While the join is
+-- pending, the message is due again after recheck_ms or at its deadline, unless it is woken before: an unclaimed message is
+-- put off here, a claimed one by its holder.
 INSERT INTO "main"."outbox_join_wait" (join_id, message_id, deadline_at)
 SELECT j.join_id, ?1 ->> '$.message', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.timeout_ms')
 FROM "main"."outbox_join" AS j

@@ -1,5 +1,5 @@
--- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
--- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else.
+-- Lists dead letters of consumer groups in log order: of one group and topic or of all, after a position. A reader asks
+-- constantly for the requeued ones of its group and topic, which looks at nothing else.
 SELECT d.position, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at, 0,
        d.group_name, d.attempts, d.reason, d.failed_at, d.requeued
 FROM (SELECT * FROM (

@@ -1,5 +1,5 @@
--- Has a consumer group deliver again, with a fresh retry budget, what it has given up: up to limit of them in order of the
--- log, after a position. The topic and the list of positions are optional. Answers how many, and the last one's position.
+-- Requeues dead letters of a consumer group, with all their attempts: up to limit, in log order, after a position. The topic
+-- and the list of positions are optional. Returns how many, and the position of the last.
 UPDATE "main"."outbox_log_dead" SET requeued = 1, attempts = 0
 WHERE (group_name, position, topic) IN (
     SELECT d.group_name, d.position, d.topic FROM "main"."outbox_log_dead" AS d

@@ -1,5 +1,5 @@
--- Inserts messages as outbox_enqueue does, and into the log: they get a position once they are committed.
--- With log_only they are for the log alone and have no state.
+-- Inserts messages like outbox_enqueue, and into the log: they get a position once they are committed. With log_only they
+-- are for the log alone and have no state.
 INSERT INTO "main"."outbox"
     (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
 SELECT m.id, m.uuid, m.topic, m.topic_key, m.payload, m.headers, m.correlation_id, m.stream_key, m.stream_id, m.moment, m.due

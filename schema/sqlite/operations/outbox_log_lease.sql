@@ -1,10 +1,9 @@
--- Makes owner the one reader of a topic for a consumer group (take), or keeps it so, and moves the group on to position, but
--- never back. A reader of a higher version takes the lease from one of a lower at once. Answers with how the group stands,
--- held or not, and with the last position that was given; with nothing where there is no such group, and where another has
--- it who does not differ, so that those who stand by write nothing.
--- With lease_ms 0 it gives the lease back. The topic '' is the whole log.
--- A group is moved only from where its reader believes it to be, to a message that is in the log: else the database has come
--- back older than the reader, and what has got the reader's positions since is yet to be read.
+-- Makes owner the only reader of a topic for a consumer group (take), or renews that, and moves the group on to position,
+-- but never back. A reader with a higher version takes the lease from one with a lower version at once. Returns the state of
+-- the group, held or not, and the last position given; nothing if there is no such group, or if another reader with the same
+-- version and shape has it, so that readers standing by write nothing. With lease_ms 0 it gives the lease back. The topic ''
+-- is the whole log. A group is moved only from where its reader believes it to be, to a message in the log. Otherwise the
+-- database is older than the reader, and messages that have been given the reader's positions since are yet to be read.
 SELECT EXISTS (SELECT 1 FROM (SELECT 1)
                LEFT JOIN "main"."outbox_log_group" AS g ON g.group_name = ?1 ->> '$.group' AND g.topic = ?1 ->> '$.topic'
                WHERE g.owner_token = ?1 ->> '$.owner'

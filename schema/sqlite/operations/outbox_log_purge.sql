@@ -1,8 +1,8 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- one of the whole log (its topic is ''), has passed, and the messages that have no state: those for the log alone; answers how many.
--- What a group has given up stays for as long as it is among the group's dead letters.
--- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
--- call returns that position as until and the last one it deleted as after; pass both to the next call.
+-- group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the log alone.
+-- Returns how many. A group's dead letters stay. There is no index by age: the first call of a round walks to the first
+-- position that is too young and looks no further. Each call returns that position as until and the last deleted one as
+-- after; pass both to the next call.
 SELECT 0, coalesce(?1 ->> '$.until', (
     SELECT y.position FROM "main"."outbox_log" AS y
     WHERE y.position > coalesce(?1 ->> '$.after', 0)
@@ -24,7 +24,7 @@ WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_state" AS s WHERE s.seq = "outbox
     ORDER BY l.position
     LIMIT (?1 ->> '$.limit'));
 
--- The clock may have gone on: what is old enough only now waits for the next time, with its message.
+-- Time may have passed: what became old enough only now waits for the next call, with its message.
 DELETE FROM "main"."outbox_log"
 WHERE position IN (
     SELECT l.position FROM "main"."outbox_log" AS l

@@ -1,8 +1,8 @@
--- Reads messages of a topic after a position, in order; where the topic is '', of all topics: up to limit of them, and up to
--- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
--- If the log ends before the position, or has another message there than the reader has read, the database has come back
--- older than the reader: the answer then is one row without a message, with the last position that was given.
--- It is one statement, so that it takes no lock; only one of the halves of page looks at anything.
+-- Reads messages of a topic, or of all topics if it is '', after a position and in order: up to limit messages and up to a
+-- number of bytes; a larger message comes alone. The age counts from when the message was given its position. If the log
+-- ends before the position, or has a different message there than the reader has read, the database is older than the
+-- reader: the result is one row without a message, with the last position given. It is one statement, so that it takes no
+-- lock; only one half of page looks at anything.
 WITH went AS MATERIALIZED (
     SELECT c.position AS last FROM "main"."outbox_log_counter" AS c
     WHERE c.id = 1 AND (c.position < ?1 ->> '$.after' OR (?1 ->> '$.message' <> '' AND EXISTS (

@@ -1,4 +1,4 @@
--- Gives the next positions to up to limit messages, in order of seq, and answers with how many of which topic.
+-- Gives the next positions to up to limit messages, in order of seq, and returns how many of each topic.
 SELECT EXISTS (SELECT 1 FROM "main"."outbox_log_pending");
 
 INSERT INTO "main"."outbox_log" (position, topic, message_id, logged_at)

@@ -1,9 +1,9 @@
--- Deletes up to limit messages that are no longer needed, with their states and attempts (by a trigger), and answers how many,
--- and where to go on: the after of the next call, or 0 at the end. Small batches: the one writer is free again at once.
--- With seqs: those of the list whose states were deleted when they were acknowledged.
--- With status 3: what failed longer ago than the given age.
--- Else what is done since then, or was deleted when it was acknowledged, in the order of publishing, up to the first that was
--- published later than that. What is needed by joins or the log (outbox_kept), or is in the queue of its stream, is spared.
+-- Deletes up to limit messages that are no longer needed, with their states and attempts (by a trigger), and returns how
+-- many, and where to continue: the after of the next call, or 0 at the end. In small batches, so that the single writer is
+-- soon free. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
+-- longer ago than the given age. Otherwise those done before that, or deleted on acknowledgement, in order of publishing, up
+-- to the first that was published later than that. Messages that joins or the log need (outbox_kept), or that are in the
+-- queue of their stream, are kept.
 WITH looked AS MATERIALIZED (
     SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq) <= c.before AS old, c.before
     FROM (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS before) AS c
@@ -41,7 +41,7 @@ DELETE FROM "main"."outbox" INDEXED BY "outbox_message_id"
 WHERE message_id IN (SELECT (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = c.seq) FROM chosen AS c)
   AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k WHERE k.message_id = "outbox".message_id);
 
--- What was looked at and is left are the first from there: so many as were not deleted.
+-- The remaining ones are the first from there: as many as were not deleted.
 WITH rest AS MATERIALIZED (
     SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq)
                   <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS old

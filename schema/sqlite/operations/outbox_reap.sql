@@ -1,8 +1,7 @@
--- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; answers how many came back
--- and how many leases have ended by it. Each is due again after a random time up to its wait, so that one that ends its
--- process does not take the same others with it each time. Ended messages hold no lease and are never touched.
--- The leases are marked first, by locked_until 0: the clock goes on between statements.
--- No state is inserted, as outbox_claim says.
+-- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; returns how many came back
+-- and how many leases ended. Each is due again after a random time up to its wait, so that a message that kills its process
+-- does not take the same others with it each time. Ended messages hold no lease and are never touched. The leases are marked
+-- first, by locked_until 0, because time passes between statements. The upserts insert no state: see outbox_claim.
 SELECT EXISTS (SELECT 1 FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased"
                WHERE l.locked_until > 0 AND l.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
 

@@ -1,6 +1,6 @@
--- Extends leases from now, by the database's clock: one row a claim. Answers with the receipts whose leases it did not
--- extend: refused, or held without a lease.
--- The groups are taken apart first: else their JSON would be read again for each message.
+-- Extends leases from now, by the database's clock: one row per claim. Returns the receipts whose leases it did not extend:
+-- refused, or held without a lease. The groups are unpacked first, because otherwise their JSON would be parsed again for
+-- each message.
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value -> '$.seqs' AS seqs FROM json_each(?1, '$.groups') AS e),
 receipts AS MATERIALIZED (

@@ -1,7 +1,7 @@
--- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
--- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile, not even
--- in the same millisecond. Both filters are optional: a topic, and a list of message ids.
--- Messages of streams go back to their places, by a trigger. No state is inserted, as outbox_claim says.
+-- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
+-- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since,
+-- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. A trigger puts messages
+-- of streams back in their places. The upserts insert no state: see outbox_claim.
 INSERT INTO "main"."outbox_requeued" (seq)
 SELECT s.seq
 FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"

@@ -1,16 +1,14 @@
--- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
--- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
--- Held means in progress with the same owner token; an expired lease that nobody took is still held.
--- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail.
--- What an attempt said goes into outbox_attempt; a release says so only if it says something new. With delete_acked, the state
--- of what is acknowledged is deleted (by a trigger), unless something depends on it; the contents are left for purging.
--- Leases that are over, by the caller's word, end here; others when they expire.
--- Messages that are returned go back to the queues of their streams, and finished runs free them; claims that hold no stream skip
--- that step. With skip_failed, a failed message does not block its stream.
--- There are no locked rows to pass over: who writes has the whole database.
--- The groups are taken apart first: else their JSON would be read again for each message. Rows are found
--- by their keys whatever statistics say: by subqueries of one table and its key, by INDEXED BY, and by upserts, which insert
--- no state (outbox_claim says why).
+-- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
+-- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
+-- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
+-- fail. The error of an attempt goes into outbox_attempt; a release records one only if it is new. With delete_acked, the
+-- state of an acknowledged message is deleted (by a trigger), unless something depends on it; the contents are left for
+-- purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to the queues
+-- of their streams, and finished runs free them; claims that hold no stream skip that step. With skip_failed, a failed
+-- message does not block its stream. There are no locked rows to skip: a writer has the whole database. The groups are
+-- unpacked first, because otherwise their JSON would be parsed again for each message. Rows are found by their keys,
+-- whatever the statistics say: by subqueries on one table and its key, by INDEXED BY, and by upserts that insert no state
+-- (see outbox_claim).
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value -> '$.seqs' AS seqs FROM json_each(?1, '$.groups') AS e)
 SELECT i.value AS seq, g.owner, NULL, NULL, NULL, NULL, NULL
@@ -80,7 +78,7 @@ CROSS JOIN json_each(g.value, '$.seqs') AS i;
 
 DELETE FROM "main"."outbox_lease" WHERE owner_token IN (SELECT e.value FROM json_each(?1, '$.over') AS e);
 
--- The rest is for steps of joins, which have flag 1: ordinary messages look nothing up.
+-- The rest is for steps of joins, which have flag 1: ordinary messages need no lookup.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.groups') AS g, json_each(g.value, '$.seqs') AS i
                WHERE (SELECT s.flags & 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.status IN (2, 3)));
 

@@ -1,5 +1,5 @@
--- Inserts messages as outbox_enqueue does, some of them of ordered streams: those go into the queues of their streams, too. An
--- operation of its own, so that messages without a stream cost nothing more.
+-- Inserts messages like outbox_enqueue, with stream keys: those also go into the queues of their streams. A separate
+-- operation, so that messages without a stream cost no more.
 INSERT INTO "main"."outbox"
     (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
 SELECT m.id, m.uuid, m.topic, m.topic_key, m.payload, m.headers, m.correlation_id, m.stream_key, m.stream_id, m.moment, m.due

@@ -1,5 +1,5 @@
--- Streams that are blocked, of one topic or of all, with the message that blocks each, since when and why, and how many wait
--- behind it, counted up to counted.
+-- Lists blocked streams, of one topic or of all, with the message that blocks each, since when and why, and how many
+-- messages wait behind it, counted up to counted.
 SELECT o.topic, o.stream_key, o.message_id, (SELECT s.processed_at FROM "main"."outbox_state" AS s WHERE s.seq = o.seq),
        (SELECT a.error FROM "main"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
        (SELECT count(*) FROM (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = b.stream_id AND q.seq <> o.seq LIMIT (?1 ->> '$.counted')))

@@ -1,6 +1,5 @@
--- Lets a stream go on that is blocked: what has failed gets a fresh retry budget, or with skip its first is passed over and
--- stays failed. Answers of how many messages that is: none where the stream is not blocked.
--- No state is inserted, as outbox_claim says.
+-- Resumes a blocked stream: its failed messages get all their attempts back, or with skip the first is skipped and stays
+-- failed. Returns the number of messages: none if the stream is not blocked. The upserts insert no state: see outbox_claim.
 INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
 SELECT q.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM "main"."outbox_queue" AS q

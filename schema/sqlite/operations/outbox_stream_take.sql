@@ -1,7 +1,6 @@
--- Takes what waits in a stream that is blocked, for whoever discards it: up to limit messages, not only those that are due,
--- under a lease. Answers them, and under seq 0, if the stream is blocked, the last that waits there now: the argument of the
--- next call, so that many calls do not take what has come meanwhile.
--- No state is inserted, as outbox_claim says.
+-- Takes messages of a blocked stream under a lease, to be discarded: up to limit, due or not. Returns them and, under seq 0,
+-- if the stream is blocked, the last that waits there now, which is an argument of the next call, so that a series of calls
+-- does not take messages that arrived since. The upserts insert no state: see outbox_claim.
 SELECT 0, coalesce(?1 ->> '$.until', (SELECT q.seq FROM "main"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq DESC LIMIT 1))
 FROM "main"."outbox_stream" AS t WHERE t.stream_id = ?1 ->> '$.stream_id' AND t.status = 2;
 

@@ -1,5 +1,5 @@
--- The topics of whose streams messages wait, with their number (counted up to limit), the oldest due time, and how many streams
--- are blocked. Jumps from topic to topic in the indexes; streams that are out are found by their leases.
+-- Lists the topics with messages waiting in streams, with their number (counted up to limit), the oldest due time, and how
+-- many streams are blocked. It jumps from topic to topic in the indexes; leased streams are found by their leases.
 WITH RECURSIVE served AS MATERIALIZED (
     SELECT i.value AS stream_id,
            (SELECT t.run_last FROM "main"."outbox_stream" AS t WHERE t.stream_id = i.value AND t.owner_token = l.owner_token) AS last,

@@ -1,5 +1,5 @@
--- The topics that have due messages waiting, with their number (counted up to limit) and the oldest due time.
--- Jumps from topic to topic in the index, so that it costs by topics and not by messages.
+-- Lists the topics with due messages, with their number (counted up to limit) and the oldest due time. It jumps from topic
+-- to topic in the index, so that the cost depends on topics and not on messages.
 WITH RECURSIVE topics(topic_key) AS (
     SELECT (SELECT s.topic_key FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready" WHERE s.status = 0 ORDER BY s.topic_key LIMIT 1)
     UNION ALL

@@ -1,1 +1,1 @@
--- SQLite has no roles: whoever may write the file may use the outbox.
+-- SQLite has no roles: anybody who may write to the file may use the outbox.

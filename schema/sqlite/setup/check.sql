@@ -1,4 +1,4 @@
--- One sentence a row for each object that should be there and is not, and for settings that do not fit.
+-- One sentence per row for each missing object, and for unsuitable settings.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'table', '"outbox_state"'

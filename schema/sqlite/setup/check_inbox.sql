@@ -1,4 +1,4 @@
--- One sentence a row for each object of the inbox that should be there and is not.
+-- One sentence per row for each missing object of the inbox.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (SELECT 'table' AS kind, '"outbox_entry"' AS name
       UNION ALL SELECT 'index', '"outbox_entry_last_seen"'

@@ -1,4 +1,4 @@
--- One sentence a row for each object of joins that should be there and is not.
+-- One sentence per row for each missing object of joins.
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (SELECT 'table' AS kind, '"outbox_join"' AS name
       UNION ALL SELECT 'index', '"outbox_join_group"'

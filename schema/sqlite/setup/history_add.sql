@@ -1,2 +1,2 @@
--- Remembers one migration. The two values marked by a comment are put in by the migrator.
+-- Records a migration. The migrator fills in the two values marked by a comment.
 INSERT OR REPLACE INTO "main"."outbox_migrations" (version, checksum) VALUES (/*version*/ 0, /*checksum*/ '');

@@ -1,4 +1,4 @@
--- The parts of the outbox that not every one has.
+-- The optional parts that this outbox has.
 SELECT p.name
 FROM (SELECT 'joins' AS name, '"outbox_join"' AS relation
       UNION ALL SELECT 'inbox', '"outbox_entry"') AS p

@@ -1,12 +1,12 @@
--- The outbox: what a message says lies apart from how it stands. No table of the queue refers to another by a foreign key: the
--- check would lock what a caller's transaction holds for as long as it likes.
--- Topics compare by code point, whatever the database's collation. Indexes are guarded by themselves, so that one that was
--- dropped comes back; by the beginning of their names, because a compatible server adds to them.
+-- The outbox: a message's contents and its state are separate tables. No table of the queue refers to another by a foreign
+-- key: the check would wait for rows that a caller's transaction may hold for any length of time. Topics compare by code
+-- point, whatever the database's collation. Each index has its own guard, so that one that was dropped comes back. The
+-- guards compare the beginning of the name, because a compatible server appends to it.
 --
--- Contents: publishers write them once; purging deletes them when nothing needs them. Seq names the message in all
--- tables here and grows with every insert; MessageId names it outside. TopicKey is the first eight bytes of the SHA-256 of the
--- topic: of fixed width where states and indexes have it, and the same on every database. StreamId is the same of topic and
--- stream key, NULL without a key.
+-- Contents: written once by publishers, and deleted by purging when nothing needs them. Seq identifies the message in all
+-- these tables and grows with every insert; MessageId identifies it outside. TopicKey is the first eight bytes of the
+-- SHA-256 of the topic: fixed width for states and indexes, and the same on every database. StreamId is the same for topic
+-- and stream key, or NULL without a key.
 IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox] (
         Seq           BIGINT           IDENTITY(1, 1) NOT NULL,
@@ -25,13 +25,12 @@ IF OBJECT_ID(N'[dbo].[Outbox]', N'U') IS NULL
         CONSTRAINT [UQ_Outbox_MessageId] UNIQUE NONCLUSTERED (MessageId)
     );
 GO
--- States, all of fixed width: settling rewrites some eighty bytes in place, whatever the message says, and no page of them
--- ever splits. Size is that of payload and headers in bytes.
--- NextAttemptAt is the one eligibility column: the due time of a new message, the backoff of one that failed.
--- Status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. Flags: 1 joins depend on the message, 2 the
--- log does, 4 it has failed and does not block its stream.
--- A message that is only in the log has no state. DeleteOnAck deletes the state with the acknowledgement.
--- OwnerToken is set exactly where Status is 1.
+-- States, all fixed width: settling rewrites about eighty bytes in place, whatever the size of the message, and their pages
+-- never split. Size is the size of payload and headers in bytes. NextAttemptAt alone decides when a message is eligible: the
+-- due time of a new one, the end of the backoff of one that failed. Status: 0 ready, 1 in progress (leased), 2 done, 3
+-- failed, 5 ready in its stream. Flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed and does not
+-- block its stream. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- OwnerToken is set if and only if Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
         Seq           BIGINT           NOT NULL,
@@ -49,19 +48,20 @@ IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
         CONSTRAINT [CK_Outbox_State_Held] CHECK ((Status = 1 AND OwnerToken IS NOT NULL) OR (Status <> 1 AND OwnerToken IS NULL))
     );
 GO
--- A claim is a range seek here: only ready rows are in it, in the order in which they are taken.
+-- For claims, which are range seeks: only ready rows, in the order in which they are taken.
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_State]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_State_Ready]', 1))) = PARSENAME(N'[IX_Outbox_State_Ready]', 1))
     CREATE INDEX [IX_Outbox_State_Ready] ON [dbo].[Outbox_State] (TopicKey, NextAttemptAt, Seq) WHERE Status = 0;
 
--- Dead letters by age; with the topic, so that they are listed from here alone. What is done is in no index: it is purged in
--- order of Seq.
+-- Dead letters by age, with the topic, so that this index alone can list them. Done messages are in no index: they are
+-- purged in order of Seq.
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_State]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_State_Dead]', 1))) = PARSENAME(N'[IX_Outbox_State_Dead]', 1))
     CREATE INDEX [IX_Outbox_State_Dead] ON [dbo].[Outbox_State] (ProcessedAt, Seq) INCLUDE (TopicKey) WHERE Status = 3;
 GO
--- One lease a claim: renewing it writes one row, however many messages it holds, and a held message is in no index.
--- Seqs is what was claimed, a JSON array, for whoever gives it back when the lease has expired; Streams is of which streams.
+-- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. Seqs
+-- is a JSON array of what was claimed, so that it can be given back when the lease expires; Streams lists the streams they
+-- came from.
 IF OBJECT_ID(N'[dbo].[Outbox_Lease]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Lease] (
         OwnerToken  UNIQUEIDENTIFIER NOT NULL,
@@ -76,7 +76,8 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Lease_LockedUntil]', 1))) = PARSENAME(N'[IX_Outbox_Lease_LockedUntil]', 1))
     CREATE INDEX [IX_Outbox_Lease_LockedUntil] ON [dbo].[Outbox_Lease] (LockedUntil, OwnerToken);
 GO
--- What the attempts that did not succeed said. Outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease expired.
+-- Attempts that did not succeed, with their errors. Outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
+-- expired.
 IF OBJECT_ID(N'[dbo].[Outbox_Attempt]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Attempt] (
         Seq        BIGINT        NOT NULL,
@@ -89,7 +90,8 @@ IF OBJECT_ID(N'[dbo].[Outbox_Attempt]', N'U') IS NULL
         CONSTRAINT [PK_Outbox_Attempt] PRIMARY KEY CLUSTERED (Seq, AttemptId)
     );
 GO
--- Who works, by a number of four bytes. A name may have several rows: no key keeps two first calls apart, and so neither waits.
+-- Workers, numbered in four bytes. A name may have several rows: there is no unique key, so that two first calls do not wait
+-- for each other.
 IF OBJECT_ID(N'[dbo].[Outbox_Worker]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Worker] (
         WorkerId  INT           IDENTITY(1, 1) NOT NULL,
@@ -102,8 +104,8 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Worker_Name]', 1))) = PARSENAME(N'[IX_Outbox_Worker_Name]', 1))
     CREATE INDEX [IX_Outbox_Worker_Name] ON [dbo].[Outbox_Worker] (Name, WorkerId);
 GO
--- Messages to be made due because what they waited for has ended. Insert-only for whoever ends it, who so meets no lock of a
--- message; the next claim carries it out.
+-- Messages to make due because the join they wait for has ended. Ending a join only inserts here, and so needs no lock of a
+-- message; the next claim does the rest.
 IF OBJECT_ID(N'[dbo].[Outbox_Wake]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Wake] (
         WakeId BIGINT IDENTITY(1, 1) NOT NULL,
@@ -112,8 +114,9 @@ IF OBJECT_ID(N'[dbo].[Outbox_Wake]', N'U') IS NULL
     );
 GO
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
--- none waits for another. A router, one at a time (the row of Outbox_Router), moves what is committed to the queues, in order of
--- Seq. A stream's row is its lease, and its lock guards its queue: who claims, routes or frees a stream holds it.
+-- they do not wait for each other. A router, one at a time (the row of Outbox_Router), moves committed messages to the
+-- queues, in order of Seq. A stream's row is its lease, and its lock guards its queue: claiming, routing and freeing a
+-- stream hold it.
 IF OBJECT_ID(N'[dbo].[Outbox_Arrival]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Arrival] (
         Seq      BIGINT NOT NULL,
@@ -132,9 +135,9 @@ GO
 INSERT INTO [dbo].[Outbox_Router] (Id, Turn)
 SELECT 1, 0 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Router] AS r WHERE r.Id = 1);
 GO
--- There is a row while a message waits or is out. Status: 0 ready, 1 leased, 2 blocked by a message that has failed.
--- NextAttemptAt: when its head is due, or since when it waits to be served. RunLast: what is out, or has ended, is not behind it,
--- but for a head that somebody has ended outside a run.
+-- A row exists while a message waits or is being handled. Status: 0 ready, 1 leased, 2 blocked by a message that has failed.
+-- NextAttemptAt: when its head is due, or since when it has been waiting to be served. RunLast: no message that is being
+-- handled or has ended is behind it, except for a head that was ended outside a run.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Stream] (
         StreamId      BIGINT           NOT NULL,
@@ -147,7 +150,7 @@ IF OBJECT_ID(N'[dbo].[Outbox_Stream]', N'U') IS NULL
         CONSTRAINT [CK_Outbox_Stream_Held] CHECK ((Status = 1 AND OwnerToken IS NOT NULL) OR (Status <> 1 AND OwnerToken IS NULL))
     );
 GO
--- Only streams that may be served are in it, those first that have waited longest.
+-- Only streams that may be served, those that have waited longest first.
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Stream]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Stream_Ready]', 1))) = PARSENAME(N'[IX_Outbox_Stream_Ready]', 1))
     CREATE INDEX [IX_Outbox_Stream_Ready] ON [dbo].[Outbox_Stream] (TopicKey, NextAttemptAt, StreamId) WHERE Status = 0;

@@ -1,5 +1,5 @@
 -- The outbox for people: contents and states in one, states by name, and payloads as text, as far as they are text in the
--- database's code page. CREATE VIEW must be alone in its batch, and so it stands in a string.
+-- database's code page. CREATE VIEW must be alone in its batch, so it is in a string.
 IF OBJECT_ID(N'[dbo].[Outbox_View]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[Outbox_View] AS
 SELECT o.Seq, o.MessageId, o.Uuid, o.Topic, o.CorrelationId, o.StreamKey,

@@ -1,6 +1,6 @@
--- The outbox read as a log. Numbers that are given at the insert commit out of order, and whoever reads by them misses what
--- commits late. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to those that are committed.
--- A message for the log alone has no state, and so no claim takes it.
+-- The outbox read as a log. Numbers assigned by an insert become visible out of order, and a reader that goes by them misses
+-- late commits. So each message waits in Outbox_Log_Pending, and a sequencer gives positions to committed ones. A message
+-- for the log alone has no state, so no claim takes it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Pending]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Pending] (
         Seq       BIGINT           NOT NULL,
@@ -30,7 +30,7 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_MessageId]', 1))) = PARSENAME(N'[IX_Outbox_Log_MessageId]', 1))
     CREATE INDEX [IX_Outbox_Log_MessageId] ON [dbo].[Outbox_Log] (MessageId);
 GO
--- The last position that was given. Whoever gives the next holds the row.
+-- The last position given. The sequencer locks this row to give the next.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Counter] (
         Id       TINYINT NOT NULL,
@@ -38,8 +38,8 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
         CONSTRAINT [PK_Outbox_Log_Counter] PRIMARY KEY CLUSTERED (Id)
     );
 GO
--- How far each consumer group has come in each topic, and who reads for it. Of the message at Tried it has spent Attempts;
--- Version and Shape are those of the reader, so that a newer one takes over. Interrupted says that the reader before that one
+-- How far each consumer group has read in each topic, and who reads for it. Attempts have been spent on the message at
+-- Tried. Version and Shape are the reader's, so that a newer one can take over. Interrupted says that the previous reader
 -- never gave its lease back: a message may have killed it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Group] (
@@ -56,9 +56,9 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
         CONSTRAINT [PK_Outbox_Log_Group] PRIMARY KEY NONCLUSTERED (GroupName, Topic)
     );
 GO
--- What a group has given up and passed. The message stays in the log for as long as its row is here; Requeued is what the
--- group is to have again. A group's name and a topic may be 255 characters each: with the position that is within the 1,700
--- bytes of a nonclustered key, and past the 900 of a clustered one.
+-- Messages that a group gave up and passed. A message stays in the log while its row is here; Requeued marks those to
+-- deliver to the group again. A group's name and a topic may be 255 characters each: with the position that fits into the
+-- 1,700 bytes of a nonclustered key, but not into the 900 of a clustered one.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Dead] (
         GroupName NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,
@@ -80,15 +80,15 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Log_Dead_Requeued]', 1))) = PARSENAME(N'[IX_Outbox_Log_Dead_Requeued]', 1))
     CREATE INDEX [IX_Outbox_Log_Dead_Requeued] ON [dbo].[Outbox_Log_Dead] (GroupName, Topic, Position) WHERE Requeued = 1;
 GO
--- Where the counter was lost, it goes on after the last position that anybody knows of.
+-- If the counter was lost, it continues after the last known position.
 IF NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Counter])
     INSERT INTO [dbo].[Outbox_Log_Counter] (Id, Position)
     SELECT 1, COALESCE(MAX(p.Position), 0)
     FROM (SELECT Position FROM [dbo].[Outbox_Log] UNION ALL SELECT Position FROM [dbo].[Outbox_Log_Group]) AS p;
 GO
--- The ids of messages that are not deleted when they have ended, but for those of Outbox_Log_Pending: whoever asks asks there
--- first, in a statement of its own, since messages go from there to Outbox_Log. Joins put theirs in by a view of their own,
--- which this one does not replace, however often it is run. A view must be created alone in its batch, and so it stands in a
+-- The ids of messages that must be kept after they have ended, except those in Outbox_Log_Pending: check that first, in a
+-- separate statement, because messages move from there to Outbox_Log. The joins replace this view with one that adds theirs,
+-- and this file does not overwrite it, however often it is run. A view must be created alone in its batch, so it is in a
 -- string.
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS

@@ -1,6 +1,6 @@
--- Joins: groups of messages whose end is waited for. The outbox table knows nothing of them (JOIN-033).
--- Status: 0 pending, 1 completed, 2 failed, 3 cancelled. Verdict is what Status becomes as the counters stand, and the one
--- place that says when a join ends: ExpectedSteps is NULL until an open join is sealed, Quorum where not all must complete.
+-- Joins: groups of messages whose end is waited for. The outbox table does not know about them. Status: 0 pending, 1
+-- completed, 2 failed, 3 cancelled. Verdict is what Status should be according to the counters, and the only place that says
+-- when a join ends. ExpectedSteps is NULL until an open join is sealed; Quorum is set if not all steps must complete.
 IF OBJECT_ID(N'[dbo].[OutboxJoin]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoin] (
         JoinId         UNIQUEIDENTIFIER NOT NULL,
@@ -29,12 +29,13 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))) = PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))
     CREATE INDEX [IX_OutboxJoin_GroupingKey] ON [dbo].[OutboxJoin] (GroupingKey, JoinId) WHERE GroupingKey IS NOT NULL;
 
--- Ended joins for purging. LastUpdatedUtc is in no index, or every count would write to it.
+-- Ended joins for purging. LastUpdatedUtc is in no index, because every count would have to write to it.
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoin]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_Ended]', 1))) = PARSENAME(N'[IX_OutboxJoin_Ended]', 1))
     CREATE INDEX [IX_OutboxJoin_Ended] ON [dbo].[OutboxJoin] (CreatedUtc) WHERE Status <> 0;
 GO
--- The steps. Status: 0 pending, 1 completed, 2 failed; it moves once. EndsBy: 0 by settling the message, 1 by a report.
+-- The steps. Status: 0 pending, 1 completed, 2 failed; it changes once. EndsBy: 0 when the message is settled, 1 by a
+-- report.
 IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinMember] (
         JoinId          UNIQUEIDENTIFIER NOT NULL,
@@ -50,9 +51,9 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoinMember_MessageId]', 1))) = PARSENAME(N'[IX_OutboxJoinMember_MessageId]', 1))
     CREATE INDEX [IX_OutboxJoinMember_MessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
 GO
--- How many steps a join has. A row apart from the join's, so that a long transaction that attaches keeps no one from counting.
--- It has no foreign key: a compatible server checks that again at each attaching in the transaction of the start, and fails
--- to. Purging deletes it with its join.
+-- How many steps a join has. Separate from the join's row, so that a long transaction that attaches does not keep others
+-- from counting. It has no foreign key: a compatible server fails to check it when steps are attached in the transaction
+-- that starts the join. Purging deletes it with its join.
 IF OBJECT_ID(N'[dbo].[OutboxJoinSize]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinSize] (
         JoinId   UNIQUEIDENTIFIER NOT NULL,
@@ -60,7 +61,7 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinSize]', N'U') IS NULL
         CONSTRAINT [PK_OutboxJoinSize] PRIMARY KEY CLUSTERED (JoinId)
     );
 GO
--- The messages that wait for the end of a join, which makes them due.
+-- Messages that wait for the end of a join, which makes them due.
 IF OBJECT_ID(N'[dbo].[OutboxJoinWait]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinWait] (
         JoinId          UNIQUEIDENTIFIER NOT NULL,
@@ -70,14 +71,13 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinWait]', N'U') IS NULL
         CONSTRAINT [FK_OutboxJoinWait_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
     );
 GO
--- The view that knows nothing of joins makes room; the one of below stays when this is run again, with the rights that were
--- granted on it.
+-- Drops the view without joins; the one below stays if this is run again, with the rights granted on it.
 IF EXISTS (SELECT 1 FROM sys.sql_modules AS m WHERE m.object_id = OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') AND CHARINDEX(N'JoinMember]', m.definition) = 0)
     EXEC (N'DROP VIEW [dbo].[Outbox_Kept]');
 GO
--- A view must be created alone in its batch, and so it stands in a string. NOLOCK and READPAST: whoever attaches or ends a
--- step, in however long a transaction, keeps no one from purging; what is attached and not committed counts as kept, and so
--- does what belongs to a join that somebody has locked.
+-- A view must be created alone in its batch, so it is in a string. NOLOCK and READPAST, so that a transaction that attaches
+-- or ends a step, however long, does not keep others from purging. Uncommitted steps count as kept, and so do those of a
+-- locked join.
 IF OBJECT_ID(N'[dbo].[Outbox_Kept]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[Outbox_Kept] AS
 SELECT l.MessageId FROM [dbo].[Outbox_Log] AS l

@@ -1,7 +1,7 @@
--- The inbox: one row for each message that a handler has received. The queue beside it is the table of the outbox, and
--- QueueId the message there that the handler works on; NULL where the message was handled as it was received.
--- Seen counts how often the message came up: 1 is the first time. ProcessedAt is set with the effects of the handler.
--- The key takes up to 1,530 bytes, more than a clustered index may and fewer than another may: rows lie in order of Seq.
+-- The inbox: one row for each message that a handler has received. The queue is the table of the outbox, and QueueId is the
+-- message there that the handler works on, or NULL if the message was handled as it was received. Seen counts how often the
+-- message arrived, beginning with 1. ProcessedAt is set together with the handler's effects. The key takes up to 1,530
+-- bytes, too many for a clustered index, but not for a nonclustered one: rows are stored in order of Seq.
 IF OBJECT_ID(N'[dbo].[OutboxEntry]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxEntry] (
         Seq         BIGINT           IDENTITY(1, 1) NOT NULL,
@@ -24,8 +24,8 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxEntry_LastSeenAt]', 1))) = PARSENAME(N'[IX_OutboxEntry_LastSeenAt]', 1))
     CREATE INDEX [IX_OutboxEntry_LastSeenAt] ON [dbo].[OutboxEntry] (LastSeenAt);
 GO
--- The entries as they stand, and the one place that says so: as the message in the queue does, and done where there is none.
--- CREATE VIEW must be alone in its batch, and so it stands in a string.
+-- The entries with their states, which is defined here only: that of the message in the queue, or done if there is none.
+-- CREATE VIEW must be alone in its batch, so it is in a string.
 IF OBJECT_ID(N'[dbo].[OutboxEntry_View]', N'V') IS NULL
     EXEC (N'CREATE VIEW [dbo].[OutboxEntry_View] AS
 SELECT e.Seq, e.Source, e.MessageId, e.Handler, e.ContentHash, e.FirstSeenAt, e.LastSeenAt, e.Seen, e.QueueId, e.ProcessedAt,

@@ -1,7 +1,6 @@
--- Inserts messages in the order of the list, contents and states. The payloads come as one run of bytes, cut
--- by offset and size, so that no encoding stands between the caller's bytes and the row.
--- The due time is absolute or relative to the database's clock, which decides it.
--- An id that is there already ends the statement, and not the caller's transaction.
+-- Inserts messages in the order of the list, contents and states. The payloads come as one run of bytes, cut by offset and
+-- size, so that the caller's bytes are stored without any encoding. The due time is absolute or relative, by the database's
+-- clock. A duplicate id ends the statement, but not the caller's transaction.
 IF OBJECT_ID(N'[dbo].[Outbox_Enqueue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Enqueue] AS RETURN 0');
 GO

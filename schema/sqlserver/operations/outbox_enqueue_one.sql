@@ -1,5 +1,5 @@
--- Inserts one message as Outbox_Enqueue does, from typed parameters: there is no JSON to read, and no table variable.
--- An id that is there already ends the statement, and not the caller's transaction.
+-- Inserts one message like Outbox_Enqueue, from typed parameters, without JSON and table variables. A duplicate id ends the
+-- statement, but not the caller's transaction.
 IF OBJECT_ID(N'[dbo].[Outbox_Enqueue_One]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Enqueue_One] AS RETURN 0');
 GO

@@ -1,7 +1,7 @@
--- Adds entries to an inbox, and touches those that are there already; answers as Outbox_Entry_Get does. Whoever comes upon
--- an entry that is not committed yet waits for it. In order of the keys, so that two such calls do not wait for each other.
--- A duplicate key is caught with XACT_ABORT OFF: with ON it would doom the caller's transaction. It means that somebody else
--- has committed an entry since it was looked for; an entry may also be purged before it is touched. Then it is looked for again.
+-- Adds entries to an inbox, and touches existing ones; returns what Outbox_Entry_Get returns. It waits for an entry that is
+-- not committed yet. It goes in order of the keys, so that two calls do not wait for each other. A duplicate key is caught
+-- with XACT_ABORT OFF, because with ON it would doom the caller's transaction. It means that another transaction has
+-- committed the entry since the lookup; an entry may also be purged before it is touched. Then the lookup is repeated.
 -- READCOMMITTEDLOCK sees what is committed at any isolation level.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Add]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Add] AS RETURN 0');
@@ -64,7 +64,7 @@ BEGIN
             WHERE NOT EXISTS (SELECT 1 FROM @Touched AS t WHERE t.Seq = e.Seq)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-            -- From 0 to 1 those that are new, by one those that are not.
+            -- New entries go from 0 to 1, existing ones grow by one.
             UPDATE e
             SET Seen = e.Seen + 1, LastSeenAt = CASE e.Seen WHEN 0 THEN e.LastSeenAt ELSE SYSUTCDATETIME() END
             OUTPUT inserted.Seq INTO @Touched (Seq)

@@ -1,5 +1,5 @@
--- Entries of an inbox by their keys, as they stand; unknown ones are left out. What is found by its key or its id is read by
--- its Seq: whoever deletes locks the row first, and its other keys after that.
+-- Reads entries of an inbox by their keys; unknown ones are left out. Rows are found by key or id and read by Seq, because a
+-- delete locks the row first and its other keys after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Get]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Get] AS RETURN 0');
 GO
@@ -35,7 +35,7 @@ BEGIN
     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- As OutboxEntry_View has them. Not from there: the order in which it joins could not be forced.
+    -- Like OutboxEntry_View, whose join order could not be forced.
     SELECT f.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
            e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
            CAST(COALESCE(s.Status, 2) AS INT), COALESCE(s.RetryCount, 0),

@@ -1,8 +1,8 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; answers how many. Those that are still needed (Outbox_Kept) are spared.
--- Small batches that skip locked entries. What is to go is found without locks, which would stay on all that it passes over, such
--- as done entries on the way to failed ones. There a message is waited for, or one that is being claimed would seem to be gone;
--- from the first lock on nobody is waited for. A message is looked at again under its lock: it may have been revived meanwhile.
+-- messages in the queue; returns how many. Those still needed (Outbox_Kept) are kept. In small batches that skip locked
+-- entries. Entries are found without locks, which would otherwise stay on everything that is skipped, such as done entries
+-- on the way to failed ones. That search waits for messages, because one that is being claimed would seem to be gone; after
+-- the first lock it waits for nobody. A message is checked again under its lock, because it may have been revived since.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Purge] AS RETURN 0');
 GO
@@ -46,7 +46,8 @@ BEGIN
         ORDER BY e.LastSeenAt
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        -- A message goes from Outbox_Log_Pending to Outbox_Log, and one statement may have looked into both at the wrong time.
+        -- A message moves from Outbox_Log_Pending to Outbox_Log, and one statement may have looked into both at the wrong
+        -- time.
         INSERT INTO @Spared (Seq)
         SELECT f.Seq FROM @Found AS f
         WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = f.QueueId)

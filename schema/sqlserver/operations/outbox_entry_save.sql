@@ -1,5 +1,5 @@
--- Marks an entry as processed, with what its handler has answered; answers whether there is one. It is
--- found by its key and written to by its Seq: whoever deletes locks the row first, and its other keys after that.
+-- Marks an entry as processed, with its handler's result; returns whether it exists. It is found by key and written by Seq,
+-- because a delete locks the row first and its other keys after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Save]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Save] AS RETURN 0');
 GO

@@ -1,5 +1,5 @@
--- The most recent dead letters, of one topic or of all. They are listed from the index of dead letters alone, and then read by
--- Seq: whoever writes to a row locks it first, and its entry in the index after that.
+-- The most recent dead letters, of one topic or of all. They are listed from the index of dead letters alone, and then read
+-- by Seq, because a write locks the row first and its index entry after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Failed]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Failed] AS RETURN 0');
 GO

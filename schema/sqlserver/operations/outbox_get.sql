@@ -1,7 +1,7 @@
--- The whole state of messages by message id, for people and tools; unknown ids are left out,
--- and so is what was deleted when it was acknowledged. What has no state but is in the log is for the log alone (status 4):
--- what waits for its position is asked for before what has one, since messages go from there to here.
--- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
+-- The whole state of messages by message id, for people and tools; unknown ids are left out, and so are those deleted on
+-- acknowledgement. A message without a state that is in the log is for the log alone (status 4): those that wait for a
+-- position are read before those that have one, because messages move in that direction. Rows are found by id and read by
+-- Seq, because a delete locks the row first and its id after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Get]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Get] AS RETURN 0');
 GO

@@ -1,12 +1,11 @@
--- Makes messages steps of a join; those that are steps already stay as they are (JOIN-011). A message that has ended is
--- counted at once. Answers with refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message,
--- -6 it is for the log alone and never ends), and then nothing was counted, or with the join if it has ended.
--- The row of the size is locked, not the join's: settling goes on while a long transaction attaches. Whoever has that lock
--- is alone in inserting steps of the join, and so no duplicate key dooms the caller's transaction. The states are written
--- to, so that none ends unseen, at any isolation level: flag 1 tells whoever settles to count. Those of this very transaction
--- (fresh) cannot have ended. A message without a state was deleted when it was acknowledged, or is for the log alone.
--- What is only read is read as it is committed now (READCOMMITTED at the tables): a caller's snapshot may be from before the
--- join ended.
+-- Makes messages steps of a join; existing steps stay as they are. A message that has ended is counted at once. Returns
+-- refusals (seq -1 no such join, -2 it has ended, -3 it is full, -4 no such message, -6 it is for the log alone and never
+-- ends), with nothing counted, or the join if it has ended. The row of the size is locked, not the join's, so that settling
+-- goes on while a long transaction attaches. Only the holder of that lock inserts steps of the join, so no duplicate key can
+-- doom the caller's transaction. The states are written to, so that none ends unnoticed at any isolation level: flag 1 tells
+-- settling to count. Messages of this same transaction (fresh) cannot have ended. A message without a state was deleted on
+-- acknowledgement, or is for the log alone. Rows that are only read are read as currently committed (READCOMMITTED at the
+-- tables), because a caller's snapshot may be from before the join ended.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
 GO
@@ -62,7 +61,7 @@ BEGIN
         END
 
         IF @Refusal = 0 AND @New > 0 AND @ByReport = 0
-            -- Locked in order of Seq, as those who settle lock them.
+            -- Locked in order of Seq, as settling does.
             UPDATE s
             SET Flags = s.Flags | 1
             FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = r.Seq
@@ -77,7 +76,7 @@ BEGIN
             INNER JOIN @Steps AS t ON t.MessageId = r.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-            -- In this order, since messages go from the one to the other.
+            -- In this order, because messages move from the one to the other.
             SELECT TOP (1) @Missing = t.MessageId, @Refusal = -6
             FROM @Steps AS t
             WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = t.MessageId)

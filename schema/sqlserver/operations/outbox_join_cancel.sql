@@ -1,5 +1,5 @@
--- Ends a join as cancelled; its waits take the path of failure.
--- Answers with refusals (seq -1 no such join, -2 it has ended), else with the join.
+-- Ends a join as cancelled; its waits take the failure path. Returns a refusal (seq -1 no such join, -2 it has ended),
+-- otherwise the join.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Cancel]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Cancel] AS RETURN 0');
 GO

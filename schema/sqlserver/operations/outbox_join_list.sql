@@ -1,6 +1,6 @@
--- Joins as they stand: the one with an id, or a page of those with a grouping key, in order of id after a given one.
--- A page is found by the index of grouping keys alone, and read by id: whoever deletes a join locks its row first, and its
--- key after that. A plan for both cases would look at every join, and wait for each that somebody has.
+-- Reads joins: the one with an id, or a page of those with a grouping key, in order of id after a given one. A page is found
+-- by the index of grouping keys alone, and read by id, because a delete locks the row first and its key after that. One plan
+-- for both cases would look at every join, and wait for each locked one.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_List] AS RETURN 0');
 GO

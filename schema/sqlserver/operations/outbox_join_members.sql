@@ -1,4 +1,4 @@
--- A page of the steps of a join, in order of message id after a given one.
+-- Reads a page of the steps of a join, in order of message id after a given one.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Members]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Members] AS RETURN 0');
 GO

@@ -1,6 +1,6 @@
--- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; answers with the number of
--- rows and of joins among them. Spares those that a message still waits for. Small batches that skip locked rows: from the
--- first lock on nobody is waited for, and a join stays for as long as somebody counts one of its steps.
+-- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
+-- and of joins among them. Joins that a message still waits for are kept. In small batches that skip locked rows: after the
+-- first lock it waits for nobody, and a join stays as long as one of its steps is being counted.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Purge] AS RETURN 0');
 GO
@@ -30,7 +30,7 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Purge;
 
-        -- Found without update locks, which would stay on all that it passes over.
+        -- Found without update locks, which would stay on everything that is skipped.
         INSERT INTO @Found (JoinId)
         SELECT TOP (@Limit) j.JoinId
         FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
@@ -43,13 +43,13 @@ BEGIN
         ORDER BY j.CreatedUtc
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        -- The size before the join, as attaching has them: who attaches keeps the one while it reads the other.
+        -- The size before the join, in the order of attaching, which locks the one while it reads the other.
         INSERT INTO @Sized (JoinId)
         SELECT z.JoinId
         FROM @Found AS f INNER JOIN [dbo].[OutboxJoinSize] AS z WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON z.JoinId = f.JoinId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        -- A message may have begun to wait meanwhile, for which the join is locked first.
+        -- A message may have begun to wait since, which locks the join first.
         INSERT INTO @Old (JoinId)
         SELECT j.JoinId
         FROM @Sized AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId

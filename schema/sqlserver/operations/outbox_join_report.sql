@@ -1,5 +1,5 @@
--- Ends a step by hand (JOIN-020, JOIN-021), in one join or, without an id, in all that have it; a second time changes
--- nothing. Answers with refusals (seq -1 no such join, -5 the message is no step of it) or with the joins that have ended.
+-- Ends a step by report, in one join or, without an id, in all that have it; a second report changes nothing. Returns a
+-- refusal (seq -1 no such join, -5 the message is no step of it) or the joins that have ended.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Report]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Report] AS RETURN 0');
 GO

@@ -1,7 +1,7 @@
--- Closes an open join: it expects the steps that it has, and ends if they all have. A sealed one stays as it is.
--- Answers with refusals (seq -1 no such join, -2 it has ended) or with the join if it has ended.
--- The row of the size is waited for, and written to as whoever attaches with an older snapshot must see: a transaction that
--- attaches is in or out, never half.
+-- Closes an open join: it expects the steps that it has, and ends if they all have ended. A sealed join stays as it is.
+-- Returns a refusal (seq -1 no such join, -2 it has ended), or the join if it has ended. It waits for the row of the size,
+-- and writes to it so that attaching with an older snapshot fails: a transaction that attaches is counted entirely or not at
+-- all.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Seal]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Seal] AS RETURN 0');
 GO

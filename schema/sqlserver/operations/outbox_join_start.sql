@@ -1,4 +1,4 @@
--- Begins a join with counters of zero (JOIN-001). Without expected it is open: steps are added until it is sealed.
+-- Begins a join with counters of zero. Without expected it is open: steps are added until it is sealed.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Start]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Start] AS RETURN 0');
 GO

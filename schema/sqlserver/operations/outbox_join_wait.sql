@@ -1,9 +1,9 @@
--- Notes that a message waits for a join and answers how the join stands; no row if there is no such join.
--- While it is pending, the message is looked at again after recheck_ms or at its deadline, should nothing wake it before:
--- one that is not claimed is put off here, one that is claimed by whoever holds it.
--- The join is locked first, as by whoever ends it: so that no wake-up is lost. It is written to, so that whoever ends it
--- with an older snapshot has a conflict; and a write locks on every server, whatever becomes of hints. One that has ended, and
--- that the message is known to wait for, is not locked: it ends once, and what follows may count in other joins.
+-- Records that a message waits for a join, and returns the state of the join; no row if there is none. While the join is
+-- pending, the message is due again after recheck_ms or at its deadline, unless it is woken before: an unclaimed message is
+-- put off here, a claimed one by its holder. The join is locked first, as when it ends, so that no wake-up is lost. It is
+-- written to, so that ending it with an older snapshot is a conflict, and because a write locks on every server, whatever
+-- happens to hints. If it has ended and the message is known to wait for it, it is not locked: it ends once, and what
+-- follows may count in other joins.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Wait]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wait] AS RETURN 0');
 GO
@@ -57,8 +57,8 @@ BEGIN
             IF @Status = 0 AND @Claimed = 0
             BEGIN
                 SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (READCOMMITTED, FORCESEEK) WHERE MessageId = @Message;
-                -- The join is locked, and who settles locks messages before joins: what another has is left as it is. It then comes
-                -- up once more than it need, sees that the join is pending, and is parked by its handler.
+                -- The join is locked, and settling locks messages before joins: a locked message is left as it is. It is
+                -- then delivered once more than necessary, sees that the join is pending, and is parked by its handler.
                 SELECT @Free = Seq FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
                 WHERE Seq = @Seq
                 OPTION (MAXDOP 1);

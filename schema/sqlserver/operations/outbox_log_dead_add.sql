@@ -1,5 +1,5 @@
--- Keeps a message that a consumer group gives up, with the reason. A group that had it before gives it up once more. In one
--- transaction: HOLDLOCK keeps others from putting the same in between the two statements.
+-- Stores a message that a consumer group gives up, with the reason. If the group gave it up before, the row is updated. In
+-- one transaction: HOLDLOCK keeps others from inserting the same row between the two statements.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Add]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_Add] AS RETURN 0');
 GO

@@ -1,6 +1,5 @@
--- Forgets what a consumer group has given up: up to limit of them in order of the log, after a position. The topic and the
--- list of positions are optional. The messages are then purged with the rest of the log. Answers how many, and the last
--- one's position.
+-- Deletes dead letters of a consumer group: up to limit, in log order, after a position. The topic and the list of positions
+-- are optional. The messages are then purged with the rest of the log. Returns how many, and the position of the last.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Discard]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_Discard] AS RETURN 0');
 GO

@@ -1,6 +1,6 @@
--- Lists what consumer groups have given up, in order of the log: of one group and topic or of all, after a position. What
--- one group and topic is to have again (requeued) its reader asks for all the time: that looks at nothing else. A page is found
--- by one index alone and then read by position: whoever writes to a row locks it first, and its entries in indexes after that.
+-- Lists dead letters of consumer groups in log order: of one group and topic or of all, after a position. A reader asks
+-- constantly for the requeued ones of its group and topic, which looks at nothing else. A page is found by one index alone
+-- and then read by position, because a write locks the row first and its index entries after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_List] AS RETURN 0');
 GO
@@ -44,7 +44,7 @@ BEGIN
     INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) ON d.Position = p.Position AND d.GroupName = p.GroupName AND d.Topic = p.Topic
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
+    -- Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
     UPDATE d
     SET Seq = o.Seq
     FROM @Dead AS d INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = d.MessageId

@@ -1,5 +1,5 @@
--- Has a consumer group deliver again, with a fresh retry budget, what it has given up: up to limit of them in order of the
--- log, after a position. The topic and the list of positions are optional. Answers how many, and the last one's position.
+-- Requeues dead letters of a consumer group, with all their attempts: up to limit, in log order, after a position. The topic
+-- and the list of positions are optional. Returns how many, and the position of the last.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Requeue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_Requeue] AS RETURN 0');
 GO

@@ -1,5 +1,5 @@
--- Inserts messages as Outbox_Enqueue does, and into the log: they get a position once they are committed.
--- With log_only they are for the log alone and have no state.
+-- Inserts messages like Outbox_Enqueue, and into the log: they get a position once they are committed. With log_only they
+-- are for the log alone and have no state.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Enqueue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Enqueue] AS RETURN 0');
 GO

@@ -1,4 +1,4 @@
--- Removes a consumer group with its dead letters, which then holds up no purge; answers of how many topics.
+-- Removes a consumer group with its dead letters, so that it no longer holds up purging; returns from how many topics.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Forget]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Forget] AS RETURN 0');
 GO

@@ -1,10 +1,10 @@
--- Makes owner the one reader of a topic for a consumer group (take), or keeps it so, and moves the group on to position, but
--- never back. A reader of a higher version takes the lease from one of a lower at once. Answers with how the group stands,
--- held or not, and with the last position that was given; without take, with nothing where there is no such group.
--- With lease_ms 0 it gives the lease back. The topic '' is the whole log.
--- A group is moved only from where its reader believes it to be, to a message that is in the log: else the database has come
--- back older than the reader, and what has got the reader's positions since is yet to be read.
--- Two that begin a group at once: the second finds the row, and inserts none.
+-- Makes owner the only reader of a topic for a consumer group (take), or renews that, and moves the group on to position,
+-- but never back. A reader with a higher version takes the lease from one with a lower version at once. Returns the state of
+-- the group, held or not, and the last position given; without take, nothing if there is no such group. With lease_ms 0 it
+-- gives the lease back. The topic '' is the whole log. A group is moved only from where its reader believes it to be, to a
+-- message in the log. Otherwise the database is older than the reader, and messages that have been given the reader's
+-- positions since are yet to be read. If two readers start a group at the same time, the second finds the row and inserts
+-- none.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Lease]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Lease] AS RETURN 0');
 GO

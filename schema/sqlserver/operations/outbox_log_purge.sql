@@ -1,10 +1,9 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- one of the whole log (its topic is ''), has passed, and the messages that have no state: those for the log alone; answers how many.
--- What a group has given up stays for as long as it is among the group's dead letters.
--- There is no index by age: the first call of a round walks to the first young position and looks at none behind it. Each
--- call returns that position as until and the last one it deleted as after; pass both to the next call.
--- Whether a message has a state is asked before anything is locked: it gets none later. From the first lock on it waits for
--- nobody.
+-- group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the log alone.
+-- Returns how many. A group's dead letters stay. There is no index by age: the first call of a round walks to the first
+-- position that is too young and looks no further. Each call returns that position as until and the last deleted one as
+-- after; pass both to the next call. Whether a message has a state is checked before anything is locked, because it gets
+-- none later. After the first lock it waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -34,7 +33,7 @@ BEGIN
         OPTION (MAXDOP 1);
     SET @Until = COALESCE(@Until, 9223372036854775807);
 
-    -- Found without update locks, which would stay on all that a lagging group has yet to read.
+    -- Found without update locks, which would stay on everything that a lagging group has yet to read.
     INSERT INTO @Groups (Topic, Position)
     SELECT g.Topic, MIN(g.Position) FROM [dbo].[Outbox_Log_Group] AS g GROUP BY g.Topic;
 
@@ -48,7 +47,7 @@ BEGIN
     ORDER BY l.Position
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- Most have a state, which is seen without waiting for whoever has it.
+    -- Most have a state, which can be seen without waiting for a lock.
     INSERT INTO @Bare (Seq)
     SELECT f.Seq
     FROM @Found AS f

@@ -1,9 +1,8 @@
--- Reads messages of a topic after a position, in order; where the topic is '', of all topics: up to limit of them, and up to
--- so many bytes; one that alone is larger comes alone. The age is since the message got its position.
--- If the log ends before the position, or has another message there than the reader has read, the database has come back
--- older than the reader: the answer then is one row without a message, with the last position that was given.
--- Contents are written once: no reader waits for whoever settles. What is found by its id is read by its Seq, since whoever
--- deletes locks the row first, and its id after that.
+-- Reads messages of a topic, or of all topics if it is '', after a position and in order: up to limit messages and up to a
+-- number of bytes; a larger message comes alone. The age counts from when the message was given its position. If the log
+-- ends before the position, or has a different message there than the reader has read, the database is older than the
+-- reader: the result is one row without a message, with the last position given. Contents are written once, so readers do
+-- not wait for settling. Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Read]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Read] AS RETURN 0');
 GO
@@ -28,7 +27,7 @@ BEGIN
     DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
     DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
 
-    -- While a sequencer has the counter it is passed over: the log then grows, and the next read looks again.
+    -- A counter that a sequencer has locked is skipped: the log is growing then, and the next read looks again.
     SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Id = 1;
 
     IF @Last < @After

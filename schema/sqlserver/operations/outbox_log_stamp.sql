@@ -1,6 +1,6 @@
--- Gives the next positions to up to limit committed messages, in order of Seq, and answers with how many of which topic.
--- The counter is locked first, in a statement of its own. Then the highest pending Seq is read, and nothing above it is
--- taken: what is inserted meanwhile cannot overtake what the same producer has committed before.
+-- Gives the next positions to up to limit committed messages, in order of Seq, and returns how many of each topic. The
+-- counter is locked first, in a statement of its own. Then the highest pending Seq is read, and nothing above it is taken,
+-- so that a message inserted meanwhile cannot overtake one that the same producer committed before.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Stamp]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Stamp] AS RETURN 0');
 GO

@@ -1,13 +1,13 @@
--- Deletes up to limit messages that are no longer needed, contents, states and attempts, and answers how many, and where to go
--- on: the after of the next call, or 0 at the end. Small batches that skip locked rows: nothing waits for it.
--- With seqs: those of the list whose states were deleted when they were acknowledged.
--- With status 3: what failed longer ago than the given age.
--- Else what is done since then, or has no state, in the order of publishing, up to the first that was published later than
--- that. What is needed by joins or the log (Outbox_Kept) is spared; only flags say that it could be.
--- So is what is still in the queue of its stream: it leaves that when the run ends, or when somebody lets the stream go on.
--- What is to go is found without locks, which would stay on all that is kept: thousands of them become one lock of the table.
--- There it may wait for a row, as it must where a delete is not committed; from its first lock on it waits for nobody.
--- A message goes from Outbox_Log_Pending to Outbox_Log: who asks for the one before the other never misses it in both.
+-- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
+-- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
+-- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
+-- longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
+-- first that was published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with
+-- flags can be among them. So are messages still in the queue of their stream, which they leave when the run ends or the
+-- stream is resumed. Messages are found without locks, which would otherwise stay on everything that is kept, and thousands
+-- of locks escalate to one of the table. That search may wait for a row, as it must if a delete is not committed; after its
+-- first lock it waits for nobody. A message moves from Outbox_Log_Pending to Outbox_Log: reading the one before the other
+-- never misses it in both.
 IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
 GO
@@ -107,14 +107,14 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        -- What was found may have been requeued meanwhile.
+        -- A message may have been requeued since it was found.
         INSERT INTO @Held (Seq, Flags)
         SELECT s.Seq, s.Flags
         FROM @Old AS o INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = o.Seq
         WHERE s.Status = @Status AND s.ProcessedAt <= @Before AND s.Flags = o.Flags
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        -- Or have become a step of one more join. Who attaches locks the state; and where there is a flag 1, there are joins.
+        -- Or have become a step of another join. Attaching locks the state; and if there is a flag 1, there are joins.
         IF EXISTS (SELECT 1 FROM @Held WHERE Flags & 1 = 1)
         BEGIN
             DELETE FROM @Spared;

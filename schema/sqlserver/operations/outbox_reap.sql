@@ -1,5 +1,5 @@
--- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; answers how many came back
--- and how many leases have ended by it. Ended messages hold no lease and are never touched.
+-- Gives back what expired leases hold, about limit messages at a time, which counts an attempt; returns how many came back
+-- and how many leases ended. Ended messages hold no lease and are never touched.
 IF OBJECT_ID(N'[dbo].[Outbox_Reap]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Reap] AS RETURN 0');
 GO

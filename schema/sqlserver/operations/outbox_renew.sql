@@ -1,7 +1,7 @@
--- Extends leases from now, by the database's clock: one row a claim. Answers with the receipts whose leases it did not
--- extend: refused, because the message has another owner now, or none, or held under a lease that another is looking at, and
--- which is passed over. A message that a handler's own transaction has settled is held for as long as that has not committed.
--- It waits for nobody, and whether a message is gone is asked without waiting, too.
+-- Extends leases from now, by the database's clock: one row per claim. Returns the receipts whose leases it did not extend:
+-- refused, because the message has another owner now, or none, or held under a lease that is locked and was skipped. A
+-- message that a handler's own transaction has settled is held until that commits. It waits for nobody, not even to see
+-- whether a message is gone.
 IF OBJECT_ID(N'[dbo].[Outbox_Renew]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Renew] AS RETURN 0');
 GO

@@ -1,7 +1,7 @@
--- Makes up to limit failed messages ready again with a fresh retry budget; answers how many, and until when they had
--- failed: the argument of the next call, so that many calls do not take again what has failed again meanwhile, not even
--- in the same millisecond. Both filters are optional: a topic, and a list of message ids.
--- What has blocked its stream does so no longer; what was skipped is out of its queue, and arrives again.
+-- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
+-- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since,
+-- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. A message that blocked
+-- its stream no longer does; one that was skipped had left its queue, and arrives again.
 IF OBJECT_ID(N'[dbo].[Outbox_Requeue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Requeue] AS RETURN 0');
 GO
@@ -61,7 +61,7 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
 
-        -- What was found may have been requeued, and have failed again, meanwhile.
+        -- A message may have been requeued, and have failed again, since it was found.
         INSERT INTO @Held (Seq, StreamId, TopicKey)
         SELECT s.Seq, s.StreamId, s.TopicKey
         FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = f.Seq

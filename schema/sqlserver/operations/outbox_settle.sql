@@ -1,20 +1,17 @@
--- Ends or returns held messages of any number of claims in one transaction, counts the steps that have ended in their
--- joins, and answers with the receipts it refused and, under seq 0, with the joins that have ended.
--- Held means in progress with the same owner token; an expired lease that nobody took is still held.
--- Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3 fail. Rows are locked in order of Seq, and then
--- written by their keys.
--- What an attempt said goes into Outbox_Attempt; a release says so only if it says something new. With delete_acked, the state
--- of what is acknowledged is deleted, unless something depends on it; the contents are left for purging.
--- Leases that are over, by the caller's word, end here; others when they expire.
--- Messages that are returned go back to the queues of their streams. In the library's own transaction, finished runs free their
--- streams, last of all, so that no stream is locked while a join is waited for; in a caller's, streams are left alone. The lease of
--- a stream that is still held is kept. With skip_failed, a failed message does not block its stream.
--- Only steps of joins have flag 1: ordinary messages look nothing up.
--- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
--- to be tried again, and holds up no other.
--- @Own says that the transaction which is open is Outbox_Work's.
--- A caller's transaction is never ended here: an error takes back what was done here, and the caller decides. Its level is not
--- set here either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps beside what is read, where others insert.
+-- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
+-- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
+-- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
+-- fail. Rows are locked in order of Seq, and then written by their keys. The error of an attempt goes into Outbox_Attempt; a
+-- release records one only if it is new. With delete_acked, the state of an acknowledged message is deleted, unless
+-- something depends on it; the contents are left for purging. Leases that the caller says are over end here; others when
+-- they expire. Returned messages go back to the queues of their streams. In the library's own transaction, finished runs
+-- free their streams, last, so that no stream is locked while waiting for a join; in a caller's, streams are left alone. The
+-- lease of a stream that is still held is kept. With skip_failed, a failed message does not block its stream. Only steps of
+-- joins have flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is
+-- skipped: its receipt is returned with status 1, busy, to be tried again, and holds up no other. @Own says that the open
+-- transaction is Outbox_Work's. A caller's transaction is never ended here: an error undoes what was done here, and the
+-- caller decides. Its isolation level is not changed either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the
+-- gaps next to rows that are read, where others insert.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
 GO
@@ -114,8 +111,8 @@ BEGIN
             SET @Written = @Written + @@ROWCOUNT;
         END
 
-        -- Never where UPDLOCK is heeded: elsewhere somebody can take a lease back, or make the message a step of a join, between
-        -- the look and the writing.
+        -- Never if UPDLOCK is honoured: elsewhere a lease can be taken back, or the message made a step of a join, between
+        -- the read and the write.
         IF @Written <> @Found
             THROW 51205, 'a lease was lost while it was settled; try again', 1;
 
@@ -177,7 +174,7 @@ BEGIN
             UNION
             SELECT CAST(i.value AS BIGINT) FROM @Ending AS e CROSS APPLY OPENJSON(e.Streams) AS i;
 
-            -- What a handler's own transaction has settled is refused here.
+            -- Messages that a handler's own transaction has settled are refused here.
             IF @Found < @Asked
                 INSERT INTO @Ours (StreamId)
                 SELECT DISTINCT s.StreamId

@@ -1,6 +1,6 @@
--- Inserts messages as Outbox_Enqueue does, some of them of ordered streams: those arrive, and a router puts them into the queues
--- of their streams. A procedure of its own, so that messages without a stream cost nothing more.
--- An id that is there already ends the statement, and not the caller's transaction.
+-- Inserts messages like Outbox_Enqueue, with stream keys: those are inserted as arrivals, and a router puts them into the
+-- queues of their streams. A separate procedure, so that messages without a stream cost no more. A duplicate id ends the
+-- statement, but not the caller's transaction.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Enqueue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Enqueue] AS RETURN 0');
 GO

@@ -1,5 +1,5 @@
--- Streams that are blocked, of one topic or of all, with the message that blocks each, since when and why, and how many wait
--- behind it, counted up to counted.
+-- Lists blocked streams, of one topic or of all, with the message that blocks each, since when and why, and how many
+-- messages wait behind it, counted up to counted.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_List]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_List] AS RETURN 0');
 GO

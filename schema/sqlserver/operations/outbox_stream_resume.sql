@@ -1,6 +1,6 @@
--- Lets a stream go on that is blocked: what has failed gets a fresh retry budget, or with skip its first is passed over and
--- stays failed. Answers of how many messages that is: none where the stream is not blocked.
--- Messages come before streams, and so one that another transaction has locked is not waited for: that is an error, and tried again.
+-- Resumes a blocked stream: its failed messages get all their attempts back, or with skip the first is skipped and stays
+-- failed. Returns the number of messages: none if the stream is not blocked. Messages are locked before streams, so it does
+-- not wait for a locked one: that is an error, and the call is tried again.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Resume]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Resume] AS RETURN 0');
 GO

@@ -1,7 +1,7 @@
--- Takes what waits in a stream that is blocked, for whoever discards it: up to limit messages, not only those that are due,
--- under a lease. Answers them, and under Seq 0, if the stream is blocked, the last that waits there now: the argument of the
--- next call, so that many calls do not take what has come meanwhile.
--- Messages come before streams, and so one that another transaction has locked is not waited for: that is an error, and tried again.
+-- Takes messages of a blocked stream under a lease, to be discarded: up to limit, due or not. Returns them and, under Seq 0,
+-- if the stream is blocked, the last that waits there now, which is an argument of the next call, so that a series of calls
+-- does not take messages that arrived since. Messages are locked before streams, so it does not wait for a locked one: that
+-- is an error, and the call is tried again.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Take]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Take] AS RETURN 0');
 GO

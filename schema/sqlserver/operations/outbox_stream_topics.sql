@@ -1,5 +1,5 @@
--- The topics of whose streams messages wait, with their number (counted up to limit), the oldest due time, and how many streams
--- are blocked. Jumps from topic to topic in the indexes; streams that are out are found by their leases.
+-- Lists the topics with messages waiting in streams, with their number (counted up to limit), the oldest due time, and how
+-- many streams are blocked. It jumps from topic to topic in the indexes; leased streams are found by their leases.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Topics]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Topics] AS RETURN 0');
 GO
@@ -95,8 +95,8 @@ BEGIN
           UNION SELECT r.TopicKey FROM @Ready AS r UNION SELECT b.TopicKey FROM @Blocked AS b) AS k
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- What the topic is called, and since when it waits, is read from one message: of the stream that waits longest, else of one
-    -- that is served, else of what arrives; where nothing waits, of one that blocks.
+    -- The topic's name, and since when it waits, come from one message: of the stream that has waited longest, otherwise of
+    -- one being served, otherwise of an arrival; if nothing waits, of one that blocks.
     UPDATE k
     SET Seq = COALESCE(
         (SELECT TOP (1) q.Seq FROM @Ready AS r INNER JOIN [dbo].[Outbox_Queue] AS q WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON q.StreamId = r.StreamId

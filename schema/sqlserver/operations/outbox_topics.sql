@@ -1,6 +1,6 @@
--- The topics that have due messages waiting, with their number (counted up to limit) and the oldest due time.
--- Jumps from topic to topic in the index, so that it costs by topics and not by messages. What the topic is called is read
--- from the contents of its first message.
+-- Lists the topics with due messages, with their number (counted up to limit) and the oldest due time. It jumps from topic
+-- to topic in the index, so that the cost depends on topics and not on messages. The topic's name is read from the contents
+-- of its first message.
 IF OBJECT_ID(N'[dbo].[Outbox_Topics]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Topics] AS RETURN 0');
 GO

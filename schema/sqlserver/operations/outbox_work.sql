@@ -1,5 +1,6 @@
--- What a worker does each time round, in one transaction and one round trip: settles as Outbox_Settle, and then claims as
--- Outbox_Claim; each answers with a result of its own. Claiming waits for nobody, so that what settling has locked is soon free.
+-- What a worker does in each round, in one transaction and one round trip: it settles like Outbox_Settle and then claims
+-- like Outbox_Claim; each returns its own result. Claiming waits for nobody, so that the rows that settling has locked are
+-- soon free.
 IF OBJECT_ID(N'[dbo].[Outbox_Work]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Work] AS RETURN 0');
 GO

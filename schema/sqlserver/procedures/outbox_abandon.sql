@@ -1,5 +1,5 @@
--- Returns held messages for another attempt after the backoff (OBX-029).
--- For callers in T-SQL: @Ids is a JSON array of Seq. Ids that are not held with the token are ignored.
+-- Returns held messages for another attempt after the backoff. For callers in T-SQL: @Ids is a JSON array of Seq. Ids that
+-- are not held with the token are ignored.
 IF OBJECT_ID(N'[dbo].[Outbox_Abandon]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Abandon] AS RETURN 0');
 GO

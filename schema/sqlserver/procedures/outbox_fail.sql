@@ -1,5 +1,5 @@
--- Marks held messages as failed for good (OBX-036).
--- For callers in T-SQL: @Ids is a JSON array of Seq. Ids that are not held with the token are ignored.
+-- Marks held messages as failed for good. For callers in T-SQL: @Ids is a JSON array of Seq. Ids that are not held with the
+-- token are ignored.
 IF OBJECT_ID(N'[dbo].[Outbox_Fail]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Fail] AS RETURN 0');
 GO

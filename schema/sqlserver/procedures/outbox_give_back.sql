@@ -1,10 +1,10 @@
--- Gives back what expired leases hold, oldest first, which counts an attempt, until @Most messages or more are looked at;
--- says how many came back and how many leases have ended by it. Each message is due again after a random time up to its wait,
--- so that one that ends its process does not take the same others with it each time. Of a run of a stream only the first that is
--- out has spent an attempt; a stream that somebody has, or of which something is locked, keeps the lease.
--- Part of its caller's own transaction, at READ COMMITTED. It waits for nobody: what another transaction has locked keeps its
--- lease, which is looked at again. A lease ends when nothing that it lists is held by it. What is not to be seen at all may be
--- a row whose delete is not committed, and would then come back without a lease: NOWAIT tells the two apart.
+-- Gives back what expired leases hold, oldest first, which counts an attempt, until at least @Most messages have been looked
+-- at; returns how many came back and how many leases ended. Each message is due again after a random time up to its wait, so
+-- that one that kills its process does not take the same others with it each time. Of a run of a stream, only the first
+-- message in progress has spent an attempt; a stream that is locked, or of which a message is locked, keeps the lease. Part
+-- of its caller's own transaction, at READ COMMITTED. It waits for nobody: a message that another transaction has locked
+-- keeps its lease, which is looked at again. A lease ends when it holds nothing of what it lists. A row that cannot be seen
+-- may have an uncommitted delete, and would come back without a lease: NOWAIT tells the two apart.
 IF OBJECT_ID(N'[dbo].[Outbox_Give_Back]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Give_Back] AS RETURN 0');
 GO
@@ -45,7 +45,7 @@ BEGIN
     INSERT INTO @Wait (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Waits) AS w;
     SELECT @LastWait = MAX(Retry) FROM @Wait;
 
-    -- As many messages as a list has commas, and one.
+    -- A list has as many messages as commas, plus one.
     INSERT INTO @First (OwnerToken, WorkerId, Seqs, Streams)
     SELECT s.OwnerToken, s.WorkerId, s.Seqs, s.Streams
     FROM (SELECT e.OwnerToken, e.WorkerId, e.Seqs, e.Streams, e.Size, SUM(e.Size) OVER (ORDER BY e.Place ROWS UNBOUNDED PRECEDING) AS Total
@@ -93,7 +93,8 @@ BEGIN
         WHERE NOT EXISTS (SELECT 1 FROM @Free AS f WHERE f.Seq = l.Seq AND f.OwnerToken = l.OwnerToken)
           AND NOT EXISTS (SELECT 1 FROM @Staying AS y WHERE y.OwnerToken = l.OwnerToken);
 
-        -- 1222 must not end the transaction. Only from here on, since a call that is cut off while this is OFF leaves it open.
+        -- 1222 must not end the transaction. Only from here on, because a call that is cut off while this is OFF leaves the
+        -- transaction open.
         SET XACT_ABORT OFF;
         BEGIN TRY
             SELECT @Gone = COUNT(*)

@@ -1,10 +1,9 @@
--- Adds ended steps to the counters of joins, ends those whose verdict has fallen, and sees to it that the messages that wait
--- for them become due. Answers with the joins that have ended, once for each topic of theirs that is woken.
--- Runs in the transaction of whoever calls it; @Outer is how many transactions were open outside of that. Joins are locked in
--- order of their ids. Ended joins count no more (JOIN-042).
--- No message is waited for after the joins: those who hold messages wait for joins. One that another has locked is noted in
--- Outbox_Wake, and the next claim makes it due; in a caller's transaction, which may have any isolation level and last for any
--- time, so is each. An insert meets no lock.
+-- Adds ended steps to the counters of joins, ends those that have a verdict, and makes sure that the messages that wait for
+-- them become due. Returns the joins that have ended, once for each topic to wake. Runs in its caller's transaction; @Outer
+-- is how many transactions were open outside that. Joins are locked in order of their ids. Ended joins no longer count. It
+-- waits for no message after the joins, because holders of messages wait for joins. A locked message is noted in
+-- Outbox_Wake, and the next claim makes it due; in a caller's transaction, which may have any isolation level and last any
+-- time, every message is noted. An insert meets no lock.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Advance]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Advance] AS RETURN 0');
 GO

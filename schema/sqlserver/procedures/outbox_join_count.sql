@@ -1,8 +1,7 @@
--- Counts messages that have ended in the joins whose steps they are, except steps that end by a report.
--- Answers with the joins that have ended by it. Runs in the transaction of whoever calls it, who holds their states: @Outer is
--- how many transactions were open outside of that.
--- A step is found without locks, and locked by its key: one that is attached by a transaction which is still open, to end by a
--- report, is not waited for.
+-- Counts ended messages in the joins whose steps they are, except steps that end by a report. Returns the joins that have
+-- ended. Runs in the transaction of its caller, which holds their states; @Outer is how many transactions were open outside
+-- that. A step is found without locks, and then locked by its key, so that it does not wait for an open transaction that has
+-- attached one to end by a report.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Count]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Count] AS RETURN 0');
 GO

@@ -1,6 +1,6 @@
--- Makes due the messages whose join has ended while another had them locked, or in a caller's transaction: see
--- Outbox_Join_Advance. One that is claimed by now sees the end of its join by itself.
--- Part of a claim's own transaction, at READ COMMITTED. It waits for nobody: what is locked is left for the next claim.
+-- Makes messages due whose join ended while they were locked, or in a caller's transaction: see Outbox_Join_Advance. One
+-- that has been claimed since notices the end of its join by itself. Part of a claim's own transaction, at READ COMMITTED.
+-- It waits for nobody: locked messages are left for the next claim.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Wake]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Wake] AS RETURN 0');
 GO

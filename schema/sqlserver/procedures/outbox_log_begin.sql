@@ -1,4 +1,4 @@
--- Makes sure that a consumer group has a position in a topic: 0 if it is new.
+-- Makes sure that a consumer group has a position in a topic, 0 if it is new.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Begin]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Begin] AS RETURN 0');
 GO

@@ -1,5 +1,5 @@
 -- For readers that hold a transaction while they handle: up to @Limit messages of a topic after the group's position, in
--- order. The row of the group is locked until the transaction ends; others pass over it, and find nothing.
+-- order. The row of the group is locked until the transaction ends; others skip it and find nothing.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Next]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Next] AS RETURN 0');
 GO
@@ -18,7 +18,7 @@ BEGIN
     IF @@ROWCOUNT = 1
         SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
 
-    -- What is found by its id is read by its Seq: whoever deletes locks the row first, and its id after that.
+    -- Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
     INSERT INTO @Page (Position, Seq)
     SELECT TOP (@Limit) l.Position, o.Seq
     FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTED, FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = l.MessageId

@@ -1,10 +1,9 @@
 -- Takes messages of ordered streams for a claim: of each topic up to its quota, up to @Most in all and @Room in bytes; with
--- @Larger, the very first may be larger. @Topics is a JSON array of key and quota. Says which it has taken, a JSON array, or NULL.
--- Streams are taken that have waited longest. Of each its first messages that are due, in order and without a gap, up to a run,
--- and fewer where many streams are ready: so many handlers can work at once. One that somebody has locked ends the run before
--- it. A stream of which nothing can be taken is looked at again a little later.
--- RunLast is not in the index of ready streams, and so the pick locks the row itself, too.
--- Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
+-- @Larger, the very first may be larger. @Topics is a JSON array of key and quota. Returns a JSON array of what it took, or
+-- NULL. The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a
+-- run, and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it.
+-- A stream from which nothing can be taken is tried again a little later. RunLast is not in the index of ready streams, so
+-- the pick locks the row itself too. Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Claim] AS RETURN 0');
 GO
@@ -109,7 +108,7 @@ BEGIN
                 FROM @Taken AS k INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = k.Seq
                 WHERE s.Status = 5
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-                -- Never where UPDLOCK is heeded.
+                -- Never if UPDLOCK is honoured.
                 IF @@ROWCOUNT <> @Count
                     THROW 51205, 'a run was lost while it was claimed; try again', 1;
 

@@ -32,7 +32,7 @@ BEGIN
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     IF @@ROWCOUNT = 0 RETURN;
 
-    -- What has been out, and else the head.
+    -- The messages in progress, otherwise the head.
     INSERT INTO @Rows (Seq, StreamId)
     SELECT q.Seq, h.StreamId
     FROM @Held AS h INNER JOIN [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) ON q.StreamId = h.StreamId AND q.Seq <= h.RunLast
@@ -59,7 +59,8 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         DELETE FROM @Unseen WHERE Seq IN (SELECT s.Seq FROM @Seen AS s);
 
-        -- 1222 must not end the transaction. Only from here on, since a call that is cut off while this is OFF leaves it open.
+        -- 1222 must not end the transaction. Only from here on, because a call that is cut off while this is OFF leaves the
+        -- transaction open.
         IF EXISTS (SELECT 1 FROM @Unseen)
         BEGIN
             SET XACT_ABORT OFF;
@@ -107,7 +108,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT 1 FROM @Heads AS d WHERE d.StreamId = h.StreamId)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- A head that is locked, and was never out, is taken to be due: a claim looks at it again.
+    -- A locked head that was never in progress counts as due: a claim looks at it again.
     UPDATE t
     SET OwnerToken = NULL,
         Status = CASE WHEN s.Status = 3 THEN 2 ELSE 0 END,

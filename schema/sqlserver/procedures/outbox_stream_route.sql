@@ -1,10 +1,9 @@
--- Moves messages that are committed, up to @Most, from the arrivals to the queues of their streams, in order of Seq, and makes
--- the streams that had none ready. One router at a time, and up to the highest Seq that was committed when it began: what a
--- publisher commits later cannot overtake what it committed before. Messages of a locked stream stay where they are:
--- routing waits for nobody. @More says whether there may be more.
--- An uncommitted delete of a stream looks like no stream at all. The insert then waits for it, briefly: a transaction that deletes
--- streams already has every lock it needs. If the delete is rolled back, the insert fails and the claim is tried again.
--- Part of a claim's own transaction, at READ COMMITTED.
+-- Moves committed messages, up to @Most, from the arrivals to the queues of their streams, in order of Seq, and makes
+-- streams that had none ready. One router at a time, and up to the highest Seq committed when it began, so that what a
+-- publisher commits later cannot overtake what it committed before. Messages of a locked stream stay where they are: routing
+-- waits for nobody. @More says whether there may be more. An uncommitted delete of a stream looks like no stream at all. The
+-- insert then waits for it, briefly: a transaction that deletes streams already has every lock it needs. If the delete is
+-- rolled back, the insert fails and the claim is tried again. Part of a claim's own transaction, at READ COMMITTED.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Route]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Route] AS RETURN 0');
 GO
@@ -73,7 +72,7 @@ BEGIN
     FROM @Arrived AS n INNER JOIN [dbo].[Outbox_Arrival] AS a WITH (ROWLOCK, FORCESEEK) ON a.Seq = n.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    -- Of one that was ready the head may be another now: one with a lower Seq, which was committed late.
+    -- A ready stream may have a new head: a message with a lower Seq that was committed late.
     INSERT INTO @Heads (StreamId, Seq)
     SELECT h.StreamId, q.Seq
     FROM @Held AS h

@@ -1,5 +1,5 @@
--- The number of a worker, given its name. Where it has none yet it gets one here: two that ask at once may each give it one.
--- The oldest counts. It is read as it stands, committed or not, at any isolation level: nobody waits for it.
+-- The number of a worker, by name. A new worker gets one here; two concurrent calls may each give it one. The oldest counts.
+-- It is read committed or not, at any isolation level, so that nobody waits for it.
 IF OBJECT_ID(N'[dbo].[Outbox_Worker_Number]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Worker_Number] AS RETURN 0');
 GO

@@ -1,6 +1,6 @@
--- A role with no more rights than a worker or a publisher needs: the procedures, and reading the view.
--- The procedures reach the tables by ownership chaining, but what outbox.Check asks the catalog (OBJECT_ID) is asked as the
--- caller: without the right to see its definition a table seems to be missing. Add your users: ALTER ROLE … ADD MEMBER [user];
+-- A role with only the rights that a worker or a publisher needs: the procedures, and reading the view. The procedures reach
+-- the tables by ownership chaining, but outbox.Check queries the catalog (OBJECT_ID) as the caller: without the right to see
+-- its definition, a table seems to be missing. Add your users: ALTER ROLE … ADD MEMBER [user];
 IF DATABASE_PRINCIPAL_ID(PARSENAME(N'[dbo_Outbox_Role]', 1)) IS NULL
     EXEC (N'CREATE ROLE [dbo_Outbox_Role]');
 GO

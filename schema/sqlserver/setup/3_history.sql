@@ -1,4 +1,4 @@
--- Which migrations have run; version 0 stands for the procedures, by the checksum of their text.
+-- The migrations that have run; version 0 has the checksum of the procedures.
 IF OBJECT_ID(N'[dbo].[Outbox_Migrations]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Migrations] (
         Version   INT          NOT NULL,

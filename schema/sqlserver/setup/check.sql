@@ -1,5 +1,5 @@
--- One sentence a row for each object that should be there and is not, and for settings that do not fit: filtered
--- indexes need QUOTED_IDENTIFIER and ANSI_NULLS ON in procedures, OPENJSON needs compatibility level 130.
+-- One sentence per row for each missing object, and for unsuitable settings: filtered indexes need QUOTED_IDENTIFIER and
+-- ANSI_NULLS ON in procedures, OPENJSON needs compatibility level 130.
 SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES
     (N'table', N'[dbo].[Outbox]'),

@@ -1,4 +1,4 @@
--- One sentence a row for each object of the inbox that should be there and is not.
+-- One sentence per row for each missing object of the inbox.
 SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES (N'table', N'[dbo].[OutboxEntry]'), (N'view', N'[dbo].[OutboxEntry_View]')) AS w (Kind, Name)
 WHERE OBJECT_ID(w.Name) IS NULL

@@ -1,4 +1,4 @@
--- One sentence a row for each object of joins that should be there and is not.
+-- One sentence per row for each missing object of joins.
 SELECT N'table ' + w.Name + N' is missing'
 FROM (VALUES (N'[dbo].[OutboxJoin]'), (N'[dbo].[OutboxJoinMember]'), (N'[dbo].[OutboxJoinSize]'), (N'[dbo].[OutboxJoinWait]')) AS w (Name)
 WHERE OBJECT_ID(w.Name) IS NULL

@@ -1,2 +1,2 @@
--- What has been applied.
+-- The migrations that have been applied.
 SELECT Version, Checksum FROM [dbo].[Outbox_Migrations];
