@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
@@ -53,7 +54,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 		if err == nil {
 			return nil
 		}
-		if try == conflictRetries || s.dialect.Classify(err) != ErrorRetryable {
+		if try == conflictRetries || s.dialect.Classify(err) != dialect.ErrorRetryable {
 			return fmt.Errorf("migrate %s: %w", s.names.qualified(s.dialect.Traits().Table), err)
 		}
 		if err := pause(ctx, conflictPauseMax); err != nil {
@@ -149,7 +150,7 @@ func newScript(config MigrateConfig) (*script, error) {
 			return nil, err
 		}
 		s.procedures = slices.DeleteFunc(s.procedures, func(f sqlFile) bool { // what is sent as it is
-			return config.Dialect.Call(f.text)[0].Text == withoutComments(f.text)
+			return config.Dialect.Call(f.text)[0].Text == dialect.WithoutComments(f.text)
 		})
 		more, err := s.read("procedures/*.sql")
 		if err != nil {

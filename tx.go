@@ -7,15 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // An Executor is what statements run on: a *sql.DB (the outbox then makes its own transaction), or a caller's *sql.Tx
 // or *sql.Conn, whose transaction the outbox joins and never ends. One thing ends it: a ctx that is over in the middle of a
 // call. What the call has done by then cannot be committed without the rest, on any server database.
-type Executor interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
+type Executor = base.Executor
 
 // An ownConn is a connection that the outbox itself has taken: what runs on it is a transaction of ours, as on a *sql.DB.
 type ownConn struct{ *sql.Conn }
