@@ -49,14 +49,6 @@ var (
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
 )
 
-// A LeaseHeldError is what ErrLeaseHeld comes with: the CursorConfig.Version and Shape of the reader that has the lease.
-type LeaseHeldError struct {
-	Version, Shape int64
-}
-
-func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
-func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }
-
 // A LogWentBackError says that the database has come back older than a reader of its log, from a backup or a replica that
 // lagged behind: what the reader knows of positions no longer holds, and messages that were committed since have got
 // positions that it had passed. It goes on from the group's position; what was lost with the database stays lost.

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"slices"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // AllTopics is the topic of a Cursor that reads the whole log.
@@ -26,14 +28,6 @@ type CursorConfig struct {
 	// MaxBytes is the most bytes of payloads and headers that one Read returns; a larger message comes alone. Defaults to
 	// 64 MB.
 	MaxBytes int64
-
-	// Version orders readers that are deployed one after the other: one of a higher Version takes the lease from one of a
-	// lower at once. Defaults to 0.
-	Version int64
-
-	// Shape is any number that differs where readers of one Version do not do the same: Acquire tells it of the reader that
-	// has the lease. Defaults to 0.
-	Shape int64
 }
 
 // defaultReadBytes is CursorConfig.MaxBytes.
@@ -49,6 +43,8 @@ type Cursor struct {
 	outbox *Outbox
 	config CursorConfig
 	owner  OwnerToken
+
+	version, shape int64 // see seam.Reading
 
 	read map[int64]MessageID // what the last Read returned, and what it came after
 }
@@ -86,9 +82,6 @@ func (o *Outbox) Cursor(config CursorConfig) (*Cursor, error) {
 	if config.MaxBytes < 1 {
 		return nil, badField("CursorConfig.MaxBytes", "%d is less than 1", config.MaxBytes)
 	}
-	if config.Version < 0 {
-		return nil, badField("CursorConfig.Version", "%d is negative", config.Version)
-	}
 	if err := validateLease("CursorConfig.Lease", config.Lease); err != nil {
 		return nil, err
 	}
@@ -101,7 +94,7 @@ func (o *Outbox) cursor(config CursorConfig) *Cursor {
 
 // Acquire takes the lease, or extends it if it is this reader's, and returns the group's position: that of the last message
 // that it has passed. A group begins with 0, and from then on what is purged from the log waits for it. While another has
-// the lease it returns a *LeaseHeldError, which is ErrLeaseHeld.
+// the lease it returns ErrLeaseHeld.
 func (c *Cursor) Acquire(ctx context.Context) (position int64, err error) {
 	s, err := c.acquire(ctx)
 	return s.position, err
@@ -168,7 +161,7 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 	if isNil(x) {
 		return groupState{}, ErrNilDB
 	}
-	arg.Group, arg.Topic, arg.Owner, arg.Version, arg.Shape = c.config.Group, c.config.Topic, c.owner, c.config.Version, c.config.Shape
+	arg.Group, arg.Topic, arg.Owner, arg.Version, arg.Shape = c.config.Group, c.config.Topic, c.owner, c.version, c.shape
 	if arg.Position > 0 {
 		if id, known := c.read[arg.Position]; known {
 			arg.Message = id.String()
@@ -180,7 +173,7 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 	if err != nil {
 		return groupState{}, err
 	}
-	s := groupState{version: c.config.Version, shape: c.config.Shape}
+	s := groupState{version: c.version, shape: c.shape}
 	if len(states) > 0 {
 		s = states[0]
 	}
@@ -188,7 +181,7 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 	case arg.LeaseMS == 0:
 		return s, nil
 	case !s.held && arg.Take:
-		return s, &LeaseHeldError{Version: s.version, Shape: s.shape}
+		return s, &base.LeaseHeldError{Version: s.version, Shape: s.shape, Err: ErrLeaseHeld}
 	case !s.held:
 		return s, ErrLeaseLost
 	case s.position < believed:

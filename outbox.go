@@ -130,45 +130,6 @@ func defaultWorkerName() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// Run runs an operation of the schema files, which has one JSON argument, and gives each row that it answers with to scan;
-// nil means that it answers with none. On a *sql.DB it is a transaction of its own, which is run again if it lost a
-// conflict. It is the seam on which the other packages are built.
-func (o *Outbox) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
-	return o.RunWithBytes(ctx, x, op, arg, nil, scan)
-}
-
-// RunWithBytes is Run for an operation that takes bytes beside its argument; nil means that it takes none.
-func (o *Outbox) RunWithBytes(ctx context.Context, x Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error {
-	if isNil(x) {
-		return ErrNilDB
-	}
-	if scan == nil {
-		_, err := call[struct{}](ctx, o.engine, x, operation(op), arg, bytes, nil)
-		return err
-	}
-	_, err := call(ctx, o.engine, x, operation(op), arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
-	return err
-}
-
-// InTx runs f in the transaction of x: in a caller's, which it never ends, under a savepoint that takes back what f did
-// if it returns an error; on a *sql.DB in one of its own, as InTx, run again if it lost a conflict.
-func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
-	if isNil(x) {
-		return ErrNilDB
-	}
-	db, own := x.(*sql.DB)
-	if !own {
-		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
-	}
-	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
-	return o.engine.retry(ctx, db, func() error {
-		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
-	})
-}
-
-// Logger is what the outbox logs to: the logger that New was given, with the outbox's Store.
-func (o *Outbox) Logger() watermill.LoggerAdapter { return o.logger }
-
 // DB is the database handle that New was given.
 func (o *Outbox) DB() *sql.DB { return o.db }
 

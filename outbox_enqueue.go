@@ -117,7 +117,7 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 	if first == len(messages) && (ours(x) || !named) { // an id that is there already must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
-	return o.InTx(ctx, x, func(ctx context.Context, x Executor) error {
+	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
 		for from, to := 0, first; from < len(rows); from, to = to, batchEnd(messages, to) {
 			if err := o.insertBatch(ctx, x, messages[from:to], rows[from:to]); err != nil {
 				return err

@@ -11,6 +11,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // closeGrace is how long Close waits for the database after handlers have had their time; the last second is for
@@ -40,6 +42,8 @@ type Subscriber struct {
 	closed  chan struct{} // closed when Close is done
 	failure error         // of Close, set before closed is closed
 	expire  func()        // ends the time of handlers
+
+	limiter seam.Limiter // shares out the claims of many Subscribers; may be nil
 
 	wakeups wakeRelay // of other processes, to the readers of the log
 
@@ -115,15 +119,14 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 // A second live subscription to the topic in this process is refused with ErrCompeting, unless AllowCompeting is set.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
-	if err := s.SubscribeInto(ctx, name, out, func() { close(out) }); err != nil {
+	if err := s.subscribeInto(ctx, name, out, func() { close(out) }); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// SubscribeInto does the same into a channel that several Subscribers may share, and that it leaves open. done is called
-// once nothing more comes from this subscription; not if an error is returned.
-func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
+// subscribeInto does the same into a channel that it leaves open: see seam.Subscribing.
+func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
 	if err := (&Message{Topic: name}).validate(); err != nil {
 		return err
 	}

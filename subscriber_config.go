@@ -118,9 +118,6 @@ type SubscriberConfig struct {
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
-
-	// Turns shares out the claims of many Subscribers. Defaults to none: this one claims when it wants to.
-	Turns Turns
 }
 
 // LogLevel is the level of a line that some want and others find too much.
@@ -192,8 +189,6 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.OnGroupFailure", "%d is neither DeadLetter nor Block", int(c.OnGroupFailure))
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
 		return badField("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
-	case c.Turns != nil && c.ConsumerGroup != "":
-		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:
 		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:

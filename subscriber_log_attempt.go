@@ -138,7 +138,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
 			return a, nil
 		case <-d.msg.Nacked():
-			a.outcome, a.reason, a.delay, a.took = Retry, d.Err(), d.ownDelay(), time.Since(handed)
+			a.outcome, a.reason, a.delay, a.took = Retry, d.reason(), d.ownDelay(), time.Since(handed)
 			if a.reason == nil {
 				a.reason = errNacked
 			}

@@ -19,7 +19,7 @@ func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement
 		return badField("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
 	}
 	before := d.settledInTx.Swap(&settlement.Outcome)
-	err := d.outbox.InTx(ctx, tx, func(ctx context.Context, x Executor) error {
+	err := d.outbox.inTx(ctx, tx, func(ctx context.Context, x Executor) error {
 		if err := d.place.pass(ctx, x); err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The settler looks at the handed-out messages this often: often while answers come, more and more rarely while
@@ -43,6 +45,7 @@ type settler struct {
 	hand     func(*Delivery) bool // what comes next in its stream
 	freed    func()               // a stream may be claimed again
 	config   SubscriberConfig
+	limiter  seam.Limiter // may be nil
 	logger   watermill.LoggerAdapter
 
 	mu       sync.Mutex
@@ -237,8 +240,8 @@ func (s *settler) answered(answers []answer) {
 	}
 	s.settleSoon(answers)
 	s.window.answered(deliveries)
-	if s.config.Turns != nil {
-		s.config.Turns.Answered(len(deliveries))
+	if s.limiter != nil {
+		s.limiter.Free(len(deliveries))
 	}
 }
 
@@ -286,7 +289,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 	if acked {
 		return d.answer(Ack, nil) // also after SettleTx, whose transaction may have been rolled back
 	}
-	reason := d.Err()
+	reason := d.reason()
 	if reason == nil {
 		reason = errNacked
 	}

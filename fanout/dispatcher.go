@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -48,11 +49,13 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 		p.Destinations = slices.Clone(p.Destinations)
 		w := &worker{
 			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
-			logger: o.Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
+			inside: seam.Outbox(o),
+			logger: seam.Outbox(o).Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
 		if w.cursor, err = o.Cursor(outbox.CursorConfig{
-			Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
+			Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration}); err != nil {
 			return nil, err
 		}
+		seam.Cursor(w.cursor).As(p.Version, p.shape())
 		if p.Join != nil {
 			if w.joins, err = join.NewCoordinator(db, join.Config{
 				Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger); err != nil {

@@ -8,7 +8,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -17,6 +19,7 @@ type worker struct {
 	config  *Config
 	policy  *Policy
 	outbox  *outbox.Outbox
+	inside  seam.Operations // of the outbox
 	cursor  *outbox.Cursor
 	joins   *join.Coordinator // nil without Policy.Join
 	logger  watermill.LoggerAdapter
@@ -158,7 +161,7 @@ func (w *worker) versionField() watermill.LogFields {
 
 // tellOfAnother warns, once, of a dispatcher that has the lease and does something else under the policy's name.
 func (w *worker) tellOfAnother(err error) {
-	var held *outbox.LeaseHeldError
+	var held *base.LeaseHeldError
 	if !errors.As(err, &held) || held.Shape == w.policy.shape() || held.Shape == w.standing {
 		return
 	}
@@ -211,7 +214,7 @@ func (w *worker) pass(ctx context.Context, position int64, matching []outbox.Log
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	at := time.Now()
-	err := w.outbox.InTx(ctx, w.outbox.DB(), func(ctx context.Context, tx outbox.Executor) error {
+	err := w.inside.InTx(ctx, w.outbox.DB(), func(ctx context.Context, tx outbox.Executor) error {
 		if err := w.cursor.Advance(ctx, tx, w.position, position); err != nil {
 			return err
 		}

@@ -123,7 +123,7 @@ func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []b
 		result = []byte{}
 	}
 	saved := 0
-	err := in.queue.RunWithBytes(ctx, tx, opSave, key.wire(0), result, func(rows *sql.Rows) error { return rows.Scan(&saved) })
+	err := in.inside.RunWithBytes(ctx, tx, opSave, key.wire(0), result, func(rows *sql.Rows) error { return rows.Scan(&saved) })
 	if err == nil && saved == 0 {
 		err = fmt.Errorf("%w: %v", ErrNotFound, key)
 	}
@@ -155,7 +155,7 @@ func (in *Inbox) Get(ctx context.Context, keys ...Key) ([]Entry, error) {
 // entries runs an operation that answers with entries, and returns them in the order of the keys.
 func (in *Inbox) entries(ctx context.Context, x outbox.Executor, op string, keys []wireKey) ([]Entry, error) {
 	byKey := make([]Entry, len(keys))
-	err := in.queue.Run(ctx, x, op, wireKeys{keys}, func(rows *sql.Rows) error {
+	err := in.inside.Run(ctx, x, op, wireKeys{keys}, func(rows *sql.Rows) error {
 		n, e, err := scanEntry(rows)
 		if err != nil {
 			return err

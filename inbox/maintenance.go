@@ -43,7 +43,7 @@ func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total in
 	}
 	for {
 		n := 0
-		err := in.queue.Run(ctx, in.db, opPurge, struct {
+		err := in.inside.Run(ctx, in.db, opPurge, struct {
 			Status      outbox.Status `json:"status"`
 			OlderThanMS int64         `json:"older_than_ms"`
 			Limit       int           `json:"limit"`

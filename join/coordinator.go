@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Config configures a Coordinator.
@@ -66,6 +67,7 @@ func (c *Config) validate() error {
 type Coordinator struct {
 	db     *sql.DB
 	outbox *outbox.Outbox
+	inside seam.Operations // of the outbox
 	config Config
 	logger watermill.LoggerAdapter
 }
@@ -82,7 +84,8 @@ func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (
 	if err != nil {
 		return nil, err
 	}
-	return &Coordinator{db: db, outbox: o, config: config, logger: o.Logger()}, nil
+	inside := seam.Outbox(o)
+	return &Coordinator{db: db, outbox: o, inside: inside, config: config, logger: inside.Logger()}, nil
 }
 
 // on is what a call runs on.
@@ -174,7 +177,7 @@ func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params Start
 
 func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.JoinID, params StartParams) error {
 	insert := func(ctx context.Context, x outbox.Executor) error {
-		return c.outbox.Run(ctx, x, "outbox_join_start", struct {
+		return c.inside.Run(ctx, x, "outbox_join_start", struct {
 			ID          outbox.JoinID `json:"id"`
 			GroupingKey string        `json:"grouping_key,omitempty"`
 			Expected    int           `json:"expected,omitempty"`
@@ -186,7 +189,7 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.Jo
 	if _, own := x.(*sql.DB); own || params.ID == (outbox.JoinID{}) {
 		return insert(ctx, x)
 	}
-	return c.outbox.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
+	return c.inside.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
 }
 
 // Attach makes messages steps of a join (JOIN-010): each ends when the message is acknowledged or has failed for good.
@@ -208,7 +211,7 @@ func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id 
 
 // Enqueue inserts messages and makes them steps of a join, in one transaction: none can end before it is a step.
 func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
-	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
 			return err
 		}
@@ -244,7 +247,7 @@ func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.J
 	if len(messages) <= maxBatch {
 		return c.attachBatch(ctx, x, messages, arg)
 	}
-	return c.outbox.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
+	return c.inside.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
 		for from := 0; from < len(messages); from += maxBatch {
 			if err := c.attachBatch(ctx, tx, messages[from:min(from+maxBatch, len(messages))], arg); err != nil {
 				return err
@@ -326,7 +329,7 @@ func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb strin
 
 // change runs an operation and says in this package's errors what it refused.
 func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, arg any) error {
-	return refused(c.outbox.ChangeJoin(ctx, x, op, arg))
+	return refused(c.inside.ChangeJoin(ctx, x, op, arg))
 }
 
 func validateID(id outbox.JoinID) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The headers that tell a continuation of its join.
@@ -51,7 +52,7 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 	if err != nil {
 		return outbox.Permanent(err)
 	}
-	err = c.outbox.InTx(ctx, c.db, func(ctx context.Context, x outbox.Executor) error {
+	err = c.inside.InTx(ctx, c.db, func(ctx context.Context, x outbox.Executor) error {
 		tx, _ := outbox.TxFrom(ctx)
 		s, err := c.lookAt(ctx, x, t, delivery.MessageID(), true)
 		if err != nil {
@@ -65,7 +66,7 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		}
 		if s.status == outbox.JoinPending {
 			c.decided(t, s, "waits on")
-			return delivery.ReleaseTx(ctx, tx, s.again)
+			return seam.Delivery(delivery).ReleaseTx(ctx, tx, s.again)
 		}
 		if err := c.proceed(ctx, x, t, s); err != nil {
 			return err
@@ -152,7 +153,7 @@ func (c *Coordinator) lookAt(ctx context.Context, x outbox.Executor, t ticket, w
 		Claimed   bool             `json:"claimed"`
 	}{t.Join, waiter, t.TimeoutMS, c.config.RecheckInterval.Milliseconds(), claimed}
 	found := false
-	err = c.outbox.Run(ctx, x, "outbox_join_wait", arg, func(rows *sql.Rows) error {
+	err = c.inside.Run(ctx, x, "outbox_join_wait", arg, func(rows *sql.Rows) error {
 		found = true
 		var expected sql.NullInt64
 		var again int64

@@ -100,7 +100,7 @@ type listArg struct {
 }
 
 func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) (joins []Join, err error) {
-	err = c.outbox.Run(ctx, c.on(x), "outbox_join_list", arg, func(rows *sql.Rows) error {
+	err = c.inside.Run(ctx, c.on(x), "outbox_join_list", arg, func(rows *sql.Rows) error {
 		var j Join
 		var id string
 		var key, metadata sql.NullString
@@ -131,7 +131,7 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.Jo
 	if err := validateLimit(limit); err != nil {
 		return nil, err
 	}
-	err = c.outbox.Run(ctx, c.on(x), "outbox_join_members", struct {
+	err = c.inside.Run(ctx, c.on(x), "outbox_join_members", struct {
 		ID    outbox.JoinID `json:"id"`
 		After *string       `json:"after,omitempty"`
 		Limit int           `json:"limit"`
@@ -164,7 +164,7 @@ func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins
 	}
 	for rows := 1; rows > 0; {
 		rows = 0
-		err := c.outbox.Run(ctx, c.db, "outbox_join_purge", struct {
+		err := c.inside.Run(ctx, c.db, "outbox_join_purge", struct {
 			OlderThanMS int64 `json:"older_than_ms"`
 			Limit       int   `json:"limit"`
 		}{olderThan.Milliseconds(), maxBatch}, func(r *sql.Rows) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 type joinKey struct{}
@@ -24,14 +25,15 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	if c == nil {
 		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
 	}
-	if config.Beside != nil {
-		return nil, badField("PublisherConfig.Beside", "is set, which is what this publisher is made of")
-	}
 	if config.Log == outbox.LogOnly {
 		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
 	}
-	config.Beside = c.attachPublished
-	return outbox.NewPublisher(x, config, logger)
+	p, err := outbox.NewPublisher(x, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	seam.Publisher(p).Beside(c.attachPublished)
+	return p, nil
 }
 
 // attachPublished attaches what was just inserted, in one call a join.

@@ -9,7 +9,7 @@ import (
 
 // SubscriberConfig configures a Subscriber.
 type SubscriberConfig struct {
-	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are the store's.
+	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table and Store are the store's.
 	// MaxInFlight is the most messages in flight in one store. PollInterval defaults to 50 ms, for a shorter one would have
 	// many stores ask too often, and ClaimTimeout to 10 s. ConsumerGroup and Wakeups
 	// are refused: read a log with Run and a Subscriber for each store, and give each its wake-ups in Configure.
@@ -62,8 +62,6 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.Subscriber.ConsumerGroup", "is set; read the log of each store with Run")
 	case c.Subscriber.Wakeups != nil:
 		return badField("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
-	case c.Subscriber.Turns != nil:
-		return badField("SubscriberConfig.Subscriber.Turns", "is set, which is what this subscriber is made of")
 	}
 	// The rest is the same for all stores: what is wrong with it is an error now, and not one in each store later.
 	trial := c.Subscriber

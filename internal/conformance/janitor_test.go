@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -52,7 +53,7 @@ func (f *inboxFixture) ended() {
 	f.settle(settled(outbox.Ack, f.claim("by itself")...)...)
 	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
-	_, err = s.Stamp(f.ctx())
+	_, err = seam.Sequencer(s).Stamp(f.ctx())
 	f.NoError(err)
 	cursor, err := f.outbox.Cursor(outbox.CursorConfig{Group: "slow", Topic: "logged"})
 	f.NoError(err)

@@ -54,10 +54,6 @@ func TestJoinPublisherAttachesWhatItPublishes(t *testing.T) {
 		f.settle(settled(outbox.Ack, f.claim("s")...)...)
 		f.stands(c, one, outbox.JoinCompleted, 2, 0)
 		f.stands(c, two, outbox.JoinPending, 2, 0)
-
-		config := outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Beside: func(context.Context, outbox.Executor, []*message.Message, []outbox.MessageID) error { return nil }}
-		_, err := join.NewPublisher(f.db.DB, config, c, nil)
-		f.requireField(err, "PublisherConfig.Beside")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // groupSubscriber reads the log for a group.
@@ -27,7 +28,7 @@ func (f *fixture) stamp() {
 	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
 	for {
-		n, err := s.Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.ctx())
 		f.NoError(err)
 		if n == 0 {
 			return
@@ -54,7 +55,7 @@ func (f *fixture) comeBackOlder(position int64, topic string, from, to int) {
 		if len(messages) == 0 {
 			return nil
 		}
-		return f.outbox.Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
+		return seam.Outbox(f.outbox).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
 			var topic string
 			var n int
 			return rows.Scan(&topic, &n)

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // deadLetters are the UUIDs of a group's dead letters.
@@ -300,7 +301,9 @@ func TestGroup_SettleTx(t *testing.T) {
 
 		msg = f.receive(messages)
 		f.Equal("3", msg.UUID)
-		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return f.delivery(msg).ReleaseTx(ctx, tx, time.Second) })
+		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return seam.Delivery(f.delivery(msg)).ReleaseTx(ctx, tx, time.Second)
+		})
 		f.requireField(err, "ReleaseTx")
 		n, err := f.outbox.RequeueGroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group", All: true})
 		f.NoError(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 var errBoom = errors.New("boom: the handler could not")
@@ -245,9 +246,9 @@ func TestAPostponedMessageComesAgainAsItWas(t *testing.T) {
 		id := f.enqueueN("orders", 1)[0]
 		messages := f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Backoff = func(int) time.Duration { return 0 } }), "orders")
 		for _, answer := range []func(*outbox.Delivery){
-			func(d *outbox.Delivery) { d.Postpone(time.Millisecond) },
+			func(d *outbox.Delivery) { seam.Delivery(d).Postpone(time.Millisecond) },
 			func(d *outbox.Delivery) { d.SetErr(errBoom) },
-			func(d *outbox.Delivery) { d.Postpone(time.Millisecond) },
+			func(d *outbox.Delivery) { seam.Delivery(d).Postpone(time.Millisecond) },
 		} {
 			msg := f.receive(messages)
 			d, _ := outbox.DeliveryFrom(msg.Context())

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // A streamWatch is what handlers of streams have in common: it sees whether each stream is in order, and with one handler at a
@@ -154,11 +155,11 @@ func TestStream_PipelineStreams(t *testing.T) {
 		run[1].Ack()
 		f.delivery(run[2]).SetErr(errors.New("not this time"))
 		run[2].Nack()
-		f.delivery(run[3]).Postpone(0)
+		seam.Delivery(f.delivery(run[3])).Postpone(0)
 		run[3].Nack()
 		f.becomes(f.delivery(run[3]).MessageID(), outbox.Ready)
 		f.Empty(f.claimUpTo(10, "orders"), "the last is out")
-		f.delivery(run[4]).Postpone(0)
+		seam.Delivery(f.delivery(run[4])).Postpone(0)
 		run[4].Nack()
 		for i, attempt := range []int{2, 1, 1} {
 			msg := f.receive(messages)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -129,7 +130,7 @@ func (r *joinRace) prepare(size int, until time.Time) {
 
 // each does something for some joins in one transaction.
 func (r *joinRace) each(racers []racer, do func(ctx context.Context, x outbox.Executor, one *racer) error) error {
-	return r.outbox.InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
+	return seam.Outbox(r.outbox).InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
 		for i := range racers {
 			if err := do(ctx, x, &racers[i]); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -149,7 +150,7 @@ func (f *fixture) logInto(o *outbox.Outbox, n int) {
 	sequencer, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
 	for stamped := 0; stamped < n; {
-		more, err := sequencer.Stamp(f.ctx())
+		more, err := seam.Sequencer(sequencer).Stamp(f.ctx())
 		f.NoError(err)
 		stamped += more
 	}

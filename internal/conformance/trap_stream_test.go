@@ -10,6 +10,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The defects of other ordered queues.
@@ -106,7 +107,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 func TestTrap_StreamOfOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var ids []outbox.MessageID
-		f.NoError(f.outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
+		f.NoError(seam.Outbox(f.outbox).InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
 			for i := range 10 {
 				added, err := f.outbox.Enqueue(ctx, x, orderedMessages("orders", 1, 100*i, 100*(i+1))...)
 				if ids = append(ids, added...); err != nil {

@@ -1,0 +1,24 @@
+package base
+
+import "fmt"
+
+// A JoinRefusal is the error of an operation that changes joins when the database refuses the change.
+type JoinRefusal struct {
+	Reason JoinReason
+	ID     string // of the join, or of the message that is missing
+}
+
+func (r *JoinRefusal) Error() string { return fmt.Sprintf("refused for reason %d: %s", r.Reason, r.ID) }
+
+// JoinReason says why a change was refused.
+type JoinReason int64
+
+// The reasons, as the operations answer with them.
+const (
+	NoSuchJoin    JoinReason = -1
+	JoinHasEnded  JoinReason = -2
+	JoinIsFull    JoinReason = -3
+	NoSuchMessage JoinReason = -4
+	NotAStep      JoinReason = -5
+	IsLogOnly     JoinReason = -6
+)
