@@ -25,12 +25,8 @@ var (
 	ErrMixedTx = errors.New("outbox: one Publish can write to one transaction only, and its messages or its publisher name several; publish them in separate calls")
 
 	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
-	// its lease expired and another worker took it. Cursor.Renew and Cursor.Advance return it in the same case. Roll the
-	// transaction back.
+	// its lease expired and another worker took it. Roll the transaction back.
 	ErrLeaseLost = errors.New("outbox: the lease is lost; another worker may hold the message")
-
-	// ErrLeaseHeld is returned by Cursor.Acquire while another reads for the group.
-	ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 
 	// ErrUnknownOutcome is returned when the answer to a commit was lost: the connection broke or the context ended after
 	// it was sent, and the work may have been committed or not. It is never returned when nothing was committed for sure,

@@ -17,7 +17,7 @@ func init() {
 	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{p.(*Publisher)} }
 	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{s.(*Subscriber)} }
 	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{d.(*Delivery)} }
-	seam.Cursor = func(c seam.ACursor) seam.Reading { return reading{c.(*Cursor)} }
+	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) { return o.(*Outbox).openCursor(config) }
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{s.(*Sequencer)} }
 }
 
@@ -102,10 +102,6 @@ func (d delivering) Postpone(delay time.Duration)           { d.delivery.postpon
 func (d delivering) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
 	return d.delivery.releaseTx(ctx, tx, delay)
 }
-
-type reading struct{ cursor *Cursor }
-
-func (r reading) As(version, shape int64) { r.cursor.version, r.cursor.shape = version, shape }
 
 type stamping struct{ sequencer *Sequencer }
 

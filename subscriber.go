@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -212,7 +213,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	defer cancel()
 	// Taking the lease creates the group; giving it back leaves it for whoever reads.
 	c := s.groupCursor(topic)
-	if _, err := c.Acquire(ctx); errors.Is(err, ErrLeaseHeld) {
+	if _, err := c.Acquire(ctx); errors.Is(err, base.ErrLeaseHeld) {
 		return nil
 	} else if err != nil {
 		return err

@@ -8,15 +8,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/quiet"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // A logReader delivers one topic of the log to one subscription of a consumer group: in order, one message at a time, and
 // only while it has the group's lease. The group's position is written behind the acks: after a crash, what was acked
 // since is delivered again.
 type logReader struct {
-	cursor   *Cursor
+	cursor   *cursor
 	config   SubscriberConfig
 	pacer    *pacer
 	logger   watermill.LoggerAdapter
@@ -64,8 +66,8 @@ func (s *Subscriber) newLogReader(topic string) *logReader {
 	}
 }
 
-func (s *Subscriber) groupCursor(topic string) *Cursor {
-	return s.outbox.cursor(CursorConfig{
+func (s *Subscriber) groupCursor(topic string) *cursor {
+	return s.outbox.cursor(seam.CursorConfig{
 		Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: s.config.MaxInFlightBytes})
 }
 
@@ -83,7 +85,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 		var wentBack *LogWentBackError
 		switch {
 		case reading.Err() != nil:
-		case errors.Is(err, ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
+		case errors.Is(err, base.ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
 			r.leased = time.Time{}
 			r.pacer.idle(nil, stop)
 		case errors.As(err, &wentBack):

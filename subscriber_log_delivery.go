@@ -7,7 +7,7 @@ import (
 
 // A place is where a delivery to a consumer group stands in the log.
 type place struct {
-	cursor   *Cursor
+	cursor   *cursor
 	from     int64 // where the group stands
 	position int64
 	again    bool // it is a dead letter that was requeued: the group has passed it

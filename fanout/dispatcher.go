@@ -51,11 +51,10 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
 			inside: seam.Outbox(o),
 			logger: seam.Outbox(o).Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
-		if w.cursor, err = o.Cursor(outbox.CursorConfig{
-			Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration}); err != nil {
+		if w.cursor, err = seam.NewCursor[outbox.LogMessage](o, seam.CursorConfig{
+			Group: p.group(), Topic: seam.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
 			return nil, err
 		}
-		seam.Cursor(w.cursor).As(p.Version, p.shape())
 		if p.Join != nil {
 			if w.joins, err = join.NewCoordinator(db, join.Config{
 				Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger); err != nil {

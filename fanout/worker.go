@@ -20,7 +20,7 @@ type worker struct {
 	policy  *Policy
 	outbox  *outbox.Outbox
 	inside  seam.Operations // of the outbox
-	cursor  *outbox.Cursor
+	cursor  seam.Cursor[outbox.LogMessage]
 	joins   *join.Coordinator // nil without Policy.Join
 	logger  watermill.LoggerAdapter
 	woken   chan struct{} // has room for one
@@ -89,7 +89,7 @@ func (w *worker) run(ctx context.Context) {
 }
 
 func isRefused(err error) bool {
-	return errors.Is(err, outbox.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
+	return errors.Is(err, base.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
 }
 
 // turn dispatches one batch. It answers whether there was any, and else how long the next slice is not due.
@@ -140,7 +140,7 @@ func (w *worker) hold(ctx context.Context) error {
 		return err
 	}
 	if position < w.position && w.wentBack == nil {
-		w.wentBack = &outbox.LogWentBackError{Group: w.policy.group(), Topic: outbox.AllTopics, Reader: w.position}
+		w.wentBack = &outbox.LogWentBackError{Group: w.policy.group(), Topic: seam.AllTopics, Reader: w.position}
 	}
 	if w.wentBack != nil {
 		w.wentBack.Position = position

@@ -1,10 +1,14 @@
 package base
 
-// A LeaseHeldError tells of the reader of the log that has a group's lease.
+import "errors"
+
+// ErrLeaseHeld is returned by a cursor while another reads for its group.
+var ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
+
+// A LeaseHeldError is what ErrLeaseHeld comes with: the version and shape of the reader that has the lease.
 type LeaseHeldError struct {
-	Version, Shape int64 // of that reader
-	Err            error // outbox.ErrLeaseHeld
+	Version, Shape int64
 }
 
-func (e *LeaseHeldError) Error() string { return e.Err.Error() }
-func (e *LeaseHeldError) Unwrap() error { return e.Err }
+func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
+func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }

@@ -12,7 +12,9 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Each destination gets what matches, once and in order, as it was.
@@ -296,8 +298,8 @@ func TestCursor_IsFenced(t *testing.T) {
 		f.sequencer()
 		f.logN("orders", 0, 5)
 		f.stamped(5)
-		cursor := func() *outbox.Cursor {
-			c, err := f.outbox.Cursor(outbox.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+		cursor := func() seam.Cursor[outbox.LogMessage] {
+			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
 			return c
 		}
@@ -306,10 +308,10 @@ func TestCursor_IsFenced(t *testing.T) {
 		f.NoError(err)
 		f.Zero(position)
 		_, err = second.Acquire(f.ctx())
-		f.ErrorIs(err, outbox.ErrLeaseHeld)
+		f.ErrorIs(err, base.ErrLeaseHeld)
 		f.ErrorIs(second.Renew(f.ctx()), outbox.ErrLeaseLost)
 		f.NoError(second.Release(f.ctx()), "what it does not have")
-		move := func(c *outbox.Cursor, to int64, after error) error {
+		move := func(c seam.Cursor[outbox.LogMessage], to int64, after error) error {
 			return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "copy"}); err != nil {
 					return err
@@ -345,7 +347,7 @@ func TestCursor_IsFenced(t *testing.T) {
 			_, err = first.Read(f.ctx(), 0, limit)
 			f.requireField(err, "limit")
 		}
-		_, err = f.outbox.Cursor(outbox.CursorConfig{})
+		_, err = seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{})
 		f.requireField(err, "CursorConfig.Group")
 	})
 }

@@ -55,7 +55,7 @@ func (f *inboxFixture) ended() {
 	f.NoError(err)
 	_, err = seam.Sequencer(s).Stamp(f.ctx())
 	f.NoError(err)
-	cursor, err := f.outbox.Cursor(outbox.CursorConfig{Group: "slow", Topic: "logged"})
+	cursor, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "slow", Topic: "logged"})
 	f.NoError(err)
 	_, err = cursor.Acquire(f.ctx())
 	f.NoError(err)

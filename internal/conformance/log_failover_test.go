@@ -111,8 +111,8 @@ func TestTrap_ACursorAfterALossyFailover(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.logN("orders", 0, 10)
 		f.stamp()
-		cursor := func() *outbox.Cursor {
-			c, err := f.outbox.Cursor(outbox.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+		cursor := func() seam.Cursor[outbox.LogMessage] {
+			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
 			_, err = c.Acquire(f.ctx())
 			f.NoError(err)

@@ -187,7 +187,7 @@ func (c *counted) settles(outcome outbox.Outcome, claimed []outbox.Claimed) erro
 }
 
 func (c *counted) readLog(topic string, after int64, limit int) error {
-	cursor, err := c.outbox.Cursor(outbox.CursorConfig{Group: "readers", Topic: topic})
+	cursor, err := seam.NewCursor[outbox.LogMessage](c.outbox, seam.CursorConfig{Group: "readers", Topic: topic})
 	c.NoError(err)
 	messages, err := cursor.Read(c.ctx(), after, limit)
 	if err == nil {

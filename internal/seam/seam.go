@@ -21,7 +21,6 @@ var (
 	Publisher  func(message.Publisher) Publishing // a *outbox.Publisher
 	Subscriber func(ASubscriber) Subscribing
 	Delivery   func(ADelivery) Delivering
-	Cursor     func(ACursor) Reading
 	Sequencer  func(ASequencer) Stamping
 )
 
@@ -38,11 +37,6 @@ type ASubscriber interface {
 
 // ADelivery is a *outbox.Delivery.
 type ADelivery interface{ MessageID() base.MessageID }
-
-// ACursor is a *outbox.Cursor.
-type ACursor interface {
-	Acquire(ctx context.Context) (position int64, err error)
-}
 
 // ASequencer is a *outbox.Sequencer.
 type ASequencer interface {
@@ -123,14 +117,6 @@ type Delivering interface {
 	// attempt is spent, nothing is logged, and LastError stays as it was; with 0 it is due at once. A consumer group, which
 	// goes in order, waits for the delay, or without one for the Backoff.
 	Postpone(delay time.Duration)
-}
-
-// Reading is what package fanout does with a cursor.
-type Reading interface {
-	// As says which reader it is. Version orders readers that are deployed one after the other: one of a higher Version takes
-	// the lease from one of a lower at once. Shape is any number that differs where readers of one Version do not do the
-	// same. Acquire tells of both in a *base.LeaseHeldError. Both are 0 without it.
-	As(version, shape int64)
 }
 
 // Stamping is what tests do with a Sequencer.
