@@ -11,9 +11,6 @@ type MessageID = base.MessageID
 // as a UUID is.
 type OwnerToken = base.OwnerToken
 
-// JoinID names a join for its whole life (the specification's JoinIdentifier). It is 16 bytes, and text as a UUID is.
-type JoinID = base.JoinID
-
 // WorkItemID is the row's key, given by the database (the specification's OutboxWorkItemIdentifier): an integer that grows
 // with every insert and is never used again.
 type WorkItemID = base.WorkItemID
@@ -23,6 +20,3 @@ func NewOwnerToken() OwnerToken { return base.NewOwnerToken() }
 
 // ParseMessageID reads the usual text form of a UUID.
 func ParseMessageID(text string) (MessageID, error) { return base.ParseMessageID(text) }
-
-// ParseJoinID reads the usual text form of a UUID.
-func ParseJoinID(text string) (JoinID, error) { return base.ParseJoinID(text) }

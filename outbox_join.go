@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -14,37 +13,11 @@ import (
 // Joins themselves are package join. Here is what settling has to do with them: it counts a message that has ended in the
 // joins whose step it is, and tells which joins that has ended.
 
-// JoinStatus is the state of a join.
-type JoinStatus int
-
-// The states of a join. All but JoinPending are its ends.
-const (
-	JoinPending   JoinStatus = 0
-	JoinCompleted JoinStatus = 1
-	JoinFailed    JoinStatus = 2
-	JoinCancelled JoinStatus = 3
-)
-
-func (s JoinStatus) String() string {
-	switch s {
-	case JoinPending:
-		return "pending"
-	case JoinCompleted:
-		return "completed"
-	case JoinFailed:
-		return "failed"
-	case JoinCancelled:
-		return "cancelled"
-	default:
-		return fmt.Sprintf("join status %d", int(s))
-	}
-}
-
 // A JoinEvent tells of a join that has ended. Its transaction may yet be rolled back where it is a caller's.
 type JoinEvent struct {
-	ID                JoinID
-	Status            JoinStatus
-	Expected          int // 0 if it ended before it was sealed
+	ID                base.JoinID     // a join.ID
+	Status            base.JoinStatus // a join.Status: Completed, Failed or Cancelled
+	Expected          int             // 0 if it ended before it was sealed
 	Completed, Failed int
 	Store             string // of the outbox's configuration
 }
@@ -92,11 +65,11 @@ func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) er
 			continue
 		}
 		told[r.id] = true
-		id, err := ParseJoinID(r.id)
+		id, err := base.ParseJoinID(r.id)
 		if err != nil {
 			return err
 		}
-		e := JoinEvent{id, JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64), o.config.Store}
+		e := JoinEvent{id, base.JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64), o.config.Store}
 		o.logger.Info("Join ended", watermill.LogFields{"join_id": id.String(), "status": e.Status.String(),
 			"expected": e.Expected, "completed": e.Completed, "failed": e.Failed})
 		o.config.Hooks.joinEnded(e)

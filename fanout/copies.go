@@ -72,7 +72,7 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 // insert enqueues the copies for topics of the same outbox, in the order of the log, and makes them steps of their joins.
 func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
 	var copies []outbox.Message
-	steps := make([]*outbox.JoinID, len(sources))
+	steps := make([]*join.ID, len(sources))
 	for i := range sources {
 		for _, d := range w.policy.Destinations {
 			if d.kind == toTopic {
@@ -107,7 +107,7 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 }
 
 // attach makes copies steps of a join. If that takes none, they stay as they are: the stream goes on.
-func (w *worker) attach(ctx context.Context, tx outbox.Executor, id outbox.JoinID, copies []outbox.MessageID) error {
+func (w *worker) attach(ctx context.Context, tx outbox.Executor, id join.ID, copies []outbox.MessageID) error {
 	err := w.joins.Attach(ctx, tx, id, copies...)
 	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
 		w.logger.Error("A join takes no steps; the messages go out without it", err, watermill.LogFields{"join_id": id.String()})

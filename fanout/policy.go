@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // A Policy says which messages of the log go where.
@@ -45,7 +46,7 @@ type Policy struct {
 	// it may also start that join. It is called again when that transaction is. It answers false for a message whose copies
 	// are no steps. An error holds up the policy. A join that has ended, is full or does not exist is logged, and the copies
 	// go out without it. Defaults to none.
-	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error)
+	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error)
 }
 
 // A Tenant is known by a header of its messages.

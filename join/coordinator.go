@@ -100,7 +100,7 @@ func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
 type StartParams struct {
 	// ID names the join, so that a Start whose outcome is unknown can be repeated: ErrExists then says that it is there.
 	// Outbox.NewID makes one. Defaults to a new one.
-	ID outbox.JoinID
+	ID ID
 
 	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units.
 	// Defaults to none (JOIN-003).
@@ -151,42 +151,42 @@ func (p *StartParams) validate() error {
 const maxSteps = 1<<31 - 1
 
 // Start begins a join (JOIN-001 to JOIN-006) and returns its id. ErrExists says that a join with StartParams.ID is there.
-func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
+func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (ID, error) {
 	if err := params.validate(); err != nil {
-		return outbox.JoinID{}, err
+		return ID{}, err
 	}
 	id := params.ID
-	if id == (outbox.JoinID{}) {
+	if id == (ID{}) {
 		unique, err := c.outbox.NewID()
 		if err != nil {
-			return outbox.JoinID{}, err
+			return ID{}, err
 		}
-		id = outbox.JoinID(unique)
+		id = ID(unique)
 	}
 	err := c.start(ctx, c.on(x), id, params)
 	if errors.Is(err, outbox.ErrDuplicateID) {
 		return id, fmt.Errorf("start the join %v: %w", id, ErrExists)
 	}
 	if err != nil {
-		return outbox.JoinID{}, fmt.Errorf("start a join: %w", err)
+		return ID{}, fmt.Errorf("start a join: %w", err)
 	}
 	c.logger.Info("Started a join", watermill.LogFields{
 		"join_id": id.String(), "grouping_key": params.GroupingKey, "expected_steps": params.ExpectedSteps})
 	return id, nil
 }
 
-func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.JoinID, params StartParams) error {
+func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id ID, params StartParams) error {
 	insert := func(ctx context.Context, x outbox.Executor) error {
 		return c.inside.Run(ctx, x, "outbox_join_start", struct {
-			ID          outbox.JoinID `json:"id"`
-			GroupingKey string        `json:"grouping_key,omitempty"`
-			Expected    int           `json:"expected,omitempty"`
-			Quorum      int           `json:"quorum,omitempty"`
-			FailFast    bool          `json:"fail_fast"`
-			Metadata    string        `json:"metadata,omitempty"`
+			ID          ID     `json:"id"`
+			GroupingKey string `json:"grouping_key,omitempty"`
+			Expected    int    `json:"expected,omitempty"`
+			Quorum      int    `json:"quorum,omitempty"`
+			FailFast    bool   `json:"fail_fast"`
+			Metadata    string `json:"metadata,omitempty"`
 		}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
 	}
-	if _, own := x.(*sql.DB); own || params.ID == (outbox.JoinID{}) {
+	if _, own := x.(*sql.DB); own || params.ID == (ID{}) {
 		return insert(ctx, x)
 	}
 	return c.inside.InTx(ctx, x, insert) // an id that is there already must not end the caller's transaction
@@ -198,19 +198,19 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.Jo
 //
 // It returns ErrNotFound, ErrEnded, ErrFull, and ErrMessageNotFound if a message is not in the outbox. To have new
 // messages counted from the first moment on, publish them with Enqueue, or with a Publisher of this package.
-func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{})
 }
 
 // AttachByReport makes messages steps that end only when they are reported, by ReportStepCompleted, ReportStepFailed or
 // Middleware: for messages that are handled elsewhere, after a relay. They need not be in the outbox. Attach them in the
 // transaction that publishes them, or set HeaderStepOf: a report that comes before the step is there does not count.
-func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
 }
 
 // Enqueue inserts messages and makes them steps of a join, in one transaction: none can end before it is a step.
-func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
+func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
 	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
 			return err
@@ -224,14 +224,14 @@ func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.
 }
 
 type attachArg struct {
-	ID       outbox.JoinID      `json:"id"`
+	ID       ID                 `json:"id"`
 	Messages []outbox.MessageID `json:"messages"`
 	ByReport bool               `json:"by_report"`
 	Fresh    bool               `json:"fresh"` // inserted by this very transaction
 }
 
 // attach does it in batches, all or none.
-func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages []outbox.MessageID, arg attachArg) error {
+func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id ID, messages []outbox.MessageID, arg attachArg) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
@@ -273,16 +273,16 @@ const maxBatch = 1000
 
 // ReportStepCompleted ends a step as completed by hand (JOIN-020); a step that has ended stays as it is (JOIN-022). Steps
 // that Attach added end by themselves: this is for steps of AttachByReport. It returns ErrNotFound and ErrNotAStep.
-func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, false)
 }
 
 // ReportStepFailed ends a step as failed by hand (JOIN-021), as ReportStepCompleted does.
-func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, true)
 }
 
-func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID, failed bool) error {
+func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID, failed bool) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
@@ -297,29 +297,29 @@ func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.J
 }
 
 type reportArg struct {
-	ID      *outbox.JoinID   `json:"id,omitempty"` // nil: all joins that have the message as a step
+	ID      *ID              `json:"id,omitempty"` // nil: all joins that have the message as a step
 	Message outbox.MessageID `json:"message"`
 	Failed  bool             `json:"failed"`
 }
 
 // Seal closes an open join: it expects the steps that it has, and ends if all of them have ended, which may be at once.
 // A join that is not open stays as it is. It returns ErrNotFound and ErrEnded.
-func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id ID) error {
 	return c.end(ctx, x, "outbox_join_seal", "seal", id)
 }
 
 // Cancel ends a join as cancelled: what waits for it takes the path of failure. Steps that are under way go on, and count
 // no more. It returns ErrNotFound and ErrEnded.
-func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id ID) error {
 	return c.end(ctx, x, "outbox_join_cancel", "cancel", id)
 }
 
-func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb string, id outbox.JoinID) error {
+func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb string, id ID) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
 	err := c.change(ctx, c.on(x), op, struct {
-		ID outbox.JoinID `json:"id"`
+		ID ID `json:"id"`
 	}{id})
 	if err != nil {
 		return fmt.Errorf("%s the join %v: %w", verb, id, err)
@@ -332,8 +332,8 @@ func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, 
 	return refused(c.inside.ChangeJoin(ctx, x, op, arg))
 }
 
-func validateID(id outbox.JoinID) error {
-	if id == (outbox.JoinID{}) {
+func validateID(id ID) error {
+	if id == (ID{}) {
 		return badField("join id", "is empty; Start returns one")
 	}
 	return nil

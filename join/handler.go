@@ -58,13 +58,13 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 		if err != nil {
 			return fmt.Errorf("wait for the join %v: %w", t.Join, err)
 		}
-		if s.status == outbox.JoinPending && s.overdue {
+		if s.status == Pending && s.overdue {
 			if err := c.Cancel(ctx, x, t.Join); err != nil {
 				return err
 			}
-			s.status = outbox.JoinCancelled
+			s.status = Cancelled
 		}
-		if s.status == outbox.JoinPending {
+		if s.status == Pending {
 			c.decided(t, s, "waits on")
 			return seam.Delivery(delivery).ReleaseTx(ctx, tx, s.again)
 		}
@@ -85,7 +85,7 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 	failed := s.failed(t.FailIfAnyStepFailed)
 	if t.Parent != nil {
 		c.decided(t, s, "ends a step of its parent")
-		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
+		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != Completed)
 		if errors.Is(err, ErrNotFound) { // purged: a dead letter would keep this join from being purged, too
 			c.decided(t, s, "has no parent left")
 			return nil
@@ -122,7 +122,7 @@ func (c *Coordinator) decided(t ticket, s state, what string) {
 
 // state is how a join stands for one of those that wait for it.
 type state struct {
-	status                      outbox.JoinStatus
+	status                      Status
 	expected                    int
 	completedSteps, failedSteps int
 	strict                      bool          // it says itself when it has failed: by quorum, or by the first failure
@@ -133,9 +133,9 @@ type state struct {
 // failed decides between the paths (JOIN-054, JOIN-055).
 func (s state) failed(ifAnyStepFailed bool) bool {
 	switch s.status {
-	case outbox.JoinCancelled:
+	case Cancelled:
 		return true
-	case outbox.JoinFailed:
+	case Failed:
 		return ifAnyStepFailed || s.strict
 	default:
 		return false
@@ -146,7 +146,7 @@ func (s state) failed(ifAnyStepFailed bool) bool {
 // claimed is put off while the join is pending.
 func (c *Coordinator) lookAt(ctx context.Context, x outbox.Executor, t ticket, waiter outbox.MessageID, claimed bool) (s state, err error) {
 	arg := struct {
-		ID        outbox.JoinID    `json:"id"`
+		ID        ID               `json:"id"`
 		Message   outbox.MessageID `json:"message"`
 		TimeoutMS int64            `json:"timeout_ms,omitempty"`
 		RecheckMS int64            `json:"recheck_ms"`

@@ -14,7 +14,7 @@ type joinKey struct{}
 
 // With returns a context that makes the messages which carry it steps of a join when a Publisher of NewPublisher publishes
 // them.
-func With(ctx context.Context, id outbox.JoinID) context.Context {
+func With(ctx context.Context, id ID) context.Context {
 	return context.WithValue(ctx, joinKey{}, id)
 }
 
@@ -38,10 +38,10 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 
 // attachPublished attaches what was just inserted, in one call a join.
 func (c *Coordinator) attachPublished(ctx context.Context, x outbox.Executor, messages []*message.Message, ids []outbox.MessageID) error {
-	var order []outbox.JoinID
-	steps := map[outbox.JoinID][]outbox.MessageID{}
+	var order []ID
+	steps := map[ID][]outbox.MessageID{}
 	for i, msg := range messages {
-		id, ok := msg.Context().Value(joinKey{}).(outbox.JoinID)
+		id, ok := msg.Context().Value(joinKey{}).(ID)
 		if !ok {
 			continue
 		}

@@ -36,7 +36,7 @@ type Wait struct {
 	ID outbox.MessageID
 
 	// Join is what is waited for. Required.
-	Join outbox.JoinID
+	Join ID
 
 	// OnComplete is sent when the join has completed. Required.
 	OnComplete Continuation
@@ -59,12 +59,12 @@ type Wait struct {
 
 // ticket is a Wait as the payload of a message.
 type ticket struct {
-	Join                outbox.JoinID  `json:"join_id"`
-	FailIfAnyStepFailed bool           `json:"fail_if_any_step_failed"`
-	OnComplete          *Continuation  `json:"on_complete,omitempty"`
-	OnFail              *Continuation  `json:"on_fail,omitempty"`
-	TimeoutMS           int64          `json:"timeout_ms,omitempty"`
-	Parent              *outbox.JoinID `json:"parent_join_id,omitempty"` // whose step the join is
+	Join                ID            `json:"join_id"`
+	FailIfAnyStepFailed bool          `json:"fail_if_any_step_failed"`
+	OnComplete          *Continuation `json:"on_complete,omitempty"`
+	OnFail              *Continuation `json:"on_fail,omitempty"`
+	TimeoutMS           int64         `json:"timeout_ms,omitempty"`
+	Parent              *ID           `json:"parent_join_id,omitempty"` // whose step the join is
 
 	Headers map[string]string `json:"headers,omitempty"`
 }
@@ -143,7 +143,7 @@ func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait W
 // AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. WaitHandler
 // carries the end over. It returns what Attach does; ErrNotFound may mean either. Joins that are steps of each other in a
 // circle wait until one is cancelled or times out.
-func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child outbox.JoinID) error {
+func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child ID) error {
 	if parent == child {
 		return badField("child", "is the parent itself, which would never end")
 	}

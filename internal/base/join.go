@@ -2,6 +2,32 @@ package base
 
 import "fmt"
 
+// JoinStatus is the state of a join.
+type JoinStatus int
+
+// The states of a join. All but JoinPending are its ends.
+const (
+	JoinPending   JoinStatus = 0
+	JoinCompleted JoinStatus = 1
+	JoinFailed    JoinStatus = 2
+	JoinCancelled JoinStatus = 3
+)
+
+func (s JoinStatus) String() string {
+	switch s {
+	case JoinPending:
+		return "pending"
+	case JoinCompleted:
+		return "completed"
+	case JoinFailed:
+		return "failed"
+	case JoinCancelled:
+		return "cancelled"
+	default:
+		return fmt.Sprintf("join status %d", int(s))
+	}
+}
+
 // A JoinRefusal is the error of an operation that changes joins when the database refuses the change.
 type JoinRefusal struct {
 	Reason JoinReason

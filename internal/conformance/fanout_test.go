@@ -15,6 +15,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/seam"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // Each destination gets what matches, once and in order, as it was.
@@ -124,7 +125,7 @@ func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 		book := newLogBook()
 		failing := make(chan struct{})
 		policy := toTopics("p", "copy")
-		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error) {
 			_, err = f.outbox.Enqueue(ctx, tx, outbox.Message{UUID: source.UUID, Topic: "side effect"})
 			if source.UUID == "7" && !isClosed(failing) {
 				err = errBoom
@@ -243,7 +244,7 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			{changed(func(p *fanout.Policy) { p.Cadence = fanout.Cadence{Every: time.Second, Jitter: time.Minute} }), "Config.Policies[0].Cadence.Jitter", "between"},
 			{changed(func(p *fanout.Policy) {
 				p.Destinations[0] = fanout.ToStore("eu", f.outbox, "x")
-				p.Join = func(context.Context, outbox.Executor, outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+				p.Join = func(context.Context, outbox.Executor, outbox.LogMessage) (id join.ID, ok bool, err error) {
 					return
 				}
 			}), "Config.Policies[0].Join", "no destination"},

@@ -100,7 +100,7 @@ func TestInbox_PurgeSparesTheStepsOfAPendingJoin(t *testing.T) {
 		f.NoError(err)
 		f.Zero(n)
 		f.settle(settled(outbox.Ack, f.claim("ship")...)...)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 		n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(2, n)

@@ -6,6 +6,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // The role that suffices for messages suffices for joins, from their start to their purge.
@@ -33,7 +34,7 @@ func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 		claimed := f.claim("s")
 		calls := f.joinCalls(id, steps, wait, claimed)
 		f.Len(f.lacksRightTo(stranger, calls...), len(calls), "without the role nothing is allowed")
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 
 		f.Empty(f.lacksRightTo(member, calls...))
 		f.Zero(f.joinCount(), "both have ended and are purged")
@@ -49,7 +50,7 @@ func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 }
 
 // joinCalls are a whole life of a join, which ends it and deletes it, and the other calls there are.
-func (f *fixture) joinCalls(id outbox.JoinID, steps []outbox.MessageID, wait outbox.MessageID, claimed []outbox.Claimed) (calls []string) {
+func (f *fixture) joinCalls(id join.ID, steps []outbox.MessageID, wait outbox.MessageID, claimed []outbox.Claimed) (calls []string) {
 	newID, err := f.config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
 	settle := func(i, outcome int) string {

@@ -40,22 +40,22 @@ func TestJoinMiddlewareReportsTheStepInAllItsJoins(t *testing.T) {
 		// An ordinary error is followed by another attempt, and so it is no end.
 		_, err := reporting(c, errBoom)(relayed(good.String()))
 		f.Equal(errBoom, err)
-		f.stands(c, first, outbox.JoinPending, 0, 0)
+		f.stands(c, first, join.Pending, 0, 0)
 
 		for range 2 { // a broker delivers at least once
 			produced, err := reporting(c, nil)(relayed(good.String()))
 			f.NoError(err)
 			f.Len(produced, 1, "what the handler returns goes on")
-			f.stands(c, first, outbox.JoinPending, 1, 0)
-			f.stands(c, second, outbox.JoinPending, 1, 0)
+			f.stands(c, first, join.Pending, 1, 0)
+			f.stands(c, second, join.Pending, 1, 0)
 		}
 		produced, err := reporting(c, outbox.Permanent(errBoom))(relayed(bad.String()))
 		f.ErrorIs(err, errBoom)
 		f.True(outbox.IsPermanent(err))
 		f.Len(produced, 1)
-		f.stands(c, first, outbox.JoinPending, 1, 1)
-		f.stands(c, second, outbox.JoinFailed, 1, 1)
-		f.stands(c, unrelated, outbox.JoinPending, 0, 0)
+		f.stands(c, first, join.Pending, 1, 1)
+		f.stands(c, second, join.Failed, 1, 1)
+		f.stands(c, unrelated, join.Pending, 0, 0)
 	})
 }
 
@@ -78,7 +78,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 		f.True(outbox.IsPermanent(err), "no retry mends it: %v", err)
 		f.ErrorContains(err, outbox.HeaderMessageID)
 		f.False(called)
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 	})
 }
 
@@ -99,7 +99,7 @@ func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 			f.ErrorIs(err, boom)
 			f.False(outbox.IsPermanent(err), "it has to come again")
 		}
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 
 		msg := relayed(step.String())
 		ctx, cancel := context.WithCancel(f.ctx())
@@ -107,7 +107,7 @@ func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 		msg.SetContext(ctx)
 		_, err = reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 	})
 }
 
@@ -122,7 +122,7 @@ func TestJoinMiddlewareKnowsADelivery(t *testing.T) {
 		msg := f.receive(messages)
 		_, err := reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 		msg.Ack()
 		f.becomes(step, outbox.Done)
 	})
@@ -141,7 +141,7 @@ func TestTrap_AReportBeforeItsStep(t *testing.T) {
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
 		_, err = reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 		msg.Metadata.Set(join.HeaderStepOf, "no id")
 		_, err = reporting(c, nil)(msg)
 		f.True(outbox.IsPermanent(err))

@@ -94,7 +94,7 @@ func TestStream_DiscardStream(t *testing.T) {
 		f.Equal(1201, int(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)))
 		status, err := joins.Get(f.ctx(), f.db.DB, j)
 		f.NoError(err)
-		f.Equal(outbox.JoinFailed, status.Status)
+		f.Equal(join.Failed, status.Status)
 		f.Equal(1, int(f.number("SELECT COUNT(*) FROM {outbox_lease}")), "that of what failed by hand; those of the discarded have ended")
 		_, err = f.outbox.DiscardStream(f.ctx(), "orders", "stream 0")
 		f.ErrorIs(err, outbox.ErrStreamNotBlocked)
