@@ -67,7 +67,7 @@ func (o *Outbox) openCursor(config seam.CursorConfig) (*cursor, error) {
 }
 
 func (o *Outbox) cursor(config seam.CursorConfig) *cursor {
-	return &cursor{outbox: o, config: config, owner: NewOwnerToken()}
+	return &cursor{outbox: o, config: config, owner: base.NewOwnerToken()}
 }
 
 // Acquire takes the lease.
@@ -127,7 +127,7 @@ type groupState struct {
 // move returns how the group stands, and an error if the lease is not this reader's or the group could not be moved.
 func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState, error) {
 	if isNil(x) {
-		return groupState{}, ErrNilDB
+		return groupState{}, base.ErrNilDB
 	}
 	arg.Group, arg.Topic, arg.Owner, arg.Version, arg.Shape = c.config.Group, c.config.Topic, c.owner, c.config.Version, c.config.Shape
 	if arg.Position > 0 {
@@ -160,7 +160,7 @@ func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 }
 
 func (c *cursor) wentBack(believed, position, last int64) error {
-	return &LogWentBackError{Group: c.config.Group, Topic: c.config.Topic, Reader: believed, Position: position, Last: last}
+	return &LogWentBackError{Store: c.outbox.config.Store, Group: c.config.Group, Topic: c.config.Topic, Reader: believed, Position: position, Last: last}
 }
 
 // Read returns messages that come after a position.

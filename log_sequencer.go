@@ -132,7 +132,7 @@ func (s *Sequencer) stamp(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("give positions: %w", err)
 	}
 	if total > 0 {
-		WakeStore(s.outbox.config.Store, topics...)
+		wakeStore(s.outbox.config.Store, topics...)
 	}
 	return total, nil
 }

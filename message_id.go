@@ -15,8 +15,5 @@ type OwnerToken = base.OwnerToken
 // with every insert and is never used again.
 type WorkItemID = base.WorkItemID
 
-// NewOwnerToken returns a token for one claim.
-func NewOwnerToken() OwnerToken { return base.NewOwnerToken() }
-
 // ParseMessageID reads the usual text form of a UUID.
 func ParseMessageID(text string) (MessageID, error) { return base.ParseMessageID(text) }

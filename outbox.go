@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -41,12 +42,13 @@ type Config struct {
 	Log LogMode
 
 	// ExpiryBackoff bounds how long a message waits once its lease has expired: a random time up to it. Messages that were
-	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to DefaultBackoff.
+	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to ExponentialBackoff(time.Second,
+	// time.Minute).
 	ExpiryBackoff Backoff
 
 	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them fails for good:
-	// StreamBlock or StreamSkip. Defaults to StreamBlock.
-	OnStreamFailure StreamFailure
+	// Block or DeadLetter. Defaults to Block.
+	OnStreamFailure FailurePolicy
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
@@ -78,7 +80,7 @@ const (
 // New returns the outbox in the table that config names. It does not touch the database. A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	if db == nil {
-		return nil, ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	return newOutbox(db, config, logger)
 }
@@ -104,11 +106,12 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if err := validateKey("Store", config.Store); err != nil {
 		return nil, err
 	}
+	setDefault(&config.OnStreamFailure, Block)
 	if err := config.OnStreamFailure.validate("OnStreamFailure"); err != nil {
 		return nil, err
 	}
 	if config.ExpiryBackoff == nil {
-		config.ExpiryBackoff = DefaultBackoff
+		config.ExpiryBackoff = defaultBackoff
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
@@ -141,7 +144,7 @@ func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().N
 // it runs in the caller's transaction, which it never ends.
 func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlement) (refused []WorkItemID, err error) {
 	if isNil(x) {
-		return nil, ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	for _, s := range settlements {
 		if err := s.validate(); err != nil {
@@ -204,7 +207,7 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		PassOver:     options.passOver,
 		Over:         options.over,
 		Own:          ours(x),
-		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == StreamSkip,
+		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
 		Groups:       groupSettlements(settlements),
 	}
 }

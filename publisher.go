@@ -8,6 +8,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // PublisherConfig configures a Publisher.
@@ -56,7 +58,7 @@ var _ message.Publisher = (*Publisher)(nil)
 func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if isNil(x) {
 		if !config.RequireTx {
-			return nil, ErrNilDB
+			return nil, base.ErrNilDB
 		}
 		x = nil
 	}

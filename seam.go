@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -18,6 +19,7 @@ func init() {
 	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{s.(*Subscriber)} }
 	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{d.(*Delivery)} }
 	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) { return o.(*Outbox).openCursor(config) }
+	seam.WakeStore = wakeStore
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{s.(*Sequencer)} }
 }
 
@@ -43,7 +45,7 @@ func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg a
 
 func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, bytes []byte, scan func(*sql.Rows) error) error {
 	if isNil(x) {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	if scan == nil {
 		_, err := call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
@@ -55,7 +57,7 @@ func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, byt
 
 func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
 	if isNil(x) {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	db, own := x.(*sql.DB)
 	if !own {
@@ -69,7 +71,7 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 
 func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg any) error {
 	if isNil(x) {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	rows, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
@@ -97,7 +99,10 @@ func (s subscribing) LimitBy(limiter seam.Limiter) {
 type delivering struct{ delivery *Delivery }
 
 func (d delivering) In(ctx context.Context) context.Context { return d.delivery.in(ctx) }
-func (d delivering) Postpone(delay time.Duration)           { d.delivery.postpone(delay) }
+func (d delivering) Claim() (WorkItemID, OwnerToken) {
+	return d.delivery.claimed.Receipt.Seq, d.delivery.claimed.Receipt.Owner
+}
+func (d delivering) Postpone(delay time.Duration) { d.delivery.postpone(delay) }
 
 func (d delivering) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
 	return d.delivery.releaseTx(ctx, tx, delay)

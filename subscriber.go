@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	if err != nil {
 		return nil, inConfig("SubscriberConfig", err)
 	}
-	janitor, err := o.Janitor(config.Janitor)
+	janitor, err := o.janitor(config.Janitor)
 	if err != nil {
 		return nil, err
 	}
@@ -291,11 +292,10 @@ func (s *Subscriber) logDelivery(d *Delivery) {
 	}
 	log := s.logger.Info
 	switch s.config.HandlerLog {
-	case LogDebug:
+	case slog.LevelDebug:
 		log = s.logger.Debug
-	case LogTrace:
+	case watermill.LevelTrace:
 		log = s.logger.Trace
-	case LogInfo, LogOff:
 	}
 	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
 }

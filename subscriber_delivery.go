@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -51,12 +53,6 @@ func (d *Delivery) in(ctx context.Context) context.Context {
 
 // MessageID names the message for its whole life.
 func (d *Delivery) MessageID() MessageID { return d.claimed.ID }
-
-// WorkItemID is the key of the message's row; 0 in a consumer group, where no row is claimed.
-func (d *Delivery) WorkItemID() WorkItemID { return d.claimed.Receipt.Seq }
-
-// Receipt proves the claim to Settle; in a consumer group it is empty.
-func (d *Delivery) Receipt() Receipt { return d.claimed.Receipt }
 
 // Topic is the message's topic.
 func (d *Delivery) Topic() string { return d.claimed.Topic }
@@ -102,7 +98,7 @@ func (d *Delivery) Position() int64 {
 // ErrLeaseLost means that another worker may have the message: roll back.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
 	if tx == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	if outcome != Ack && outcome != Fail {
 		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
@@ -113,7 +109,7 @@ func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) er
 // releaseTx gives the message back in the handler's own transaction: see seam.Delivering.
 func (d *Delivery) releaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
 	if tx == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: Release, Delay: delay})
 }

@@ -16,7 +16,7 @@ type keeper struct {
 	outbox  *Outbox
 	leases  *leases
 	backlog *backlog
-	janitor *Janitor
+	janitor *janitor
 	remover *remover
 	config  SubscriberConfig
 	limiter seam.Limiter // may be nil

@@ -203,12 +203,12 @@ func (r *logReader) lease(ctx context.Context) error {
 // always would write once a message.
 func (r *logReader) begin(s groupState, at time.Time) {
 	if s.position < r.written && r.wentBack == nil {
-		r.wentBack = &LogWentBackError{Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
+		r.wentBack = &LogWentBackError{Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
 	}
 	if e := r.wentBack; e != nil {
 		e.Position, e.Last = s.position, s.last
 		r.logger.Error("The log has come back older than its reader, which goes on from the group's position", e, nil)
-		r.config.Hooks.logWentBack(LogWentBackEvent{Store: r.config.Store, LogWentBackError: *e})
+		r.config.Hooks.logWentBack(e)
 		r.wentBack = nil
 	}
 	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, 0

@@ -77,7 +77,7 @@ func scopeFrom(ctx context.Context) *txScope {
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	if outer := scopeFrom(ctx); outer != nil && outer.db == db {
 		return f(ctx, outer.tx)
@@ -104,7 +104,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 // nobody tells when a caller's own transaction is, by looking often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
 	if ours(x) {
-		WakeStore(o.config.Store, topics...)
+		wakeStore(o.config.Store, topics...)
 		return
 	}
 	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
@@ -129,6 +129,6 @@ func (s *txScope) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for store, topics := range s.topics {
-		WakeStore(store, slices.Collect(maps.Keys(topics))...)
+		wakeStore(store, slices.Collect(maps.Keys(topics))...)
 	}
 }

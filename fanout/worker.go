@@ -43,7 +43,7 @@ const longestWait = time.Minute
 
 // run works until closing is closed. What it is at then may finish until ctx ends.
 func (w *worker) run(ctx context.Context) {
-	stop := outbox.OnWakeStore(w.config.Store, w.wake)
+	stop := outbox.OnWake(w.config.Store, w.wake)
 	defer stop()
 	idle := pauses{w.config.PollInterval, w.config.MaxPollInterval, 0}
 	failing := pauses{w.config.RetryMin, w.config.RetryMax, 0}
@@ -140,7 +140,7 @@ func (w *worker) hold(ctx context.Context) error {
 		return err
 	}
 	if position < w.position && w.wentBack == nil {
-		w.wentBack = &outbox.LogWentBackError{Group: w.policy.group(), Topic: seam.AllTopics, Reader: w.position}
+		w.wentBack = &outbox.LogWentBackError{Store: w.config.Store, Group: w.policy.group(), Topic: seam.AllTopics, Reader: w.position}
 	}
 	if w.wentBack != nil {
 		w.wentBack.Position = position

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // The operations of the schema files.
@@ -77,7 +78,7 @@ type wireKeys struct {
 // message is new here. A duplicate does not doom the transaction. middleware.Inbox does all this.
 func (in *Inbox) Begin(ctx context.Context, tx *sql.Tx, key Key, hash Hash) (Entry, error) {
 	if tx == nil {
-		return Entry{}, outbox.ErrNilDB
+		return Entry{}, base.ErrNilDB
 	}
 	if err := key.validate(); err != nil {
 		return Entry{}, err
@@ -114,7 +115,7 @@ func (in *Inbox) compare(e *Entry, received Hash) error {
 // answered. After Begin it is needed only if there is a result; for a message of the queue it is the mark itself.
 func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []byte) error {
 	if tx == nil {
-		return outbox.ErrNilDB
+		return base.ErrNilDB
 	}
 	if err := key.validate(); err != nil {
 		return err

@@ -265,7 +265,7 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			f.requireField(err, field)
 		}
 		_, err := f.newDispatcher(nil, nil, []fanout.Policy{good})
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
 

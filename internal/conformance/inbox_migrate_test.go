@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -212,8 +213,8 @@ func TestInbox_BadConfigurations(t *testing.T) {
 		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)
 		f.requireField(err, "WorkerName")
 		_, err = inbox.New(nil, inbox.Config{Dialect: f.config.Dialect}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
-		f.ErrorIs(inbox.Migrate(f.ctx(), nil, inbox.Config{Dialect: f.config.Dialect}), outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
+		f.ErrorIs(inbox.Migrate(f.ctx(), nil, inbox.Config{Dialect: f.config.Dialect}), base.ErrNilDB)
 		f.Empty(f.names("table"))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -72,7 +73,7 @@ func (f *fixture) joinCalls(id join.ID, steps []outbox.MessageID, wait outbox.Me
 		calls = append(calls, f.callOf(call[0], call[1]))
 	}
 	// The wait is done by a claim of the role's own.
-	owner := outbox.NewOwnerToken()
+	owner := base.NewOwnerToken()
 	calls = append(calls, f.callOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":%d,"quota":10}]}`, owner, testdb.TopicKey("join.wait"))),
 		f.callOf("settle", fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":0,"seqs":[%d]}]}`,
 			owner, f.row(wait).seq)))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -89,7 +90,7 @@ func TestJOIN012_AttachingToAJoinThatIsNotThereIsRefused(t *testing.T) {
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.requireField(c.Attach(f.ctx(), nil, id, message, outbox.MessageID{}), "message id")
 		f.requireField(c.AttachJoin(f.ctx(), nil, id, id), "child")
-		f.ErrorIs(c.Attach(f.ctx(), (*sql.Conn)(nil), id, message), outbox.ErrNilDB)
+		f.ErrorIs(c.Attach(f.ctx(), (*sql.Conn)(nil), id, message), base.ErrNilDB)
 		f.NoError(c.Attach(f.ctx(), nil, id), "no messages are no error")
 		f.Zero(f.joinRow(id).members)
 	})

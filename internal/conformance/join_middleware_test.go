@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -32,7 +33,7 @@ func TestJoinMiddlewareReportsTheStepInAllItsJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		first, second, unrelated := f.start(c, join.StartParams{ExpectedSteps: 3}), f.start(c, join.StartParams{ExpectedSteps: 2}), f.start(c, join.StartParams{ExpectedSteps: 1})
-		good, bad := outbox.MessageID(outbox.NewOwnerToken()), outbox.MessageID(outbox.NewOwnerToken())
+		good, bad := outbox.MessageID(base.NewOwnerToken()), outbox.MessageID(base.NewOwnerToken())
 		f.NoError(c.AttachByReport(f.ctx(), nil, first, good, bad))
 		f.NoError(c.AttachByReport(f.ctx(), nil, second, good, bad))
 		f.NoError(c.AttachByReport(f.ctx(), nil, unrelated, outbox.MessageID{1}))
@@ -63,7 +64,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		id, _ := f.startWith(c, "s", 1)
-		for _, header := range []string{"", outbox.MessageID(outbox.NewOwnerToken()).String()} {
+		for _, header := range []string{"", outbox.MessageID(base.NewOwnerToken()).String()} {
 			for _, want := range []error{nil, errBoom, outbox.Permanent(errBoom)} {
 				produced, err := reporting(c, want)(relayed(header))
 				f.Equal(want, err)
@@ -86,7 +87,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
-		step := outbox.MessageID(outbox.NewOwnerToken())
+		step := outbox.MessageID(base.NewOwnerToken())
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
 
@@ -133,7 +134,7 @@ func TestTrap_AReportBeforeItsStep(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
-		step := outbox.MessageID(outbox.NewOwnerToken())
+		step := outbox.MessageID(base.NewOwnerToken())
 		msg := relayed(step.String())
 		msg.Metadata.Set(join.HeaderStepOf, id.String())
 		_, err := reporting(c, nil)(msg)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -63,7 +64,7 @@ func TestJoinPurgeTakesMoreThanABatch(t *testing.T) {
 		large := f.start(c, join.StartParams{Open: true})
 		steps := make([]outbox.MessageID, 2500)
 		for i := range steps {
-			steps[i] = outbox.MessageID(outbox.NewOwnerToken())
+			steps[i] = outbox.MessageID(base.NewOwnerToken())
 		}
 		f.NoError(c.AttachByReport(f.ctx(), nil, large, steps...))
 		f.NoError(c.Cancel(f.ctx(), nil, large))

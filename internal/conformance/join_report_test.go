@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -131,7 +132,7 @@ func TestJoinStepByReportEndsByReportOnly(t *testing.T) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 3})
 		held := []outbox.Claimed{f.claimOne("s"), f.claimOne("s")}
-		elsewhere := outbox.MessageID(outbox.NewOwnerToken()) // of no outbox
+		elsewhere := outbox.MessageID(base.NewOwnerToken()) // of no outbox
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, held[0].ID, held[1].ID, elsewhere))
 		f.settle(append(settled(outbox.Ack, held[0]), settled(outbox.Fail, held[1])...)...)
 		f.stands(c, id, join.Pending, 0, 0)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -236,7 +237,7 @@ func TestJoinReadsRefuseWhatCannotBeMeant(t *testing.T) {
 		_, err = c.Steps(f.ctx(), nil, join.ID{}, outbox.MessageID{}, 1)
 		f.requireField(err, "join id")
 		_, err = c.Get(f.ctx(), (*sql.Tx)(nil), id)
-		f.ErrorIs(err, outbox.ErrNilDB, "a handle that is nil by mistake is not the pool")
+		f.ErrorIs(err, base.ErrNilDB, "a handle that is nil by mistake is not the pool")
 		_, err = c.Purge(f.ctx(), -1)
 		f.requireField(err, "olderThan")
 	})
@@ -263,7 +264,7 @@ func TestJoinCoordinatorIsCheckedWhenItIsMade(t *testing.T) {
 			f.requireField(err, bad.field)
 		}
 		_, err := join.NewCoordinator(nil, good, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		_, err = join.NewPublisher(f.db.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil, nil)
 		f.requireField(err, "coordinator")
 		ctx, cancel := context.WithCancel(f.ctx())
@@ -303,7 +304,7 @@ func TestJoinStepsArePaged(t *testing.T) {
 		by := f.start(c, join.StartParams{Open: true})
 		var random []outbox.MessageID
 		for range 20 {
-			random = append(random, outbox.MessageID(outbox.NewOwnerToken()))
+			random = append(random, outbox.MessageID(base.NewOwnerToken()))
 		}
 		f.NoError(c.AttachByReport(f.ctx(), nil, by, random...))
 		got, after = nil, outbox.MessageID{}

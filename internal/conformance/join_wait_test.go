@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -277,7 +278,7 @@ func TestJOIN056_TheWaitEndsTogetherWithItsContinuation(t *testing.T) {
 		// Nor is there a continuation without its end: here somebody else has the message meanwhile.
 		msg = f.receive(messages)
 		f.Equal(1, f.delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
-		stolen := outbox.NewOwnerToken()
+		stolen := base.NewOwnerToken()
 		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
 		f.ErrorIs(c.HandleWait(msg), outbox.ErrLeaseLost)
 		f.Empty(f.rows("{topic} = 'next'"))

@@ -70,10 +70,10 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
 				published := published // which changes below
-				told := make(chan outbox.LogWentBackEvent, 10)
+				told := make(chan *outbox.LogWentBackError, 10)
 				book := newLogBook()
 				s := f.groupSubscriber(f.db.DB, "group", book, func(c *outbox.SubscriberConfig) {
-					c.Hooks.OnLogWentBack = func(e outbox.LogWentBackEvent) { told <- e }
+					c.Hooks.OnLogWentBack = func(e *outbox.LogWentBackError) { told <- e }
 				})
 				f.logN("orders", 0, 10)
 				f.stamp()
@@ -86,7 +86,7 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 				f.comeBackOlder(5, "orders", 100, 100+published)
 				if published == 0 {
 					event, _ := take(f, told, "the hook")
-					f.Equal(outbox.LogWentBackError{Group: "group", Topic: "orders", Reader: 10, Position: 5, Last: 5}, event.LogWentBackError)
+					f.Equal(&outbox.LogWentBackError{Group: "group", Topic: "orders", Reader: 10, Position: 5, Last: 5}, event)
 					f.ErrorContains(f.await(book, "ERROR", "come back older").err, "position 10")
 					f.logN("orders", 100, 105)
 					f.stamp()

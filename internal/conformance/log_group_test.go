@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -46,7 +47,7 @@ func TestGroup_DeadLetters(t *testing.T) {
 		read := 0
 		book := newLogBook()
 		s := f.groupSubscriber(f.db.DB, "group", book, maxAttempts(3), func(c *outbox.SubscriberConfig) {
-			c.Hooks.OnGroupSettle = func(e outbox.GroupSettleEvent) {
+			c.Hooks.OnGroupSettle = func(e outbox.HandledEvent) {
 				mu.Lock()
 				defer mu.Unlock()
 				f.Equal([]string{"group", "orders"}, []string{e.Group, e.Topic})
@@ -240,7 +241,7 @@ func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 		f.NoError(s.Close())
 
 		die := func() { // as far as the database can see
-			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), outbox.NewOwnerToken())
+			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), base.NewOwnerToken())
 		}
 		for _, attempt := range []int{2, 2, 3, 4} { // the first to die follows one that gave its lease back, and counts nothing
 			_, msg = next(attempt)
@@ -322,7 +323,7 @@ func TestGroup_SettleTx(t *testing.T) {
 		f.stamp()
 		s = f.groupSubscriber(f.db.DB, "group", nil)
 		msg = f.receive(f.subscribe(s, "orders"))
-		f.exec("UPDATE %s SET {owner_token} = '%s'", f.logTable("group"), outbox.NewOwnerToken())
+		f.exec("UPDATE %s SET {owner_token} = '%s'", f.logTable("group"), base.NewOwnerToken())
 		f.ErrorIs(settle(msg, outbox.Ack, nil), outbox.ErrLeaseLost)
 		msg.Ack()
 	})
@@ -374,10 +375,10 @@ func TestGroup_AHandlerThatHangs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.logN("orders", 0, 2)
 		f.stamp()
-		told := make(chan outbox.HandlerTimeoutEvent, 10)
+		told := make(chan outbox.HandledEvent, 10)
 		s := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(2), func(c *outbox.SubscriberConfig) {
 			c.MaxHandlerTime, c.DrainTimeout = 10*time.Millisecond, 10*time.Millisecond
-			c.Hooks.OnHandlerTimeout = func(e outbox.HandlerTimeoutEvent) { told <- e }
+			c.Hooks.OnHandlerTimeout = func(e outbox.HandledEvent) { told <- e }
 		})
 		messages := f.subscribe(s, "orders")
 		for attempt, outcome := range []outbox.Outcome{outbox.Retry, outbox.Fail} {

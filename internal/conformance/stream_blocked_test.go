@@ -28,23 +28,23 @@ func TestStream_BlockedStreamsAreListed(t *testing.T) {
 		f.enqueue(outbox.Message{Topic: "invoices", StreamKey: "s"})
 		f.settle(settled(outbox.Fail, f.claim("invoices")...)...)
 
-		all, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{})
+		all, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{})
 		f.NoError(err)
 		f.Len(all, 2)
-		orders, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Topic: "orders"})
+		orders, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: "orders"})
 		f.NoError(err)
 		f.Equal(all[:1], orders)
 		f.between(from, f.now(), orders[0].Since)
 		orders[0].Since = time.Time{}
 		f.Equal(outbox.BlockedStream{Topic: "orders", StreamKey: "stream 0", Head: ids[0], LastError: "no such customer", Waiting: 2}, orders[0])
-		one, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Limit: 1})
+		one, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Limit: 1})
 		f.NoError(err)
 		f.Len(one, 1)
 
-		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Limit: 1001})
-		f.requireField(err, "BlockedStreamsParams.Limit")
-		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Topic: " orders"})
-		f.requireField(err, "BlockedStreamsParams.Topic")
+		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Limit: 1001})
+		f.requireField(err, "ListParams.Limit")
+		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: " orders"})
+		f.requireField(err, "ListParams.Topic")
 	})
 }
 

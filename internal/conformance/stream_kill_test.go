@@ -103,7 +103,7 @@ func (r *streamKillRun) run() {
 // requeue lets streams go on that are blocked.
 func (r *streamKillRun) requeue() {
 	r.t.Helper()
-	blocked, err := r.outbox.BlockedStreams(r.ctx(), outbox.BlockedStreamsParams{Limit: 1000})
+	blocked, err := r.outbox.BlockedStreams(r.ctx(), outbox.ListParams{Limit: 1000})
 	r.NoError(err)
 	for _, b := range blocked {
 		r.NoError(r.outbox.RequeueStream(r.ctx(), b.Topic, b.StreamKey))

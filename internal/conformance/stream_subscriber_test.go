@@ -190,7 +190,7 @@ func TestStream_PipelineStreamsBehindABlockedHead(t *testing.T) {
 func TestStream_OnStreamFailure(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for name, inTx := range map[string]bool{"nack": false, "SettleTx": true} {
-			for _, policy := range []outbox.StreamFailure{outbox.StreamBlock, outbox.StreamSkip} {
+			for _, policy := range []outbox.FailurePolicy{outbox.Block, outbox.DeadLetter} {
 				topic := fmt.Sprint(name, policy)
 				ids := f.ordered(topic, 1, 2)
 				s := f.subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure, c.MaxAttempts = policy, 2 })
@@ -208,9 +208,9 @@ func TestStream_OnStreamFailure(t *testing.T) {
 					last.Nack()
 				}
 				f.becomes(ids[0], outbox.Failed)
-				if policy == outbox.StreamBlock {
+				if policy == outbox.Block {
 					f.Eventually(func() bool {
-						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Topic: topic})
+						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: topic})
 						return err == nil && len(blocked) == 1
 					}, patience, tick)
 					f.NoError(f.outbox.SkipHead(f.ctx(), topic, streamKey(0)))

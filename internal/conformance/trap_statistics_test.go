@@ -8,6 +8,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
@@ -85,7 +86,7 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			},
 			"purge the log": func(c *counted) error { _, err := c.outbox.PurgeLog(c.ctx(), 24*time.Hour); return err },
 			"failed": func(c *counted) error {
-				_, err := c.outbox.Failed(c.ctx(), outbox.FailedParams{Limit: keys})
+				_, err := c.outbox.Failed(c.ctx(), outbox.ListParams{Limit: keys})
 				return err
 			},
 			"attach": func(c *counted) error { return c.joins.Attach(c.ctx(), c.x, large, free...) },
@@ -175,7 +176,7 @@ func receipts(claimed []outbox.Claimed) (list []outbox.Receipt) {
 func lost(claimed []outbox.Claimed) []outbox.Settlement {
 	list := settled(outbox.Ack, claimed...)
 	for i := range list {
-		list[i].Receipt.Owner = outbox.NewOwnerToken()
+		list[i].Receipt.Owner = base.NewOwnerToken()
 	}
 	return list
 }

@@ -170,7 +170,7 @@ func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
 // What has failed and was skipped comes again in its order, before what is behind it.
 func TestTrap_StreamIsRequeuedInOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.StreamSkip })
+		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.DeadLetter })
 		f.ordered("orders", 1, 6)
 		held := f.claimUpTo(5, "orders")
 		_, err := skipping.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, held[0], held[4]), settled(outbox.Fail, held[3], held[1], held[2])...))

@@ -22,6 +22,8 @@ var (
 	Subscriber func(ASubscriber) Subscribing
 	Delivery   func(ADelivery) Delivering
 	Sequencer  func(ASequencer) Stamping
+
+	WakeStore func(store string, topics ...string) // outbox.Wake, for one of many outboxes
 )
 
 // AnOutbox is a *outbox.Outbox.
@@ -108,6 +110,9 @@ type Limiter interface {
 type Delivering interface {
 	// In returns a context in which DeliveryFrom finds the delivery, and all else as in ctx.
 	In(ctx context.Context) context.Context
+
+	// Claim names the message's row and the claim that holds it; both are zero in a consumer group, where no row is claimed.
+	Claim() (base.WorkItemID, base.OwnerToken)
 
 	// ReleaseTx gives the message back in the handler's own transaction, to be delivered again after a delay: it was not
 	// its time yet, and no attempt is spent. Then ack, as after SettleTx. A consumer group, which goes in order, refuses it.
