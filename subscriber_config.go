@@ -84,8 +84,8 @@ type SubscriberConfig struct {
 	// are answered. Not for topics with several subscriptions. Defaults to false.
 	PipelineStreams bool
 
-	// Backoff says how long a message waits after a nack (OBX-057). Defaults to ExponentialBackoff(time.Second, time.Minute): 1, 2,
-	// 4 … 60 s.
+	// Backoff says how long a message waits after a nack (OBX-057). Defaults to 1, 2, 4 … 60 s:
+	// ExponentialBackoff(time.Second, time.Minute).
 	Backoff Backoff
 
 	// PollInterval is the pause after a claim that found nothing. It doubles each time (OBX-116), up to MaxPollInterval.

@@ -7,9 +7,9 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Revive makes the messages ready again whose entries have failed, with a fresh retry budget, and returns how many. Entries
+// Requeue makes the messages ready again whose entries have failed, with a fresh retry budget, and returns how many. Entries
 // that have not failed, and unknown keys, are left as they are. Queue().Requeue does it for all, or for a topic.
-func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
+func (in *Inbox) Requeue(ctx context.Context, keys ...Key) (int, error) {
 	entries, err := in.Get(ctx, keys...)
 	if err != nil {
 		return 0, err

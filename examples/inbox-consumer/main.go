@@ -5,7 +5,7 @@
 //	go run ./examples/inbox-consumer -dsn "sqlserver://user:password@host?database=db"
 //
 //	payments  are booked as their orders are received: booking, mark and receipt in one transaction   payments.go
-//	parcels   are received into a queue and shipped later, with retries and a revival                  parcels.go
+//	parcels   are received into a queue and shipped later, with retries and a requeue                  parcels.go
 //
 // The broker is Watermill's GoChannel, in the process. With RabbitMQ the same router has another subscriber.
 package main

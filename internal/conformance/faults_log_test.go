@@ -149,8 +149,8 @@ func (op *faultOperation) receive(ctx context.Context) {
 	if err == nil && len(entries) == 0 && known.either(again) == isDone {
 		op.book.mistake("%s has no entry", thing.name)
 	}
-	_, err = op.inbox.Revive(ctx, keyOf(thing.name))
-	op.called("Revive", err)
+	_, err = op.inbox.Requeue(ctx, keyOf(thing.name))
+	op.called("Requeue", err)
 }
 
 // begin has an effect once, although it is tried twice.

@@ -259,7 +259,7 @@ func TestTrap_InboxKeys(t *testing.T) {
 				f.requireField(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, key, nil) }), field)
 				_, err = f.in.Get(f.ctx(), key)
 				f.requireField(err, field)
-				_, err = f.in.Revive(f.ctx(), key)
+				_, err = f.in.Requeue(f.ctx(), key)
 				f.requireField(err, field)
 			}
 		}

@@ -82,7 +82,7 @@ func TestInbox_WithoutItTheOutboxWorksAsBefore(t *testing.T) {
 				},
 				"enqueue": func() error { _, err := in.Enqueue(f.ctx(), nil, receivedOf("1", "")); return err },
 				"get":     func() error { _, err := in.Get(f.ctx(), keyOf("1")); return err },
-				"revive":  func() error { _, err := in.Revive(f.ctx(), keyOf("1")); return err },
+				"requeue": func() error { _, err := in.Requeue(f.ctx(), keyOf("1")); return err },
 				"purge":   func() error { _, err := in.Purge(f.ctx(), outbox.PurgeParams{}); return err },
 			} {
 				f.ErrorIs(call(), outbox.ErrSchema, name)
@@ -143,7 +143,7 @@ func (f *inboxFixture) everything() {
 	_, err := f.in.Enqueue(f.ctx(), nil, receivedOf("2", "payload of 2"))
 	f.NoError(err)
 	f.settle(settled(outbox.Fail, f.claim("ship")...)...)
-	n, err := f.in.Revive(f.ctx(), keyOf("2"))
+	n, err := f.in.Requeue(f.ctx(), keyOf("2"))
 	f.NoError(err)
 	f.Equal(1, n)
 	f.Equal("ready", f.state("2"))

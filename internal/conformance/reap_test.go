@@ -164,7 +164,7 @@ func TestRenewPassesOverLockedRows(t *testing.T) {
 	})
 }
 
-func TestRequeueRevivesFailedMessagesWithAFreshBudget(t *testing.T) {
+func TestRequeueMakesFailedMessagesReadyWithAFreshBudget(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		fail := func(topic string) outbox.Claimed {
 			c := f.claimOne(topic)
