@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -14,13 +15,22 @@ import (
 
 // What the other packages of this module are built on, and users do not see. Package seam says what each function does.
 func init() {
-	seam.Outbox = func(o seam.AnOutbox) seam.Operations { return operations{o.(*Outbox)} }
-	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{p.(*Publisher)} }
-	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{s.(*Subscriber)} }
-	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{d.(*Delivery)} }
-	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) { return o.(*Outbox).openCursor(config) }
+	seam.Outbox = func(o seam.AnOutbox) seam.Operations { return operations{own[*Outbox](o)} }
+	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
+	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{own[*Subscriber](s)} }
+	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{own[*Delivery](d)} }
+	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) { return own[*Outbox](o).openCursor(config) }
 	seam.WakeStore = wakeStore
-	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{s.(*Sequencer)} }
+	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
+}
+
+// own is a value of a type of this package, for which an interface has stood in package seam.
+func own[T any](value any) T {
+	v, ok := value.(T)
+	if !ok {
+		panic(fmt.Sprintf("outbox: internal/seam was given a %T", value))
+	}
+	return v
 }
 
 type operations struct{ outbox *Outbox }

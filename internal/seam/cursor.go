@@ -2,6 +2,7 @@ package seam
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
@@ -77,9 +78,13 @@ var OpenCursor func(AnOutbox, CursorConfig) (any, error)
 // NewCursor returns a reader of the log with an owner token of its own, as NewCursor[outbox.LogMessage]. It does not touch
 // the database.
 func NewCursor[Message any](o AnOutbox, config CursorConfig) (Cursor[Message], error) {
-	c, err := OpenCursor(o, config)
+	opened, err := OpenCursor(o, config)
 	if err != nil {
 		return nil, err
 	}
-	return c.(Cursor[Message]), nil
+	c, ok := opened.(Cursor[Message])
+	if !ok {
+		return nil, fmt.Errorf("open a cursor: its messages are not %T", *new(Message))
+	}
+	return c, nil
 }
