@@ -81,7 +81,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	go r.endWith(ctx, work, stopReading, giveUp)
 	outage := outagePauseMin
 	for stop := reading.Done(); reading.Err() == nil; {
-		found, err := r.turn(work, reading, out)
+		found, err := r.deliverBatch(work, reading, out)
 		var wentBack *LogWentBackError
 		switch {
 		case reading.Err() != nil:
@@ -122,8 +122,8 @@ func (r *logReader) endWith(subscription, work context.Context, stopReading, giv
 	<-work.Done()
 }
 
-// turn reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
-func (r *logReader) turn(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
+// deliverBatch reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
+func (r *logReader) deliverBatch(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
 	if err := r.keep(work); err != nil {
 		return false, err
 	}
