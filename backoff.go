@@ -25,8 +25,8 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 	}
 }
 
-// DefaultBackoff is ExponentialBackoff(1 s, 60 s).
-func DefaultBackoff(retry int) time.Duration {
+// defaultBackoff is ExponentialBackoff(1 s, 60 s).
+func defaultBackoff(retry int) time.Duration {
 	return ExponentialBackoff(defaultBackoffBase, defaultBackoffMax)(retry)
 }
 
@@ -34,7 +34,7 @@ func DefaultBackoff(retry int) time.Duration {
 // for longer than a message has waited already when its lease expires.
 func expiryBackoff(backoff Backoff, lease time.Duration) Backoff {
 	return func(retry int) time.Duration {
-		return max(backoff(retry), min(DefaultBackoff(retry), lease))
+		return max(backoff(retry), min(defaultBackoff(retry), lease))
 	}
 }
 

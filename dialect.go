@@ -1,89 +1,33 @@
 package outbox
 
 import (
+	"database/sql"
 	"errors"
-	"io/fs"
+
+	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
-// A Dialect is everything that differs between databases: text, error numbers and quoting. It runs nothing itself;
-// one engine runs the operations of all of them. SQLServer, Postgres and SQLite are the ones of this package.
-type Dialect interface {
-	// Name is the dialect's name in logs and messages, such as "sqlserver".
-	Name() string
+// A Dialect is the database that an outbox is in: SQLServer{}, Postgres{} or SQLite{}. There are no others.
+type Dialect = dialect.Dialect
 
-	// Traits are the facts that the engine needs to know.
-	Traits() Traits
+// SQLServer is the dialect of SQL Server 2019 and later (compatibility level 130 and up) and Azure SQL, through
+// github.com/microsoft/go-mssqldb.
+type SQLServer = dialect.SQLServer
 
-	// Quote returns name as a quoted identifier. The name has been validated.
-	Quote(name string) string
+// Postgres is the dialect of PostgreSQL 14 and later, through pgx's or lib/pq's database/sql driver.
+type Postgres = dialect.Postgres
 
-	// Files holds operations/*.sql, migrations/*.sql and setup/*.sql, written with the default names.
-	Files() fs.FS
+// SQLite is the dialect of SQLite 3.45 and later through modernc.org/sqlite, which needs no C compiler.
+// Open the database by OpenSQLite, with WAL, a busy timeout and immediate transactions:
+//
+//	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
+type SQLite = dialect.SQLite
 
-	// Call returns what is sent to run an operation, given the text of its file.
-	Call(text string) Call
-
-	// Classify decides by error number, never by text, what a database error means.
-	Classify(err error) ErrorClass
-}
-
-// A Call is how an operation is run: statements in order in one transaction, whose rows together are the result.
-type Call []Statement
-
-// A Statement is one step of an operation.
-type Statement struct {
-	Text string
-
-	// Gate marks a question: the statements after it run only if it answers true. One that comes first is asked before
-	// the transaction begins, and so keeps an idle worker from taking locks.
-	Gate bool
-}
-
-// ErrorClass is what a database error means to the engine.
-type ErrorClass int
-
-// The classes of errors.
-const (
-	ErrorOther         ErrorClass = iota
-	ErrorRetryable                // run the transaction again: deadlock, serialization failure, lock timeout, busy
-	ErrorSchema                   // an object of ours is missing or older
-	ErrorNoTransaction            // a savepoint outside a transaction
-	ErrorDuplicate                // a key is there already
-)
-
-// Traits are the facts about a database that are not SQL text.
-type Traits struct {
-	// Schema and Table are the default names, with which the files are written.
-	Schema, Table string
-
-	// FixedSchema is true where there is no schema to choose.
-	FixedSchema bool
-
-	// MaxName is the longest identifier, counted by NameLength.
-	MaxName    int
-	NameLength func(name string) int
-
-	// Begin opens a transaction that takes its locks at once, where an operation is several statements.
-	Begin string
-
-	// Savepoint begins a part of a caller's transaction, Release keeps it and Restore takes it back. Release may be empty.
-	Savepoint, Release, Restore string
-
-	// Procedures is true where operations are procedures in the database, which have to be installed, unless Call sends an
-	// operation as its file has it.
-	Procedures bool
-
-	// BatchSeparator is the line between batches of a printed script, empty if there is none.
-	BatchSeparator string
-
-	// ScriptHeader and ScriptFooter go around a printed script and make it one transaction; each batch of it goes between
-	// BatchHeader and BatchFooter.
-	ScriptHeader, ScriptFooter string
-	BatchHeader, BatchFooter   string
-
-	// NewMessageID makes an id that grows with time in the byte order of the database.
-	NewMessageID func() (MessageID, error)
-}
+// OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone compiles each at
+// every call, a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
+// What (*sql.Conn).Raw is given has a method Unwrap, which returns the driver's connection.
+func OpenSQLite(driverName, dsn string) (*sql.DB, error) { return kept.Open(driverName, dsn) }
 
 // IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
 // serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
@@ -94,7 +38,7 @@ func IsRetryable(err error) bool {
 		return false
 	}
 	for _, d := range []Dialect{SQLServer{}, Postgres{}, SQLite{}} {
-		if d.Classify(err) == ErrorRetryable {
+		if d.Classify(err) == dialect.ErrorRetryable {
 			return true
 		}
 	}

@@ -56,17 +56,21 @@
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
-//	subscriber.go               hands messages out. subscriber_claim claims; _window, _pacer and _turns say how many and when, _runs
+//	subscriber.go               hands messages out. subscriber_claim claims; _window and _pacer say how many and when, _runs
 //	                            keep streams in order; subscriber_settle settles; _leases renew, _duties do the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
 //	migrate.go                  creates the tables; migrate_check looks at them
 //	engine.go                   runs operations, engine_bracket their transactions
-//	dialect.go                  what the engine must know of a database: dialect_sqlserver, _postgres, _sqlite
+//	dialect.go                  SQLServer, Postgres, SQLite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
+//	seam.go                     what the packages above use of all this, and users do not see: internal/seam
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
+//	internal/dialect            what the engine must know of a database
+//	internal/seam               the doors from the root to the packages around it
 //	schema                      all SQL, as files
 //	internal/limits, …/quiet    what text every database can store, how long statements may take; one line a kind of trouble
+//	internal/base               ids and what statements run on
 //	internal/kept               connections that keep statements compiled
 //	Watermill, google/uuid, the standard library
 package outbox

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
@@ -81,23 +82,23 @@ var readOnly = map[operation]bool{
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
-func newEngine(dialect Dialect, schema, table string) (*engine, error) {
-	n, err := newNames(dialect, schema, table)
+func newEngine(d Dialect, schema, table string) (*engine, error) {
+	n, err := newNames(d, schema, table)
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{dialect: dialect, names: n, operations: map[operation]preparedCall{}}
-	files, err := fs.Glob(dialect.Files(), "operations/*.sql")
+	e := &engine{dialect: d, names: n, operations: map[operation]preparedCall{}}
+	files, err := fs.Glob(d.Files(), "operations/*.sql")
 	if err != nil {
 		return nil, fmt.Errorf("list the operations: %w", err)
 	}
 	for _, file := range files {
-		text, err := fs.ReadFile(dialect.Files(), file)
+		text, err := fs.ReadFile(d.Files(), file)
 		if err != nil {
 			return nil, fmt.Errorf("read the operation: %w", err)
 		}
 		name := strings.TrimSuffix(path.Base(file), ".sql")
-		e.operations[operation(name)] = n.prepare(dialect.Call(string(text)))
+		e.operations[operation(name)] = n.prepare(d.Call(string(text)))
 	}
 	return e, nil
 }
@@ -111,7 +112,7 @@ type statement struct {
 	gate       bool
 }
 
-func (n names) prepare(c Call) preparedCall {
+func (n names) prepare(c dialect.Call) preparedCall {
 	var prepared preparedCall
 	for _, s := range c {
 		prepared = append(prepared, statement{n.apply(s.Text), n.parameters(s.Text), s.Gate})
@@ -177,7 +178,7 @@ func (e *engine) do(ctx context.Context, x Executor, op operation, args []any) e
 func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
-		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == ErrorRetryable && !errors.Is(err, ErrUnknownOutcome)
+		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == dialect.ErrorRetryable && !errors.Is(err, ErrUnknownOutcome)
 		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
@@ -186,9 +187,9 @@ func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 
 func (e *engine) explain(op operation, err error) error {
 	switch e.dialect.Classify(err) {
-	case ErrorSchema:
+	case dialect.ErrorSchema:
 		return fmt.Errorf("%s on %s: %w: %w", op, e.names.qualified(e.dialect.Traits().Table), ErrSchema, err)
-	case ErrorDuplicate:
+	case dialect.ErrorDuplicate:
 		return fmt.Errorf("%s: %w: %w", op, ErrDuplicateID, err)
 	default:
 		return fmt.Errorf("%s: %w", op, err)

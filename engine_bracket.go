@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -68,7 +69,7 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 	}
 	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere it needs one around it
 	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
-	if e.dialect.Classify(err) != ErrorNoTransaction {
+	if e.dialect.Classify(err) != dialect.ErrorNoTransaction {
 		return err
 	}
 	tx, err := conn.BeginTx(ctx, nil)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A database whose answer is never waited for, and that keeps what becomes of its transactions and connections.
@@ -50,7 +52,7 @@ func TestTrap_ACallThatIsCutOff(t *testing.T) {
 		o, err := New(db, Config{Dialect: SQLServer{}}, nil)
 		require.NoError(t, err)
 		x = on(db)
-		_, err = o.Settle(ctx, x, []Settlement{{Receipt: Receipt{Seq: 1, Owner: NewOwnerToken()}}})
+		_, err = o.Settle(ctx, x, []Settlement{{Receipt: Receipt{Seq: 1, Owner: base.NewOwnerToken()}}})
 		require.ErrorIs(t, err, context.Canceled)
 		return d, x
 	}

@@ -70,11 +70,11 @@ func split(pattern *regexp.Regexp, text string) []piece {
 	return pieces
 }
 
-func newNames(dialect Dialect, schema, table string) (names, error) {
-	if dialect == nil {
+func newNames(d Dialect, schema, table string) (names, error) {
+	if d == nil {
 		return names{}, badField("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
 	}
-	traits := dialect.Traits()
+	traits := d.Traits()
 	if schema == "" {
 		schema = traits.Schema
 	}
@@ -82,9 +82,9 @@ func newNames(dialect Dialect, schema, table string) (names, error) {
 		table = traits.Table
 	}
 	if traits.FixedSchema && schema != traits.Schema {
-		return names{}, badField("Schema", "must be empty: %s has no schemas to choose from", dialect.Name())
+		return names{}, badField("Schema", "must be empty: %s has no schemas to choose from", d.Name())
 	}
-	n := names{dialect: dialect, schema: schema, table: table}
+	n := names{dialect: d, schema: schema, table: table}
 	if err := n.validate("Schema", schema, traits.MaxName); err != nil {
 		return names{}, err
 	}

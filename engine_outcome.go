@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // What is known of a transaction after an error: that it was not committed, or nothing. What does not prove the first is the
@@ -34,7 +36,7 @@ func unknown(err error) error {
 // neverCommitted reports whether err proves that the statement it comes from was never sent, or was refused.
 func neverCommitted(err error) bool {
 	var unsent interface{ SafeToRetry() bool } // of pgx
-	var refusal *JoinRefusal
+	var refusal *base.JoinRefusal
 	switch {
 	case errors.Is(err, ErrUnknownOutcome):
 		return false

@@ -3,6 +3,8 @@ package outbox
 import (
 	"errors"
 	"fmt"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Errors that callers can test for with errors.Is.
@@ -14,9 +16,6 @@ var (
 	// come to one of the two.
 	ErrCompeting = errors.New("outbox: the topic has a subscription already, and each message would come to one of the two; for several handlers of each message use an EventGroupProcessor or consumer groups, to share the work raise MaxInFlight, or set AllowCompeting")
 
-	// ErrNilDB is returned where a database handle is needed and nil was given.
-	ErrNilDB = errors.New("outbox: the database handle is nil; pass an open *sql.DB, *sql.Conn or *sql.Tx")
-
 	// ErrTxRequired is returned by a Publisher with RequireTx when no transaction was given.
 	ErrTxRequired = errors.New("outbox: RequireTx is set and there is no transaction; publish inside InTx, or put one in the message's context with WithTx")
 
@@ -25,12 +24,8 @@ var (
 	ErrMixedTx = errors.New("outbox: one Publish can write to one transaction only, and its messages or its publisher name several; publish them in separate calls")
 
 	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
-	// its lease expired and another worker took it. Cursor.Renew and Cursor.Advance return it in the same case. Roll the
-	// transaction back.
+	// its lease expired and another worker took it. Roll the transaction back.
 	ErrLeaseLost = errors.New("outbox: the lease is lost; another worker may hold the message")
-
-	// ErrLeaseHeld is returned by Cursor.Acquire while another reads for the group.
-	ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 
 	// ErrUnknownOutcome is returned when the answer to a commit was lost: the connection broke or the context ended after
 	// it was sent, and the work may have been committed or not. It is never returned when nothing was committed for sure,
@@ -47,20 +42,18 @@ var (
 
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
+
+	// ErrSchemaNewer is returned by Migrate, and by Check, when a newer version of the library has migrated the database:
+	// going back would put older procedures under the feet of the newer processes. It is an ErrSchema too. An older process
+	// can go on as far as it gets along with the newer schema; deploy the newer one, or restore a backup.
+	ErrSchemaNewer = errors.New("outbox: a newer version has migrated the database, and Migrate never goes back")
 )
-
-// A LeaseHeldError is what ErrLeaseHeld comes with: the CursorConfig.Version and Shape of the reader that has the lease.
-type LeaseHeldError struct {
-	Version, Shape int64
-}
-
-func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
-func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }
 
 // A LogWentBackError says that the database has come back older than a reader of its log, from a backup or a replica that
 // lagged behind: what the reader knows of positions no longer holds, and messages that were committed since have got
 // positions that it had passed. It goes on from the group's position; what was lost with the database stays lost.
 type LogWentBackError struct {
+	Store        string // of the outbox's configuration
 	Group, Topic string
 	Reader       int64 // how far the reader had come
 	Position     int64 // how far the group has come in the database; 0 where that was not looked at
@@ -71,22 +64,6 @@ func (e *LogWentBackError) Error() string {
 	return fmt.Sprintf("outbox: the log has come back older than the reader of group %q, topic %q: the reader had come to position %d, "+
 		"the group stands at %d, and the log ends at %d", e.Group, e.Topic, e.Reader, e.Position, e.Last)
 }
-
-// A SchemaNewerError is returned by Migrate, and by Check, when a newer version of the library has migrated the database:
-// going back would put older procedures under the feet of the newer processes. errors.Is with ErrSchema is true. An older
-// process can go on as far as it gets along with the newer schema; deploy the newer one, or restore a backup.
-type SchemaNewerError struct {
-	Database int // the edition of the schema in the database
-	Library  int // the edition of this library
-}
-
-func (e *SchemaNewerError) Error() string {
-	return fmt.Sprintf("outbox: the schema is of edition %d, and this library of edition %d: a newer version has migrated the database, and Migrate never goes back",
-		e.Database, e.Library)
-}
-
-// Is makes it an ErrSchema.
-func (e *SchemaNewerError) Is(target error) bool { return target == ErrSchema }
 
 // A FieldError says which field of a message or a configuration is not usable, and why.
 // Nothing was written when it is returned.
@@ -126,23 +103,7 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // Unavailable marks an error as an outage of something that the handler needs, such as a broker: the message was not really
 // tried. It is delivered again after the backoff, and no attempt is spent. Unavailable(nil) is nil.
-func Unavailable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &unavailableError{err}
-}
-
-type unavailableError struct{ err error }
-
-func (e *unavailableError) Error() string { return e.err.Error() }
-func (e *unavailableError) Unwrap() error { return e.err }
-
-// IsUnavailable reports whether err, or an error it wraps, was marked by Unavailable.
-func IsUnavailable(err error) bool {
-	var u *unavailableError
-	return errors.As(err, &u)
-}
+func Unavailable(err error) error { return base.Unavailable(err) }
 
 // IsPermanent reports whether err, or an error it wraps, was marked by Permanent.
 func IsPermanent(err error) bool {

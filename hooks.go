@@ -18,8 +18,9 @@ type Hooks struct {
 	// OnHandled is called after each delivery of the queue that a handler has answered, or that was taken from it.
 	OnHandled func(HandledEvent)
 
-	// OnHandlerTimeout is called when a message was taken from a handler that did not answer within MaxHandlerTime.
-	OnHandlerTimeout func(HandlerTimeoutEvent)
+	// OnHandlerTimeout is called when a message was taken from a handler that did not answer within MaxHandlerTime: its
+	// Outcome is Retry, or Fail after the last attempt.
+	OnHandlerTimeout func(HandledEvent)
 
 	// OnReap is called when messages were given back because their lease had expired.
 	OnReap func(ReapEvent)
@@ -28,10 +29,10 @@ type Hooks struct {
 	OnGroupRead func(GroupReadEvent)
 
 	// OnGroupSettle is called after each delivery to a consumer group.
-	OnGroupSettle func(GroupSettleEvent)
+	OnGroupSettle func(HandledEvent)
 
 	// OnLogWentBack is called when the reader of a consumer group has found that the database has come back older.
-	OnLogWentBack func(LogWentBackEvent)
+	OnLogWentBack func(*LogWentBackError)
 
 	// OnJoinEnd is called when a join has ended, also inside a transaction that may yet be rolled back.
 	OnJoinEnd func(JoinEvent)
@@ -70,25 +71,17 @@ type SettleEvent struct {
 	Err      error
 }
 
-// A HandledEvent tells of one delivery of the queue.
+// A HandledEvent tells of one delivery to a handler.
 type HandledEvent struct {
 	Store     string // of the outbox's configuration
 	Topic     string
+	Group     string // the consumer group; empty for the queue
+	Position  int64  // of the message in the log; 0 for the queue
 	MessageID MessageID
 	Attempt   int           // 1 for the first delivery
 	Outcome   Outcome       // what becomes of the message
 	Took      time.Duration // by the handler
 	Err       error         // why the handler did not succeed
-}
-
-// A HandlerTimeoutEvent tells of a handler that still had not answered when its message was taken from it.
-type HandlerTimeoutEvent struct {
-	Store     string // of the outbox's configuration
-	Topic     string
-	MessageID MessageID
-	Attempt   int
-	Outcome   Outcome       // Retry, or Fail after the last attempt
-	After     time.Duration // since the handler got the message
 }
 
 // A ReapEvent tells of leases that had expired.
@@ -106,23 +99,6 @@ type GroupReadEvent struct {
 	Lag          time.Duration // how long the first message had been in the log, by the database's clock
 	Took         time.Duration
 	Err          error
-}
-
-// A GroupSettleEvent tells of one delivery to a consumer group.
-type GroupSettleEvent struct {
-	Store        string // of the outbox's configuration
-	Group, Topic string
-	Position     int64 // of the message in the log
-	Attempt      int   // 1 for the first delivery
-	Outcome      Outcome
-	Took         time.Duration // by the handler
-	Err          error         // why the handler did not succeed
-}
-
-// A LogWentBackEvent tells of a database that has come back older than a reader of its log.
-type LogWentBackEvent struct {
-	Store string // of the outbox's configuration
-	LogWentBackError
 }
 
 // A TopicBacklog is a topic and its due messages.
@@ -169,7 +145,7 @@ func (h Hooks) handled(e HandledEvent) {
 	}
 }
 
-func (h Hooks) handlerTimedOut(e HandlerTimeoutEvent) {
+func (h Hooks) handlerTimedOut(e HandledEvent) {
 	if h.OnHandlerTimeout != nil {
 		h.OnHandlerTimeout(e)
 	}
@@ -187,13 +163,13 @@ func (h Hooks) groupRead(e GroupReadEvent) {
 	}
 }
 
-func (h Hooks) groupSettled(e GroupSettleEvent) {
+func (h Hooks) groupSettled(e HandledEvent) {
 	if h.OnGroupSettle != nil {
 		h.OnGroupSettle(e)
 	}
 }
 
-func (h Hooks) logWentBack(e LogWentBackEvent) {
+func (h Hooks) logWentBack(e *LogWentBackError) {
 	if h.OnLogWentBack != nil {
 		h.OnLogWentBack(e)
 	}

@@ -6,52 +6,24 @@ import (
 	"database/sql"
 	"slices"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
-
-// AllTopics is the topic of a Cursor that reads the whole log.
-const AllTopics = ""
-
-// CursorConfig names a place in the log.
-type CursorConfig struct {
-	// Group is the consumer group whose place it is. Required.
-	Group string
-
-	// Topic is the topic to read. Defaults to AllTopics; a group's place in the whole log is another than its place in a
-	// topic.
-	Topic string
-
-	// Lease is how long the group waits for this reader when its process dies. Defaults to 30 s.
-	Lease time.Duration
-
-	// MaxBytes is the most bytes of payloads and headers that one Read returns; a larger message comes alone. Defaults to
-	// 64 MB.
-	MaxBytes int64
-
-	// Version orders readers that are deployed one after the other: one of a higher Version takes the lease from one of a
-	// lower at once. Defaults to 0.
-	Version int64
-
-	// Shape is any number that differs where readers of one Version do not do the same: Acquire tells it of the reader that
-	// has the lease. Defaults to 0.
-	Shape int64
-}
 
 // defaultReadBytes is CursorConfig.MaxBytes.
 const defaultReadBytes = 64 << 20
 
-// A Cursor is one reader's hold on a consumer group's place in the log: it reads messages in order, and while it has the
-// group's lease it alone moves the place on. Nothing of it goes by the number that a message got when it was inserted, which
-// commits out of order; see Sequencer.
-//
-// What is done in the transaction in which Advance moves the place is done once for each message, whatever dies and whoever
-// takes over. A Cursor is for one goroutine, except for Renew, which may be called beside the others.
-type Cursor struct {
+// A cursor is one reader's hold on a consumer group's place in the log: see seam.Cursor.
+type cursor struct {
 	outbox *Outbox
-	config CursorConfig
+	config seam.CursorConfig
 	owner  OwnerToken
 
 	read map[int64]MessageID // what the last Read returned, and what it came after
 }
+
+var _ seam.Cursor[LogMessage] = (*cursor)(nil)
 
 // A LogMessage is a message of the log with its position.
 type LogMessage struct {
@@ -70,8 +42,7 @@ type LogMessage struct {
 	Malformed error
 }
 
-// Cursor returns a reader of the log with an owner token of its own. It does not touch the database.
-func (o *Outbox) Cursor(config CursorConfig) (*Cursor, error) {
+func (o *Outbox) openCursor(config seam.CursorConfig) (*cursor, error) {
 	setDefault(&config.Lease, 30*time.Second)
 	setDefault(&config.MaxBytes, defaultReadBytes)
 	if config.Group == "" {
@@ -95,42 +66,32 @@ func (o *Outbox) Cursor(config CursorConfig) (*Cursor, error) {
 	return o.cursor(config), nil
 }
 
-func (o *Outbox) cursor(config CursorConfig) *Cursor {
-	return &Cursor{outbox: o, config: config, owner: NewOwnerToken()}
+func (o *Outbox) cursor(config seam.CursorConfig) *cursor {
+	return &cursor{outbox: o, config: config, owner: base.NewOwnerToken()}
 }
 
-// Acquire takes the lease, or extends it if it is this reader's, and returns the group's position: that of the last message
-// that it has passed. A group begins with 0, and from then on what is purged from the log waits for it. While another has
-// the lease it returns a *LeaseHeldError, which is ErrLeaseHeld.
-func (c *Cursor) Acquire(ctx context.Context) (position int64, err error) {
+// Acquire takes the lease.
+func (c *cursor) Acquire(ctx context.Context) (position int64, err error) {
 	s, err := c.acquire(ctx)
 	return s.position, err
 }
 
-func (c *Cursor) acquire(ctx context.Context) (groupState, error) {
+func (c *cursor) acquire(ctx context.Context) (groupState, error) {
 	c.read = nil // the position is the database's, whatever was read
 	return c.move(ctx, c.outbox.db, leaseArg{LeaseMS: c.config.Lease.Milliseconds(), Take: true})
 }
 
-// Renew extends the lease. Unlike Acquire it does not take it again if another has had it in between: it returns
-// ErrLeaseLost.
-func (c *Cursor) Renew(ctx context.Context) error { return c.Advance(ctx, c.outbox.db, 0, 0) }
+// Renew extends the lease.
+func (c *cursor) Renew(ctx context.Context) error { return c.Advance(ctx, c.outbox.db, 0, 0) }
 
-// Advance moves the group on from the position where the reader knows it to be, that of the last Acquire or of the last
-// Advance that was committed, to another, but never back, and extends the lease. It runs in the caller's transaction if x is
-// one, and locks the group's row until that ends: nobody can take the lease in between.
-//
-// If another has had the lease it returns ErrLeaseLost. A *LogWentBackError says that the database has come back older
-// than this reader; Acquire then tells from where to go on. In both cases the group has not moved; roll the transaction back.
-//
-// An expired lease that nobody took is still held. After an error of the commit ask Acquire how far the group has come.
-func (c *Cursor) Advance(ctx context.Context, x Executor, from, to int64) error {
+// Advance moves the group on.
+func (c *cursor) Advance(ctx context.Context, x Executor, from, to int64) error {
 	_, err := c.move(ctx, x, leaseArg{From: from, Position: to, LeaseMS: c.config.Lease.Milliseconds()})
 	return err
 }
 
-// Release gives the lease back, so that another need not wait for its end. If it is not held any more, nothing happens.
-func (c *Cursor) Release(ctx context.Context) error {
+// Release gives the lease back.
+func (c *cursor) Release(ctx context.Context) error {
 	_, err := c.move(ctx, c.outbox.db, leaseArg{})
 	return err
 }
@@ -164,9 +125,9 @@ type groupState struct {
 }
 
 // move returns how the group stands, and an error if the lease is not this reader's or the group could not be moved.
-func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState, error) {
+func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState, error) {
 	if isNil(x) {
-		return groupState{}, ErrNilDB
+		return groupState{}, base.ErrNilDB
 	}
 	arg.Group, arg.Topic, arg.Owner, arg.Version, arg.Shape = c.config.Group, c.config.Topic, c.owner, c.config.Version, c.config.Shape
 	if arg.Position > 0 {
@@ -188,7 +149,7 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 	case arg.LeaseMS == 0:
 		return s, nil
 	case !s.held && arg.Take:
-		return s, &LeaseHeldError{Version: s.version, Shape: s.shape}
+		return s, &base.LeaseHeldError{Version: s.version, Shape: s.shape}
 	case !s.held:
 		return s, ErrLeaseLost
 	case s.position < believed:
@@ -198,14 +159,12 @@ func (c *Cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 	}
 }
 
-func (c *Cursor) wentBack(believed, position, last int64) error {
-	return &LogWentBackError{Group: c.config.Group, Topic: c.config.Topic, Reader: believed, Position: position, Last: last}
+func (c *cursor) wentBack(believed, position, last int64) error {
+	return &LogWentBackError{Store: c.outbox.config.Store, Group: c.config.Group, Topic: c.config.Topic, Reader: believed, Position: position, Last: last}
 }
 
-// Read returns up to limit messages, 1 to 1,000, that come after a position, in order, as far as CursorConfig.MaxBytes
-// allows. It needs no lease. If the log ends before that position, or has another message there than this Cursor has
-// read, the database has come back older than the reader: it returns a *LogWentBackError.
-func (c *Cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage, error) {
+// Read returns messages that come after a position.
+func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage, error) {
 	if limit < 1 || limit > maxBatch {
 		return nil, badField("limit", "%d is not between 1 and %d", limit, maxBatch)
 	}

@@ -209,7 +209,7 @@ func (r *logReader) giveUp(ctx context.Context, l *LogMessage, again bool) error
 		reason = errReaderDied
 	}
 	p := r.place(l, again)
-	err := r.cursor.outbox.InTx(ctx, r.cursor.outbox.db, func(ctx context.Context, x Executor) error {
+	err := r.cursor.outbox.inTx(ctx, r.cursor.outbox.db, func(ctx context.Context, x Executor) error {
 		if err := p.pass(ctx, x); err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ type SequencerConfig struct {
 	// they publish. Wake-ups of this process need no channel. A channel has one reader. Defaults to none.
 	Wakeups <-chan string
 
-	// Timeout is how long one turn may take, with the wait for a connection of the pool, before it has failed and is tried
+	// Timeout is how long one round may take, with the wait for a connection of the pool, before it has failed and is tried
 	// again. Defaults to 15 s.
 	Timeout time.Duration
 }
@@ -91,7 +91,7 @@ func (s *Sequencer) Run(ctx context.Context) error {
 	defer stop()
 	outage := outagePauseMin
 	for ctx.Err() == nil {
-		n, err := s.Stamp(ctx)
+		n, err := s.stamp(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			s.outbox.troubles.Error(cannotStamp, err, nil)
@@ -111,16 +111,16 @@ func (s *Sequencer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stamp gives the next positions to up to 1,000 committed messages, wakes the readers of their topics, and returns how
-// many. It is one turn of Run.
-func (s *Sequencer) Stamp(ctx context.Context) (int, error) {
+// stamp gives the next positions to up to 1,000 committed messages, wakes the readers of their topics, and returns how
+// many. It is one round of Run.
+func (s *Sequencer) stamp(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	total := 0
 	var topics []string
-	err := s.outbox.Run(ctx, s.outbox.db, string(opLogStamp), struct {
+	err := s.outbox.run(ctx, s.outbox.db, opLogStamp, struct {
 		Limit int `json:"limit"`
-	}{maxBatch}, func(rows *sql.Rows) error {
+	}{maxBatch}, nil, func(rows *sql.Rows) error {
 		var topic string
 		var n int
 		err := rows.Scan(&topic, &n)
@@ -132,7 +132,7 @@ func (s *Sequencer) Stamp(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("give positions: %w", err)
 	}
 	if total > 0 {
-		WakeStore(s.outbox.config.Store, topics...)
+		wakeStore(s.outbox.config.Store, topics...)
 	}
 	return total, nil
 }

@@ -119,9 +119,6 @@ type Record struct {
 	Malformed     error     // as in Claimed
 }
 
-// IsProcessed reports whether the message was acknowledged (OBX-021).
-func (r Record) IsProcessed() bool { return r.Status == Done }
-
 // HeaderStreamKey is the header that sets a message's StreamKey.
 const HeaderStreamKey = "outbox_stream_key"
 

@@ -1,95 +1,19 @@
 package outbox
 
-import (
-	"fmt"
-
-	"github.com/google/uuid"
-)
+import "github.com/incursa/watermill-outbox/internal/base"
 
 // MessageID names a message for its whole life, across retries and outside its database: joins, inboxes and brokers
-// use it (the specification's OutboxMessageIdentifier). It grows with time in the byte order of its database.
-type MessageID [16]byte
+// use it (the specification's OutboxMessageIdentifier). It is 16 bytes, grows with time in the byte order of its database,
+// and is text as a UUID is: String, MarshalText, UnmarshalText, ParseMessageID.
+type MessageID = base.MessageID
 
-// OwnerToken names one claim. Whoever presents it together with a WorkItemID holds that message.
-type OwnerToken [16]byte
+// OwnerToken names one claim. Whoever presents it together with a WorkItemID holds that message. It is 16 bytes, and text
+// as a UUID is.
+type OwnerToken = base.OwnerToken
 
-// JoinID names a join for its whole life (the specification's JoinIdentifier).
-type JoinID [16]byte
-
-// WorkItemID is the row's key, given by the database (the specification's OutboxWorkItemIdentifier): it grows with
-// every insert and is never used again.
-type WorkItemID int64
-
-// NewOwnerToken returns a token for one claim.
-func NewOwnerToken() OwnerToken { return OwnerToken(uuid.New()) }
+// WorkItemID is the row's key, given by the database (the specification's OutboxWorkItemIdentifier): an integer that grows
+// with every insert and is never used again.
+type WorkItemID = base.WorkItemID
 
 // ParseMessageID reads the usual text form of a UUID.
-func ParseMessageID(text string) (MessageID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return MessageID{}, fmt.Errorf("parse the message id: %w", err)
-	}
-	return MessageID(id), nil
-}
-
-// ParseJoinID reads the usual text form of a UUID.
-func ParseJoinID(text string) (JoinID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return JoinID{}, fmt.Errorf("parse the join id: %w", err)
-	}
-	return JoinID(id), nil
-}
-
-// String returns the usual text form of a UUID.
-func (id MessageID) String() string { return uuid.UUID(id).String() }
-
-// String returns the usual text form of a UUID.
-func (o OwnerToken) String() string { return uuid.UUID(o).String() }
-
-// String returns the usual text form of a UUID.
-func (id JoinID) String() string { return uuid.UUID(id).String() }
-
-// MarshalText returns the usual text form of a UUID.
-func (id JoinID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
-
-// UnmarshalText reads the usual text form of a UUID.
-func (id *JoinID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
-
-// MarshalText returns the usual text form of a UUID.
-func (id MessageID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
-
-// MarshalText returns the usual text form of a UUID.
-func (o OwnerToken) MarshalText() ([]byte, error) { return uuid.UUID(o).MarshalText() }
-
-// UnmarshalText reads the usual text form of a UUID.
-func (id *MessageID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).UnmarshalText(text) }
-
-// UnmarshalText reads the usual text form of a UUID.
-func (o *OwnerToken) UnmarshalText(text []byte) error { return (*uuid.UUID)(o).UnmarshalText(text) }
-
-// newTimeOrderedID returns a UUIDv7: time comes first, as PostgreSQL and SQLite compare.
-func newTimeOrderedID() (MessageID, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return MessageID{}, fmt.Errorf("make a message id: %w", err)
-	}
-	return MessageID(id), nil
-}
-
-// newSQLServerID returns a UUIDv8 with the parts of a UUIDv7 in the order in which SQL Server compares: bytes 10 to 15
-// before 8 and 9 before the rest. The time goes first, its fraction next, and the randomness last.
-func newSQLServerID() (MessageID, error) {
-	v7, err := newTimeOrderedID()
-	if err != nil {
-		return MessageID{}, err
-	}
-	var id MessageID
-	copy(id[10:16], v7[0:6])
-	id[8] = 0x80 | v7[6]&0x0f<<2 | v7[7]>>6 // the variant, then the upper bits of the 12-bit fraction
-	id[9] = v7[7]<<2 | v7[8]&0x03
-	copy(id[0:6], v7[10:16])
-	id[6] = 0x80 | v7[8]>>2&0x0f // the version
-	id[7] = v7[9]
-	return id, nil
-}
+func ParseMessageID(text string) (MessageID, error) { return base.ParseMessageID(text) }

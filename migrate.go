@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
@@ -39,10 +41,10 @@ type MigrateConfig struct {
 // Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
 // a lock of its own, so that any number of processes may call it at once, and it changes nothing where all is there
 // (OBX-104). What was dropped it creates again, without what was in it. It only ever goes forward: if a newer version of
-// the library has migrated the database, it returns a *SchemaNewerError and leaves that alone. Nothing else in this module creates anything (OBX-103).
+// the library has migrated the database, it returns ErrSchemaNewer and leaves that alone. Nothing else in this module creates anything (OBX-103).
 func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	s, err := newScript(config)
 	if err != nil {
@@ -53,7 +55,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 		if err == nil {
 			return nil
 		}
-		if try == conflictRetries || s.dialect.Classify(err) != ErrorRetryable {
+		if try == conflictRetries || s.dialect.Classify(err) != dialect.ErrorRetryable {
 			return fmt.Errorf("migrate %s: %w", s.names.qualified(s.dialect.Traits().Table), err)
 		}
 		if err := pause(ctx, conflictPauseMax); err != nil {
@@ -149,7 +151,7 @@ func newScript(config MigrateConfig) (*script, error) {
 			return nil, err
 		}
 		s.procedures = slices.DeleteFunc(s.procedures, func(f sqlFile) bool { // what is sent as it is
-			return config.Dialect.Call(f.text)[0].Text == withoutComments(f.text)
+			return config.Dialect.Call(f.text)[0].Text == dialect.WithoutComments(f.text)
 		})
 		more, err := s.read("procedures/*.sql")
 		if err != nil {
@@ -288,11 +290,23 @@ func (s *script) edition() string {
 	return fmt.Sprintf("%d:%s", schema.Edition, checksum(s.procedures...))
 }
 
+// A schemaNewerError is an ErrSchemaNewer, and an ErrSchema, with the editions of the schema.
+type schemaNewerError struct{ database, library int }
+
+func (e *schemaNewerError) Error() string {
+	return fmt.Sprintf("outbox: the schema is of edition %d, and this library of edition %d: a newer version has migrated the database, and Migrate never goes back",
+		e.database, e.library)
+}
+
+func (e *schemaNewerError) Is(target error) bool {
+	return target == ErrSchemaNewer || target == ErrSchema
+}
+
 // newer is an error if a newer library has migrated the database.
 func (s *script) newer(applied map[int]string) error {
 	number, _, _ := strings.Cut(applied[proceduresVersion], ":")
 	if edition, err := strconv.Atoi(number); err == nil && edition > schema.Edition {
-		return &SchemaNewerError{Database: edition, Library: schema.Edition}
+		return &schemaNewerError{database: edition, library: schema.Edition}
 	}
 	return nil
 }

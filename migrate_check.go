@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Check compares what is in the database with what this version of the library needs, and changes nothing. A nil error
@@ -15,7 +17,7 @@ import (
 // without WAL. Call it when a service starts.
 func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	s, err := newScript(config)
 	if err != nil {

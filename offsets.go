@@ -28,37 +28,38 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 	return err
 }
 
-// SQLServerOffsets keeps the positions of watermill-sql's consumer groups on SQL Server, together with SQLServerSchema.
-type SQLServerOffsets struct{ names names }
+// sqlServerOffsets is watermill-sql's offsets adapter over the outbox table.
+type sqlServerOffsets struct{ names names }
 
-var _ wmsql.OffsetsAdapter = (*SQLServerOffsets)(nil)
+var _ wmsql.OffsetsAdapter = (*sqlServerOffsets)(nil)
 
-// NewSQLServerOffsets returns the adapter for an outbox; of the configuration, Dialect may be left out.
-func NewSQLServerOffsets(config MigrateConfig) (*SQLServerOffsets, error) {
+// NewSQLServerOffsets keeps the positions of watermill-sql's consumer groups on SQL Server, together with
+// NewSQLServerSchema; of the configuration, Dialect may be left out.
+func NewSQLServerOffsets(config MigrateConfig) (wmsql.OffsetsAdapter, error) {
 	n, err := newNames(SQLServer{}, config.Schema, config.Table)
 	if err != nil {
 		return nil, err
 	}
-	return &SQLServerOffsets{n}, nil
+	return &sqlServerOffsets{n}, nil
 }
 
 // AckMessageQuery implements OffsetsAdapter.
-func (o *SQLServerOffsets) AckMessageQuery(topic string, row wmsql.Row, consumerGroup string) wmsql.Query {
+func (o *sqlServerOffsets) AckMessageQuery(topic string, row wmsql.Row, consumerGroup string) wmsql.Query {
 	return wmsql.Query{Query: o.names.qualified("Outbox_Log_Advance"), Args: []any{consumerGroup, topic, row.Offset}}
 }
 
 // ConsumedMessageQuery implements OffsetsAdapter: there is nothing to do.
-func (o *SQLServerOffsets) ConsumedMessageQuery(string, wmsql.Row, string, []byte) wmsql.Query {
+func (o *sqlServerOffsets) ConsumedMessageQuery(string, wmsql.Row, string, []byte) wmsql.Query {
 	return wmsql.Query{}
 }
 
-// NextOffsetQuery implements OffsetsAdapter. SQLServerSchema does not need it: its procedure reads the position itself.
-func (o *SQLServerOffsets) NextOffsetQuery(string, string) wmsql.Query { return wmsql.Query{} }
+// NextOffsetQuery implements OffsetsAdapter. sqlServerSchema does not need it: its procedure reads the position itself.
+func (o *sqlServerOffsets) NextOffsetQuery(string, string) wmsql.Query { return wmsql.Query{} }
 
 // SchemaInitializingQueries implements OffsetsAdapter: Migrate has made everything.
-func (o *SQLServerOffsets) SchemaInitializingQueries(string) []wmsql.Query { return nil }
+func (o *sqlServerOffsets) SchemaInitializingQueries(string) []wmsql.Query { return nil }
 
 // BeforeSubscribingQueries implements OffsetsAdapter: a group exists from its first subscription on.
-func (o *SQLServerOffsets) BeforeSubscribingQueries(topic, consumerGroup string) []wmsql.Query {
+func (o *sqlServerOffsets) BeforeSubscribingQueries(topic, consumerGroup string) []wmsql.Query {
 	return []wmsql.Query{{Query: o.names.qualified("Outbox_Log_Begin"), Args: []any{consumerGroup, topic}}}
 }

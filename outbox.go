@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -41,12 +42,13 @@ type Config struct {
 	Log LogMode
 
 	// ExpiryBackoff bounds how long a message waits once its lease has expired: a random time up to it. Messages that were
-	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to DefaultBackoff.
+	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to ExponentialBackoff(time.Second,
+	// time.Minute).
 	ExpiryBackoff Backoff
 
 	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them fails for good:
-	// StreamBlock or StreamSkip. Defaults to StreamBlock.
-	OnStreamFailure StreamFailure
+	// Block or DeadLetter. Defaults to Block.
+	OnStreamFailure FailurePolicy
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
@@ -78,7 +80,7 @@ const (
 // New returns the outbox in the table that config names. It does not touch the database. A nil logger logs nothing.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	if db == nil {
-		return nil, ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	return newOutbox(db, config, logger)
 }
@@ -104,11 +106,12 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if err := validateKey("Store", config.Store); err != nil {
 		return nil, err
 	}
+	setDefault(&config.OnStreamFailure, Block)
 	if err := config.OnStreamFailure.validate("OnStreamFailure"); err != nil {
 		return nil, err
 	}
 	if config.ExpiryBackoff == nil {
-		config.ExpiryBackoff = DefaultBackoff
+		config.ExpiryBackoff = defaultBackoff
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
@@ -130,45 +133,6 @@ func defaultWorkerName() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// Run runs an operation of the schema files, which has one JSON argument, and gives each row that it answers with to scan;
-// nil means that it answers with none. On a *sql.DB it is a transaction of its own, which is run again if it lost a
-// conflict. It is the seam on which the other packages are built.
-func (o *Outbox) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
-	return o.RunWithBytes(ctx, x, op, arg, nil, scan)
-}
-
-// RunWithBytes is Run for an operation that takes bytes beside its argument; nil means that it takes none.
-func (o *Outbox) RunWithBytes(ctx context.Context, x Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error {
-	if isNil(x) {
-		return ErrNilDB
-	}
-	if scan == nil {
-		_, err := call[struct{}](ctx, o.engine, x, operation(op), arg, bytes, nil)
-		return err
-	}
-	_, err := call(ctx, o.engine, x, operation(op), arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
-	return err
-}
-
-// InTx runs f in the transaction of x: in a caller's, which it never ends, under a savepoint that takes back what f did
-// if it returns an error; on a *sql.DB in one of its own, as InTx, run again if it lost a conflict.
-func (o *Outbox) InTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
-	if isNil(x) {
-		return ErrNilDB
-	}
-	db, own := x.(*sql.DB)
-	if !own {
-		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
-	}
-	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
-	return o.engine.retry(ctx, db, func() error {
-		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
-	})
-}
-
-// Logger is what the outbox logs to: the logger that New was given, with the outbox's Store.
-func (o *Outbox) Logger() watermill.LoggerAdapter { return o.logger }
-
 // DB is the database handle that New was given.
 func (o *Outbox) DB() *sql.DB { return o.db }
 
@@ -180,7 +144,7 @@ func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().N
 // it runs in the caller's transaction, which it never ends.
 func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlement) (refused []WorkItemID, err error) {
 	if isNil(x) {
-		return nil, ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	for _, s := range settlements {
 		if err := s.validate(); err != nil {
@@ -243,7 +207,7 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		PassOver:     options.passOver,
 		Over:         options.over,
 		Own:          ours(x),
-		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == StreamSkip,
+		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
 		Groups:       groupSettlements(settlements),
 	}
 }

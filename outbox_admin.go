@@ -37,21 +37,21 @@ func (o *Outbox) reaped(n int) {
 	o.config.Hooks.reaped(ReapEvent{o.config.Store, n})
 }
 
-// FailedParams choose failed messages to look at.
-type FailedParams struct {
+// ListParams choose failed messages, or blocked streams, to look at.
+type ListParams struct {
 	// Topic restricts the list to one topic. Defaults to all.
 	Topic string
 
-	// Limit is the most messages to return, 1 to 1,000. Defaults to 100.
+	// Limit is the most to return, 1 to 1,000. Defaults to 100.
 	Limit int
 }
 
 // Failed lists dead letters, those that failed most recently first. Requeue gives them another chance.
-func (o *Outbox) Failed(ctx context.Context, params FailedParams) ([]Record, error) {
-	if err := setListLimit("FailedParams.Limit", &params.Limit); err != nil {
+func (o *Outbox) Failed(ctx context.Context, params ListParams) ([]Record, error) {
+	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("FailedParams.Topic", params.Topic); err != nil {
+	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	records, err := call(ctx, o.engine, o.db, opFailed, struct {

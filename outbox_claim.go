@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // ClaimParams say what a claim takes.
@@ -62,7 +64,7 @@ func (p *ClaimParams) setDefaults() {
 		p.Lease = 30 * time.Second
 	}
 	if p.Owner == (OwnerToken{}) {
-		p.Owner = NewOwnerToken()
+		p.Owner = base.NewOwnerToken()
 	}
 	setDefault(&p.Run, defaultRun)
 	switch {

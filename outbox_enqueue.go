@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Enqueue inserts messages, in order and all or none, and returns their ids. On a *sql.DB it makes its own transaction
@@ -22,7 +24,7 @@ import (
 // After a commit of its own, and of InTx, the subscribers of this process are woken; after one of yours, call Wake.
 func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) ([]MessageID, error) {
 	if isNil(x) {
-		return nil, ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	if len(messages) == 0 {
 		return nil, nil
@@ -117,7 +119,7 @@ func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, row
 	if first == len(messages) && (ours(x) || !named) { // an id that is there already must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
-	return o.InTx(ctx, x, func(ctx context.Context, x Executor) error {
+	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
 		for from, to := 0, first; from < len(rows); from, to = to, batchEnd(messages, to) {
 			if err := o.insertBatch(ctx, x, messages[from:to], rows[from:to]); err != nil {
 				return err

@@ -48,7 +48,7 @@ type JanitorConfig struct {
 
 // A Purger deletes what is old, in batches, and returns how much.
 type Purger struct {
-	// Name says in logs and in Purged what is deleted. Required.
+	// Name says in logs and in what PurgeOnce returns what is deleted. Required.
 	Name string
 
 	// Purge stops when ctx ends. Required.
@@ -98,22 +98,41 @@ func (c *JanitorConfig) validate() error {
 	return nil
 }
 
-// A Janitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
-// inbox. It works in small batches that skip what others have locked, each with a limit of time; any number of janitors may
-// run beside each other, and nobody waits for them. Each Subscriber has one: where there are only publishers, run one of
-// these.
-type Janitor struct {
+// A janitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
+// inbox. It works in small batches that skip what others have locked, each with a limit of time.
+type janitor struct {
 	outbox *Outbox
 	config JanitorConfig
 	parts  string // the query for the parts that the outbox has
 }
 
-// Purged is what a round of a Janitor has deleted, by name: "log", "joins", "entries", "failed entries", "messages",
-// "failed messages", and the names of the config's own.
-type Purged map[string]int
+// RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
+// inbox. It does a round now and then until ctx ends, and then returns nil; at once if the janitor is disabled. An error of
+// the database is logged.
+//
+// It works in small batches that skip what others have locked; any number of janitors may run beside each other, and nobody
+// waits for them. Each Subscriber has one: where there are only publishers, run one of these.
+func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
+	j, err := o.janitor(config)
+	if err != nil {
+		return err
+	}
+	j.run(ctx, func() bool { return false })
+	return nil
+}
 
-// Janitor returns a janitor of the outbox. It does not touch the database.
-func (o *Outbox) Janitor(config JanitorConfig) (*Janitor, error) {
+// PurgeOnce does one round of RunJanitor, for a job that runs now and then, and returns what it has deleted, by name: "log",
+// "joins", "entries", "failed entries", "messages", "failed messages", and the names of JanitorConfig.Also. When ctx ends, or
+// a purge fails, it stops with what it has done so far and the error.
+func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
+	j, err := o.janitor(config)
+	if err != nil {
+		return nil, err
+	}
+	return j.purge(ctx)
+}
+
+func (o *Outbox) janitor(config JanitorConfig) (*janitor, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -122,19 +141,13 @@ func (o *Outbox) Janitor(config JanitorConfig) (*Janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the schema files: %w", err)
 	}
-	return &Janitor{outbox: o, config: config, parts: o.engine.names.apply(string(text))}, nil
+	return &janitor{outbox: o, config: config, parts: o.engine.names.apply(string(text))}, nil
 }
 
 const cannotPurge = "Cannot purge what is old, trying again"
 
-// Run does a round now and then until ctx ends, and then returns nil; at once if the janitor is disabled. An error is logged.
-func (j *Janitor) Run(ctx context.Context) error {
-	j.run(ctx, func() bool { return false })
-	return nil
-}
-
 // run leaves out the rounds in which the database is known to be away.
-func (j *Janitor) run(ctx context.Context, away func() bool) {
+func (j *janitor) run(ctx context.Context, away func() bool) {
 	if j.config.Disabled {
 		return
 	}
@@ -142,7 +155,7 @@ func (j *Janitor) run(ctx context.Context, away func() bool) {
 		if away() {
 			continue
 		}
-		if _, err := j.Purge(ctx); err == nil {
+		if _, err := j.purge(ctx); err == nil {
 			j.outbox.troubles.Over(cannotPurge)
 		} else if ctx.Err() == nil {
 			j.outbox.troubles.Error(cannotPurge, err, nil)
@@ -150,10 +163,9 @@ func (j *Janitor) run(ctx context.Context, away func() bool) {
 	}
 }
 
-// Purge does one round and returns what it has deleted. When ctx ends, or a purge fails, it stops with what it has done so
-// far and the error.
-func (j *Janitor) Purge(ctx context.Context) (Purged, error) {
-	purged := Purged{}
+// purge does one round.
+func (j *janitor) purge(ctx context.Context) (map[string]int, error) {
+	purged := map[string]int{}
 	duties, err := j.round(ctx)
 	if err != nil {
 		return purged, err
@@ -172,7 +184,7 @@ func (j *Janitor) Purge(ctx context.Context) (Purged, error) {
 }
 
 // round is what there is to do. The log and the joins come first: they need messages that go after them.
-func (j *Janitor) round(ctx context.Context) (duties []Purger, err error) {
+func (j *janitor) round(ctx context.Context) (duties []Purger, err error) {
 	has := map[string]bool{}
 	limited, cancel := context.WithTimeout(ctx, limits.Upkeep(limits.DefaultLease))
 	defer cancel()

@@ -3,70 +3,24 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Joins themselves are package join. Here is what settling has to do with them: it counts a message that has ended in the
 // joins whose step it is, and tells which joins that has ended.
 
-// JoinStatus is the state of a join.
-type JoinStatus int
-
-// The states of a join. All but JoinPending are its ends.
-const (
-	JoinPending   JoinStatus = 0
-	JoinCompleted JoinStatus = 1
-	JoinFailed    JoinStatus = 2
-	JoinCancelled JoinStatus = 3
-)
-
-func (s JoinStatus) String() string {
-	switch s {
-	case JoinPending:
-		return "pending"
-	case JoinCompleted:
-		return "completed"
-	case JoinFailed:
-		return "failed"
-	case JoinCancelled:
-		return "cancelled"
-	default:
-		return fmt.Sprintf("join status %d", int(s))
-	}
-}
-
 // A JoinEvent tells of a join that has ended. Its transaction may yet be rolled back where it is a caller's.
 type JoinEvent struct {
-	ID                JoinID
-	Status            JoinStatus
-	Expected          int // 0 if it ended before it was sealed
+	ID                base.JoinID     // a join.ID
+	Status            base.JoinStatus // a join.Status: Completed, Failed or Cancelled
+	Expected          int             // 0 if it ended before it was sealed
 	Completed, Failed int
 	Store             string // of the outbox's configuration
 }
-
-// A JoinRefusal is the error of ChangeJoin when the database refuses a change.
-type JoinRefusal struct {
-	Reason JoinReason
-	ID     string // of the join, or of the message that is missing
-}
-
-func (r *JoinRefusal) Error() string { return fmt.Sprintf("refused for reason %d: %s", r.Reason, r.ID) }
-
-// JoinReason says why a change was refused.
-type JoinReason int64
-
-// The reasons, as the operations answer with them.
-const (
-	NoSuchJoin    JoinReason = -1
-	JoinHasEnded  JoinReason = -2
-	JoinIsFull    JoinReason = -3
-	NoSuchMessage JoinReason = -4
-	NotAStep      JoinReason = -5
-	IsLogOnly     JoinReason = -6
-)
 
 // receiptBusy is the status under which settling answers with a receipt that it has passed over.
 const receiptBusy = 1
@@ -91,22 +45,9 @@ func (r *countRow) scan(rows *sql.Rows) error {
 
 func (r *countRow) refusal() error {
 	if r.seq < 0 {
-		return &JoinRefusal{JoinReason(r.seq), strings.ToLower(r.id)} // SQL Server writes ids in capitals
+		return &base.JoinRefusal{Reason: base.JoinReason(r.seq), ID: strings.ToLower(r.id)} // SQL Server writes ids in capitals
 	}
 	return nil
-}
-
-// ChangeJoin runs an operation that changes or counts joins, logs the joins that have ended by it (JOIN-072) and wakes the
-// subscribers of what waited for them. A refusal is a *JoinRefusal. It is the seam on which package join is built.
-func (o *Outbox) ChangeJoin(ctx context.Context, x Executor, op string, arg any) error {
-	if isNil(x) {
-		return ErrNilDB
-	}
-	rows, err := call(ctx, o.engine, x, operation(op), arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
-	if err != nil {
-		return err
-	}
-	return o.joinsEnded(ctx, x, rows)
 }
 
 // joinsEnded looks through the rows for joins that have ended.
@@ -124,11 +65,11 @@ func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) er
 			continue
 		}
 		told[r.id] = true
-		id, err := ParseJoinID(r.id)
+		id, err := base.ParseJoinID(r.id)
 		if err != nil {
 			return err
 		}
-		e := JoinEvent{id, JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64), o.config.Store}
+		e := JoinEvent{id, base.JoinStatus(r.status.Int64), int(r.expected.Int64), int(r.completed.Int64), int(r.failed.Int64), o.config.Store}
 		o.logger.Info("Join ended", watermill.LogFields{"join_id": id.String(), "status": e.Status.String(),
 			"expected": e.Expected, "completed": e.Completed, "failed": e.Failed})
 		o.config.Hooks.joinEnded(e)

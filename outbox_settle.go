@@ -31,8 +31,8 @@ func (o Outcome) String() string {
 	}
 }
 
-// NoDelay as a Settlement's Delay makes the message due at once.
-const NoDelay time.Duration = -1
+// noDelay as a Settlement's Delay makes the message due at once.
+const noDelay time.Duration = -1
 
 // A Settlement ends or returns one held message.
 type Settlement struct {
@@ -40,7 +40,7 @@ type Settlement struct {
 	Outcome Outcome
 
 	// Delay is how long the message waits before it is due again, after Retry and Release.
-	// Defaults to the backoff of the specification after Retry (min(2^RetryCount s, 60 s)), to NoDelay after Release.
+	// Defaults to the backoff of the specification after Retry (min(2^RetryCount s, 60 s)), to none after Release; -1 means at once.
 	Delay time.Duration
 
 	// Err is kept as the row's LastError. Nil leaves the last one there. An Ack has none.
@@ -60,8 +60,8 @@ func (s Settlement) validate() error {
 	switch {
 	case s.Outcome < Ack || s.Outcome > Fail:
 		return badField("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
-	case s.Delay < 0 && s.Delay != NoDelay:
-		return badField("Settlement.Delay", "is negative; use NoDelay for at once")
+	case s.Delay < 0 && s.Delay != noDelay:
+		return badField("Settlement.Delay", "is negative; -1 means at once")
 	case s.Outcome == Ack && s.Err != nil:
 		return badField("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
 	default:

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A database is told whole milliseconds: delays that differ by less are one group.
 func TestSettlementsOfOneDelayAreOneGroup(t *testing.T) {
-	owner := NewOwnerToken()
+	owner := base.NewOwnerToken()
 	var settlements []Settlement
-	for i, delay := range []time.Duration{3 * time.Second, 3*time.Second + 900*time.Microsecond, time.Microsecond, NoDelay} {
+	for i, delay := range []time.Duration{3 * time.Second, 3*time.Second + 900*time.Microsecond, time.Microsecond, noDelay} {
 		settlements = append(settlements, Settlement{Receipt: Receipt{WorkItemID(i + 1), owner}, Outcome: Release, Delay: delay})
 	}
 	groups := groupSettlements(settlements)

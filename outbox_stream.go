@@ -7,24 +7,9 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
-
-// StreamFailure says what becomes of a stream when one of its messages has failed for good.
-type StreamFailure int
-
-// The policies. With StreamBlock nothing of the stream is delivered until RequeueStream, SkipHead or DiscardStream lets it go
-// on. With StreamSkip it goes on with the next message.
-const (
-	StreamBlock StreamFailure = iota
-	StreamSkip
-)
-
-func (f StreamFailure) validate(field string) error {
-	if f != StreamBlock && f != StreamSkip {
-		return badField(field, "%d is neither StreamBlock nor StreamSkip", int(f))
-	}
-	return nil
-}
 
 // defaultRun is how many messages of a stream a claim takes at most.
 const defaultRun = 32
@@ -41,21 +26,12 @@ type BlockedStream struct {
 	Waiting          int // messages behind it, counted up to 10,000
 }
 
-// BlockedStreamsParams choose streams to look at.
-type BlockedStreamsParams struct {
-	// Topic restricts the list to one topic. Defaults to all.
-	Topic string
-
-	// Limit is the most streams to return, 1 to 1,000. Defaults to 100.
-	Limit int
-}
-
 // BlockedStreams lists streams that are blocked, those first that have been for longest.
-func (o *Outbox) BlockedStreams(ctx context.Context, params BlockedStreamsParams) ([]BlockedStream, error) {
-	if err := setListLimit("BlockedStreamsParams.Limit", &params.Limit); err != nil {
+func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]BlockedStream, error) {
+	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("BlockedStreamsParams.Topic", params.Topic); err != nil {
+	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	streams, err := call(ctx, o.engine, o.db, opStreamList, struct {
@@ -150,7 +126,7 @@ type takeArg struct {
 
 // takeStream claims messages that wait in a blocked stream, and notes in arg where the stream ended at the first time.
 func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, error) {
-	arg.Owner = NewOwnerToken()
+	arg.Owner = base.NewOwnerToken()
 	var until int64
 	taken, err := call(ctx, o.engine, o.db, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
 	if err != nil {

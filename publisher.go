@@ -8,6 +8,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // PublisherConfig configures a Publisher.
@@ -32,11 +34,6 @@ type PublisherConfig struct {
 	// the header outbox_stream_key (HeaderStreamKey), or none.
 	StreamKey func(topic string, msg *message.Message) string
 
-	// Beside is called in the transaction of each Publish, after the rows of its messages were inserted and before
-	// anything is committed, with their ids in the same order. An error fails the call. It is for what has to be written
-	// together with messages, such as steps of a join. Defaults to nothing.
-	Beside func(ctx context.Context, x Executor, messages []*message.Message, ids []MessageID) error
-
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -48,6 +45,8 @@ type Publisher struct {
 	x      Executor
 	config PublisherConfig
 	closed atomic.Bool
+
+	beside func(ctx context.Context, x Executor, messages []*message.Message, ids []MessageID) error // see seam.Publishing; may be nil
 }
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -59,7 +58,7 @@ var _ message.Publisher = (*Publisher)(nil)
 func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if isNil(x) {
 		if !config.RequireTx {
-			return nil, ErrNilDB
+			return nil, base.ErrNilDB
 		}
 		x = nil
 	}
@@ -108,16 +107,16 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	// Watermill has no context for the call; the first message's stands for all.
 	ctx := messages[0].Context()
-	if p.config.Beside == nil {
+	if p.beside == nil {
 		_, err = p.outbox.Enqueue(ctx, x, rows...)
 		return err
 	}
-	return p.outbox.InTx(ctx, x, func(ctx context.Context, x Executor) error {
+	return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
 		ids, err := p.outbox.Enqueue(ctx, x, rows...)
 		if err != nil {
 			return err
 		}
-		return p.config.Beside(ctx, x, messages, ids)
+		return p.beside(ctx, x, messages, ids)
 	})
 }
 

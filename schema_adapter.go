@@ -7,23 +7,23 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// SQLServerSchema lets watermill-sql's own Publisher and Subscriber (v3) run on SQL Server, over the outbox table: they
-// publish into the log and read it by position. Use it with SQLServerOffsets, and with a Sequencer that runs. Create the
-// tables with Migrate: there is nothing to initialize for a topic.
-//
-// It is for who has watermill-sql in place. It holds a transaction open while messages are handled, one at a time, as
-// watermill-sql does; a Subscriber with a ConsumerGroup does not. Each of its subscriptions so holds a connection: let
-// them have a pool of their own, larger than their number, and the Publisher and the Sequencer another.
-type SQLServerSchema struct {
+// sqlServerSchema is watermill-sql's schema adapter over the outbox table.
+type sqlServerSchema struct {
 	outbox    *Outbox
 	batchSize int
 }
 
-var _ wmsql.SchemaAdapter = (*SQLServerSchema)(nil)
+var _ wmsql.SchemaAdapter = (*sqlServerSchema)(nil)
 
-// NewSQLServerSchema returns the adapter for an outbox; of the configuration, Dialect may be left out. batchSize is the
-// most messages that a subscriber reads at once; 0 means 100.
-func NewSQLServerSchema(config MigrateConfig, batchSize int) (*SQLServerSchema, error) {
+// NewSQLServerSchema lets watermill-sql's own Publisher and Subscriber (v3) run on SQL Server, over the outbox table: they
+// publish into the log and read it by position. Use it with NewSQLServerOffsets, and with a Sequencer that runs. Create the
+// tables with Migrate: there is nothing to initialize for a topic. Of the configuration, Dialect may be left out. batchSize
+// is the most messages that a subscriber reads at once; 0 means 100.
+//
+// It is for those who have watermill-sql in place. It holds a transaction open while messages are handled, one at a time, as
+// watermill-sql does; a Subscriber with a ConsumerGroup does not. Each of its subscriptions so holds a connection: let
+// them have a pool of their own, larger than their number, and the Publisher and the Sequencer another.
+func NewSQLServerSchema(config MigrateConfig, batchSize int) (wmsql.SchemaAdapter, error) {
 	if batchSize == 0 {
 		batchSize = 100
 	}
@@ -34,11 +34,11 @@ func NewSQLServerSchema(config MigrateConfig, batchSize int) (*SQLServerSchema, 
 	if err != nil {
 		return nil, err
 	}
-	return &SQLServerSchema{outbox: o, batchSize: batchSize}, nil
+	return &sqlServerSchema{outbox: o, batchSize: batchSize}, nil
 }
 
 // InsertQuery implements SchemaAdapter: one call of a procedure for any number of messages.
-func (s *SQLServerSchema) InsertQuery(topic string, msgs message.Messages) (wmsql.Query, error) {
+func (s *sqlServerSchema) InsertQuery(topic string, msgs message.Messages) (wmsql.Query, error) {
 	messages := make([]Message, len(msgs))
 	for i, msg := range msgs {
 		var err error
@@ -58,13 +58,13 @@ func (s *SQLServerSchema) InsertQuery(topic string, msgs message.Messages) (wmsq
 	return wmsql.Query{Query: s.procedure("Outbox_Log_Enqueue"), Args: []any{arg, payloads}}, nil
 }
 
-// SelectQuery implements SchemaAdapter. The offsets must be SQLServerOffsets of the same outbox.
-func (s *SQLServerSchema) SelectQuery(topic, consumerGroup string, _ wmsql.OffsetsAdapter) wmsql.Query {
+// SelectQuery implements SchemaAdapter. The offsets must be those of NewSQLServerOffsets for the same outbox.
+func (s *sqlServerSchema) SelectQuery(topic, consumerGroup string, _ wmsql.OffsetsAdapter) wmsql.Query {
 	return wmsql.Query{Query: s.procedure("Outbox_Log_Next"), Args: []any{consumerGroup, topic, s.batchSize}}
 }
 
 // UnmarshalMessage implements SchemaAdapter.
-func (s *SQLServerSchema) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error) {
+func (s *sqlServerSchema) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error) {
 	var r wmsql.Row
 	var uuid string
 	var headers sql.NullString
@@ -84,9 +84,9 @@ func (s *SQLServerSchema) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error)
 }
 
 // SchemaInitializingQueries implements SchemaAdapter: Migrate has made everything.
-func (s *SQLServerSchema) SchemaInitializingQueries(string) []wmsql.Query { return nil }
+func (s *sqlServerSchema) SchemaInitializingQueries(string) []wmsql.Query { return nil }
 
 // SubscribeIsolationLevel implements SchemaAdapter.
-func (s *SQLServerSchema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelReadCommitted }
+func (s *sqlServerSchema) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelReadCommitted }
 
-func (s *SQLServerSchema) procedure(name string) string { return s.outbox.engine.names.qualified(name) }
+func (s *sqlServerSchema) procedure(name string) string { return s.outbox.engine.names.qualified(name) }

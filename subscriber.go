@@ -5,12 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // closeGrace is how long Close waits for the database after handlers have had their time; the last second is for
@@ -40,6 +44,8 @@ type Subscriber struct {
 	closed  chan struct{} // closed when Close is done
 	failure error         // of Close, set before closed is closed
 	expire  func()        // ends the time of handlers
+
+	limiter seam.Limiter // shares out the claims of many Subscribers; may be nil
 
 	wakeups wakeRelay // of other processes, to the readers of the log
 
@@ -72,7 +78,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	if err != nil {
 		return nil, inConfig("SubscriberConfig", err)
 	}
-	janitor, err := o.Janitor(config.Janitor)
+	janitor, err := o.janitor(config.Janitor)
 	if err != nil {
 		return nil, err
 	}
@@ -115,15 +121,14 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 // A second live subscription to the topic in this process is refused with ErrCompeting, unless AllowCompeting is set.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
-	if err := s.SubscribeInto(ctx, name, out, func() { close(out) }); err != nil {
+	if err := s.subscribeInto(ctx, name, out, func() { close(out) }); err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// SubscribeInto does the same into a channel that several Subscribers may share, and that it leaves open. done is called
-// once nothing more comes from this subscription; not if an error is returned.
-func (s *Subscriber) SubscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
+// subscribeInto does the same into a channel that it leaves open: see seam.Subscribing.
+func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
 	if err := (&Message{Topic: name}).validate(); err != nil {
 		return err
 	}
@@ -209,7 +214,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	defer cancel()
 	// Taking the lease creates the group; giving it back leaves it for whoever reads.
 	c := s.groupCursor(topic)
-	if _, err := c.Acquire(ctx); errors.Is(err, ErrLeaseHeld) {
+	if _, err := c.Acquire(ctx); errors.Is(err, base.ErrLeaseHeld) {
 		return nil
 	} else if err != nil {
 		return err
@@ -287,11 +292,10 @@ func (s *Subscriber) logDelivery(d *Delivery) {
 	}
 	log := s.logger.Info
 	switch s.config.HandlerLog {
-	case LogDebug:
+	case slog.LevelDebug:
 		log = s.logger.Debug
-	case LogTrace:
+	case watermill.LevelTrace:
 		log = s.logger.Trace
-	case LogInfo, LogOff:
 	}
 	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
 }

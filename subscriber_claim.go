@@ -33,9 +33,9 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.full(s.window.freed, s.closing)
 			continue
 		}
-		if s.config.Turns != nil {
+		if s.limiter != nil {
 			s.settler.pending.wait(0)
-			if allowed = s.awaitTurn(topics, allowed); allowed.limit == 0 {
+			if allowed = s.awaitLimiter(topics, allowed); allowed.limit == 0 {
 				continue // Close has begun
 			}
 		}
@@ -52,7 +52,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.settler.pending.wait(0)
 		}
 		if err != nil {
-			if s.config.Turns == nil { // else they say it, and when to claim again
+			if s.limiter == nil { // else it says so, and when to claim again
 				s.outbox.troubles.Error(cannotClaim, err, nil)
 				s.pacer.pause(outage, nil, s.closing)
 				outage = min(2*outage, outagePauseMax)
@@ -75,9 +75,9 @@ func (s *Subscriber) claim(ctx context.Context) {
 	}
 }
 
-// awaitTurn waits for this Subscriber's turn, and says what may be claimed by then. The limit is 0 if Close begins first.
-func (s *Subscriber) awaitTurn(topics []string, allowed allowance) allowance {
-	granted := s.config.Turns.Take(func() int { return s.window.allow(topics).limit }, s.closing)
+// awaitLimiter waits until the Limiter lets this Subscriber claim, and says what may be claimed by then. The limit is 0 if Close begins first.
+func (s *Subscriber) awaitLimiter(topics []string, allowed allowance) allowance {
+	granted := s.limiter.Acquire(func() int { return s.window.allow(topics).limit }, s.closing)
 	if now := s.window.allow(topics); now.limit > 0 {
 		allowed = now
 	}
@@ -96,8 +96,8 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	if along.isEmpty() || IsRetryable(err) { // what is locked holds up the settling alone
 		claimed, err = s.outbox.Claim(ctx, params)
 	}
-	if s.config.Turns != nil {
-		s.config.Turns.Claimed(len(claimed), err)
+	if s.limiter != nil {
+		s.limiter.Claimed(len(claimed), err)
 	}
 	return claimed, err
 }

@@ -1,7 +1,12 @@
 package outbox
 
 import (
+	"log/slog"
+	"math"
+	"slices"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -29,7 +34,7 @@ type SubscriberConfig struct {
 
 	// OnGroupFailure says what becomes of a message that has no attempts left, or failed with Permanent, in a consumer group:
 	// DeadLetter or Block. Defaults to DeadLetter.
-	OnGroupFailure GroupFailure
+	OnGroupFailure FailurePolicy
 
 	// WorkerName is written to the rows that this Subscriber ends (OBX-023). Defaults to the host's name and process id.
 	WorkerName string
@@ -66,8 +71,8 @@ type SubscriberConfig struct {
 	MaxAttempts int
 
 	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them has no attempts left or
-	// failed with Permanent: StreamBlock or StreamSkip. Defaults to StreamBlock.
-	OnStreamFailure StreamFailure
+	// failed with Permanent: Block or DeadLetter. Defaults to Block.
+	OnStreamFailure FailurePolicy
 
 	// MaxStreamRun is the most messages of one stream that a claim takes, to be handed out one after the other, 1 to 1,000.
 	// It takes fewer while many streams wait. Defaults to 32.
@@ -79,7 +84,8 @@ type SubscriberConfig struct {
 	// are answered. Not for topics with several subscriptions. Defaults to false.
 	PipelineStreams bool
 
-	// Backoff says how long a message waits after a nack (OBX-057). Defaults to DefaultBackoff: 1, 2, 4 … 60 s.
+	// Backoff says how long a message waits after a nack (OBX-057). Defaults to 1, 2, 4 … 60 s:
+	// ExponentialBackoff(time.Second, time.Minute).
 	Backoff Backoff
 
 	// PollInterval is the pause after a claim that found nothing. It doubles each time (OBX-116), up to MaxPollInterval.
@@ -113,36 +119,33 @@ type SubscriberConfig struct {
 	UnhandledAfter time.Duration
 
 	// HandlerLog is the level of the line that is logged for each message handed to its handler (OBX-098).
-	// Defaults to LogInfo.
-	HandlerLog LogLevel
+	// slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace or LogOff. Defaults to slog.LevelInfo.
+	HandlerLog slog.Level
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
-
-	// Turns shares out the claims of many Subscribers. Defaults to none: this one claims when it wants to.
-	Turns Turns
 }
 
-// LogLevel is the level of a line that some want and others find too much.
-type LogLevel int
+// LogOff as SubscriberConfig.HandlerLog logs no line.
+const LogOff slog.Level = math.MaxInt
 
-// The levels.
+// FailurePolicy says what becomes of a stream, or of a consumer group, when one of its messages has failed for good.
+type FailurePolicy int
+
+// The policies. With Block a stream delivers nothing until RequeueStream, SkipHead or DiscardStream lets it go on, and a group
+// stays at the message, which is delivered again and again; the log says so at each attempt. With DeadLetter the message is
+// kept with its reason, and the next one follows: see Outbox.Failed and Outbox.GroupDeadLetters.
 const (
-	LogInfo LogLevel = iota
-	LogDebug
-	LogTrace
-	LogOff
+	Block      FailurePolicy = 1
+	DeadLetter FailurePolicy = 2
 )
 
-// GroupFailure says what a consumer group does with a message that it cannot handle.
-type GroupFailure int
-
-// The policies. With DeadLetter the group goes on, and the message is kept with its reason: see Outbox.GroupDeadLetters. With
-// Block the group stays at the message, which is delivered again and again, and the log says so at each attempt.
-const (
-	DeadLetter GroupFailure = iota
-	Block
-)
+func (p FailurePolicy) validate(field string) error {
+	if p != Block && p != DeadLetter {
+		return badField(field, "%d is neither Block nor DeadLetter", int(p))
+	}
+	return nil
+}
 
 // Never switches a periodic duty off.
 const never time.Duration = -1
@@ -155,13 +158,15 @@ func (c *SubscriberConfig) setDefaults() {
 	setDefault(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
 	setDefault(&c.MaxHandlerTime, time.Hour)
 	setDefault(&c.MaxAttempts, 10)
+	setDefault(&c.OnGroupFailure, DeadLetter)
+	setDefault(&c.OnStreamFailure, Block)
 	setDefault(&c.MaxStreamRun, defaultRun)
 	setDefault(&c.PollInterval, 5*time.Millisecond)
 	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
 	setDefault(&c.DrainTimeout, 30*time.Second)
 	setDefault(&c.UnhandledAfter, time.Minute)
 	if c.Backoff == nil {
-		c.Backoff = DefaultBackoff
+		c.Backoff = defaultBackoff
 	}
 }
 
@@ -188,20 +193,19 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.ClaimTimeout", "is negative")
 	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
 		return badField("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
-	case c.OnGroupFailure != DeadLetter && c.OnGroupFailure != Block:
-		return badField("SubscriberConfig.OnGroupFailure", "%d is neither DeadLetter nor Block", int(c.OnGroupFailure))
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
 		return badField("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
-	case c.Turns != nil && c.ConsumerGroup != "":
-		return badField("SubscriberConfig.Turns", "is set, and does nothing for a ConsumerGroup, which claims no messages")
 	case c.MaxPollInterval < c.PollInterval:
 		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:
 		return badField("SubscriberConfig.DrainTimeout", "is negative")
 	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
 		return badField("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
-	case c.HandlerLog < LogInfo || c.HandlerLog > LogOff:
-		return badField("SubscriberConfig.HandlerLog", "%d is none of LogInfo, LogDebug, LogTrace and LogOff", c.HandlerLog)
+	case !slices.Contains([]slog.Level{slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace, LogOff}, c.HandlerLog):
+		return badField("SubscriberConfig.HandlerLog", "%v is none of slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace and LogOff", c.HandlerLog)
+	}
+	if err := c.OnGroupFailure.validate("SubscriberConfig.OnGroupFailure"); err != nil {
+		return err
 	}
 	if err := validateKey("SubscriberConfig.ConsumerGroup", c.ConsumerGroup); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -44,19 +46,13 @@ func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 	return d, ok
 }
 
-// In returns a context in which DeliveryFrom finds d, and all else as in ctx.
-func (d *Delivery) In(ctx context.Context) context.Context {
+// in returns a context in which DeliveryFrom finds d, and all else as in ctx.
+func (d *Delivery) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, deliveryKey{}, d)
 }
 
 // MessageID names the message for its whole life.
 func (d *Delivery) MessageID() MessageID { return d.claimed.ID }
-
-// WorkItemID is the key of the message's row; 0 in a consumer group, where no row is claimed.
-func (d *Delivery) WorkItemID() WorkItemID { return d.claimed.Receipt.Seq }
-
-// Receipt proves the claim to Settle; in a consumer group it is empty.
-func (d *Delivery) Receipt() Receipt { return d.claimed.Receipt }
 
 // Topic is the message's topic.
 func (d *Delivery) Topic() string { return d.claimed.Topic }
@@ -102,19 +98,18 @@ func (d *Delivery) Position() int64 {
 // ErrLeaseLost means that another worker may have the message: roll back.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
 	if tx == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	if outcome != Ack && outcome != Fail {
 		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
 	}
-	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.Err()})
+	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.reason()})
 }
 
-// ReleaseTx gives the message back in the handler's own transaction, to be delivered again after a delay: it was not its
-// time yet, and no attempt is spent. Then ack, as after SettleTx. A consumer group, which goes in order, refuses it.
-func (d *Delivery) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
+// releaseTx gives the message back in the handler's own transaction: see seam.Delivering.
+func (d *Delivery) releaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
 	if tx == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: Release, Delay: delay})
 }
@@ -146,31 +141,23 @@ func (d *Delivery) SetErr(err error) {
 	d.err = err
 }
 
-// Err is what SetErr has recorded.
-func (d *Delivery) Err() error {
+// reason is what SetErr has recorded.
+func (d *Delivery) reason() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// SetDelay says how long the message waits, if it is nacked, before it is delivered again: in place of the Backoff. Who
-// gives a message back because of an outage knows better than the number of attempts; 0 leaves it to the Backoff.
-func (d *Delivery) SetDelay(delay time.Duration) {
+// postpone gives the message back with the next nack, untried: see seam.Delivering.
+func (d *Delivery) postpone(delay time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.delay = delay
-}
-
-// Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay. No attempt is
-// spent, nothing is logged, and LastError stays as it was; with 0 it is due at once. A consumer group, which goes in order, waits
-// for the delay, or without one for the Backoff.
-func (d *Delivery) Postpone(delay time.Duration) {
-	d.SetErr(errPostponed)
-	d.SetDelay(delay)
+	d.err, d.delay = errPostponed, delay
 }
 
 var errPostponed = Unavailable(errors.New("the handler has postponed the message"))
 
+// ownDelay is how long a nacked message waits in place of the Backoff; 0 leaves it to the Backoff.
 func (d *Delivery) ownDelay() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // A keeper does a Subscriber's periodic duties: it keeps its leases, reaps those of dead workers, looks for topics that
@@ -15,9 +16,10 @@ type keeper struct {
 	outbox  *Outbox
 	leases  *leases
 	backlog *backlog
-	janitor *Janitor
+	janitor *janitor
 	remover *remover
 	config  SubscriberConfig
+	limiter seam.Limiter // may be nil
 }
 
 // run returns when ctx has ended and all duties with it.
@@ -42,10 +44,10 @@ type duty struct {
 	do      func(context.Context) error
 }
 
-// inTurn does a duty that can wait: where there are Turns it begins at any moment, so that many Subscribers do not all ask
+// inTurn does a duty that can wait: where there is a Limiter it begins at any moment, so that many Subscribers do not all ask
 // at once, and leaves a store alone that is down.
 func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
-	if k.config.Turns == nil || interval <= 0 {
+	if k.limiter == nil || interval <= 0 {
 		k.every(ctx, interval, interval, d)
 		return
 	}
@@ -101,4 +103,4 @@ func (k *keeper) look(ctx context.Context) error {
 }
 
 // away says whether the store is known to be down.
-func (k *keeper) away() bool { return k.config.Turns != nil && k.config.Turns.Down() }
+func (k *keeper) away() bool { return k.limiter != nil && k.limiter.Down() }

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A lease ends by the caller's word only once all that its claim has taken is settled; of what was let go of otherwise the
 // lease runs out.
 func TestClaimsAreOverWhenTheirLastMessageIsSettled(t *testing.T) {
 	h := newHoldings()
-	whole, torn := NewOwnerToken(), NewOwnerToken()
+	whole, torn := base.NewOwnerToken(), base.NewOwnerToken()
 	claim := func(owner OwnerToken, n int) (deliveries []*Delivery) {
 		for seq := range n {
 			deliveries = append(deliveries, &Delivery{claimed: Claimed{Receipt: Receipt{WorkItemID(seq + 1), owner}}})

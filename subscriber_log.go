@@ -8,15 +8,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/quiet"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // A logReader delivers one topic of the log to one subscription of a consumer group: in order, one message at a time, and
 // only while it has the group's lease. The group's position is written behind the acks: after a crash, what was acked
 // since is delivered again.
 type logReader struct {
-	cursor   *Cursor
+	cursor   *cursor
 	config   SubscriberConfig
 	pacer    *pacer
 	logger   watermill.LoggerAdapter
@@ -64,8 +66,8 @@ func (s *Subscriber) newLogReader(topic string) *logReader {
 	}
 }
 
-func (s *Subscriber) groupCursor(topic string) *Cursor {
-	return s.outbox.cursor(CursorConfig{
+func (s *Subscriber) groupCursor(topic string) *cursor {
+	return s.outbox.cursor(seam.CursorConfig{
 		Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: s.config.MaxInFlightBytes})
 }
 
@@ -79,11 +81,11 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	go r.endWith(ctx, work, stopReading, giveUp)
 	outage := outagePauseMin
 	for stop := reading.Done(); reading.Err() == nil; {
-		found, err := r.turn(work, reading, out)
+		found, err := r.deliverBatch(work, reading, out)
 		var wentBack *LogWentBackError
 		switch {
 		case reading.Err() != nil:
-		case errors.Is(err, ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
+		case errors.Is(err, base.ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
 			r.leased = time.Time{}
 			r.pacer.idle(nil, stop)
 		case errors.As(err, &wentBack):
@@ -120,8 +122,8 @@ func (r *logReader) endWith(subscription, work context.Context, stopReading, giv
 	<-work.Done()
 }
 
-// turn reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
-func (r *logReader) turn(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
+// deliverBatch reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
+func (r *logReader) deliverBatch(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
 	if err := r.keep(work); err != nil {
 		return false, err
 	}
@@ -201,12 +203,12 @@ func (r *logReader) lease(ctx context.Context) error {
 // always would write once a message.
 func (r *logReader) begin(s groupState, at time.Time) {
 	if s.position < r.written && r.wentBack == nil {
-		r.wentBack = &LogWentBackError{Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
+		r.wentBack = &LogWentBackError{Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
 	}
 	if e := r.wentBack; e != nil {
 		e.Position, e.Last = s.position, s.last
 		r.logger.Error("The log has come back older than its reader, which goes on from the group's position", e, nil)
-		r.config.Hooks.logWentBack(LogWentBackEvent{Store: r.config.Store, LogWentBackError: *e})
+		r.config.Hooks.logWentBack(e)
 		r.wentBack = nil
 	}
 	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, 0

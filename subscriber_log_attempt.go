@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -138,11 +139,11 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
 			return a, nil
 		case <-d.msg.Nacked():
-			a.outcome, a.reason, a.delay, a.took = Retry, d.Err(), d.ownDelay(), time.Since(handed)
+			a.outcome, a.reason, a.delay, a.took = Retry, d.reason(), d.ownDelay(), time.Since(handed)
 			if a.reason == nil {
 				a.reason = errNacked
 			}
-			if IsUnavailable(a.reason) {
+			if base.IsUnavailable(a.reason) {
 				a.outcome = Release
 			}
 			return a, nil
@@ -231,9 +232,9 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	if !a.handed {
 		return
 	}
-	event := GroupSettleEvent{
+	event := HandledEvent{
 		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
-		Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Err: a.reason}
+		MessageID: l.ID, Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Err: a.reason}
 	if a.outcome != Retry {
 		event.Attempt++
 	} else {
@@ -244,8 +245,7 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	}
 	r.config.Hooks.groupSettled(event)
 	if a.hung {
-		r.config.Hooks.handlerTimedOut(HandlerTimeoutEvent{Store: event.Store, Topic: event.Topic, MessageID: l.ID,
-			Attempt: event.Attempt, Outcome: event.Outcome, After: a.took})
+		r.config.Hooks.handlerTimedOut(event)
 	}
 	if a.reason == nil {
 		return

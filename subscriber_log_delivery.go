@@ -7,7 +7,7 @@ import (
 
 // A place is where a delivery to a consumer group stands in the log.
 type place struct {
-	cursor   *Cursor
+	cursor   *cursor
 	from     int64 // where the group stands
 	position int64
 	again    bool // it is a dead letter that was requeued: the group has passed it
@@ -19,7 +19,7 @@ func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement
 		return badField("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
 	}
 	before := d.settledInTx.Swap(&settlement.Outcome)
-	err := d.outbox.InTx(ctx, tx, func(ctx context.Context, x Executor) error {
+	err := d.outbox.inTx(ctx, tx, func(ctx context.Context, x Executor) error {
 		if err := d.place.pass(ctx, x); err != nil {
 			return err
 		}

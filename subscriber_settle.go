@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The settler looks at the handed-out messages this often: often while answers come, more and more rarely while
@@ -43,6 +46,7 @@ type settler struct {
 	hand     func(*Delivery) bool // what comes next in its stream
 	freed    func()               // a stream may be claimed again
 	config   SubscriberConfig
+	limiter  seam.Limiter // may be nil
 	logger   watermill.LoggerAdapter
 
 	mu       sync.Mutex
@@ -210,7 +214,7 @@ func (s *settler) followers(answers []answer) []answer {
 		if inTx := a.delivery.settledInTx.Load(); inTx != nil {
 			outcome = *inTx
 		}
-		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == StreamSkip)
+		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == DeadLetter)
 		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
 			s.hand(next)
@@ -237,8 +241,8 @@ func (s *settler) answered(answers []answer) {
 	}
 	s.settleSoon(answers)
 	s.window.answered(deliveries)
-	if s.config.Turns != nil {
-		s.config.Turns.Answered(len(deliveries))
+	if s.limiter != nil {
+		s.limiter.Free(len(deliveries))
 	}
 }
 
@@ -286,7 +290,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 	if acked {
 		return d.answer(Ack, nil) // also after SettleTx, whose transaction may have been rolled back
 	}
-	reason := d.Err()
+	reason := d.reason()
 	if reason == nil {
 		reason = errNacked
 	}
@@ -307,7 +311,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 // failed says what becomes of a message because of an error.
 func (s *settler) failed(d *Delivery, reason error) answer {
 	a := d.answer(Retry, reason)
-	if IsUnavailable(reason) {
+	if base.IsUnavailable(reason) {
 		a.settlement.Outcome = Release
 	}
 	if IsPermanent(reason) || a.settlement.Outcome == Retry && s.config.MaxAttempts != -1 && d.Attempt() >= s.config.MaxAttempts {
@@ -315,7 +319,7 @@ func (s *settler) failed(d *Delivery, reason error) answer {
 	} else if a.settlement.Delay = d.ownDelay(); a.settlement.Delay > 0 {
 		return a
 	} else if a.settlement.Delay = s.config.Backoff(d.claimed.RetryCount); a.settlement.Delay <= 0 {
-		a.settlement.Delay = NoDelay
+		a.settlement.Delay = noDelay
 	}
 	return a
 }
@@ -348,8 +352,8 @@ func (s *settler) takeAway(d *Delivery, now time.Time) answer {
 	a := s.failed(d, errHandlerTime)
 	s.logger.Error("A handler does not return although its context has ended; its late answer will change nothing", errHandlerTime,
 		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
-	s.config.Hooks.handlerTimedOut(HandlerTimeoutEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
-		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, After: now.Sub(d.handed)})
+	s.config.Hooks.handlerTimedOut(HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
+		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Err: errHandlerTime})
 	return a
 }
 

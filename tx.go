@@ -7,15 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // An Executor is what statements run on: a *sql.DB (the outbox then makes its own transaction), or a caller's *sql.Tx
 // or *sql.Conn, whose transaction the outbox joins and never ends. One thing ends it: a ctx that is over in the middle of a
 // call. What the call has done by then cannot be committed without the rest, on any server database.
-type Executor interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
+type Executor = base.Executor
 
 // An ownConn is a connection that the outbox itself has taken: what runs on it is a transaction of ours, as on a *sql.DB.
 type ownConn struct{ *sql.Conn }
@@ -78,7 +77,7 @@ func scopeFrom(ctx context.Context) *txScope {
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
-		return ErrNilDB
+		return base.ErrNilDB
 	}
 	if outer := scopeFrom(ctx); outer != nil && outer.db == db {
 		return f(ctx, outer.tx)
@@ -105,7 +104,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 // nobody tells when a caller's own transaction is, by looking often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
 	if ours(x) {
-		WakeStore(o.config.Store, topics...)
+		wakeStore(o.config.Store, topics...)
 		return
 	}
 	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
@@ -130,6 +129,6 @@ func (s *txScope) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for store, topics := range s.topics {
-		WakeStore(store, slices.Collect(maps.Keys(topics))...)
+		wakeStore(store, slices.Collect(maps.Keys(topics))...)
 	}
 }

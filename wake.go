@@ -19,21 +19,18 @@ type wakeListener struct {
 // Wake tells the Subscribers of this process that messages of these topics were committed, so that they claim at once.
 // A Publisher on a *sql.DB and InTx do it themselves; call it after committing a transaction of your own.
 // It never blocks. No topics means all.
-func Wake(topics ...string) { WakeStore("", topics...) }
+func Wake(topics ...string) { wakeStore("", topics...) }
 
-// WakeStore does the same for one of many outboxes: it wakes the Subscribers whose configuration has this Store, and those
+// wakeStore does the same for one of many outboxes: it wakes the Subscribers whose configuration has this Store, and those
 // that have none. An empty store means all.
-func WakeStore(store string, topics ...string) {
+func wakeStore(store string, topics ...string) {
 	eachListener(store, func(l *wakeListener) { l.now(topics) })
 }
 
-// OnWake calls f with the topics of each Wake of this process until stop is called; no topics means all.
-// f must not block. It is how wake/pgx carries wake-ups to other processes.
-func OnWake(f func(topics []string)) (stop func()) { return OnWakeStore("", f) }
-
-// OnWakeStore does the same for one of many outboxes: f hears of its store and of those that have none. An empty store
-// means all.
-func OnWakeStore(store string, f func(topics []string)) (stop func()) {
+// OnWake calls f with the topics of each wake-up of this process until stop is called; no topics means all. It carries
+// wake-ups to other processes, as wake/pgx does: f must not block. Of many outboxes f hears of the one with this Store, and of
+// those that have none; an empty store means all.
+func OnWake(store string, f func(topics []string)) (stop func()) {
 	return listen(&wakeListener{store: store, now: f})
 }
 

@@ -72,7 +72,7 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 // insert enqueues the copies for topics of the same outbox, in log order, and makes them steps of their joins.
 func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbox.LogMessage) error {
 	var copies []outbox.Message
-	steps := make([]*outbox.JoinID, len(sources))
+	steps := make([]*join.ID, len(sources))
 	for i := range sources {
 		for _, d := range w.policy.Destinations {
 			if d.kind == toTopic {
@@ -108,7 +108,7 @@ func (w *worker) insert(ctx context.Context, tx outbox.Executor, sources []outbo
 
 // attach makes copies steps of a join. If the join takes no steps, the copies are sent without it, so that the policy goes
 // on.
-func (w *worker) attach(ctx context.Context, tx outbox.Executor, id outbox.JoinID, copies []outbox.MessageID) error {
+func (w *worker) attach(ctx context.Context, tx outbox.Executor, id join.ID, copies []outbox.MessageID) error {
 	err := w.joins.Attach(ctx, tx, id, copies...)
 	if errors.Is(err, join.ErrEnded) || errors.Is(err, join.ErrFull) || errors.Is(err, join.ErrNotFound) {
 		w.logger.Error("A join takes no more steps; the messages are sent without it", err, watermill.LogFields{"join_id": id.String()})

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -48,9 +49,10 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 		p.Destinations = slices.Clone(p.Destinations)
 		w := &worker{
 			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
-			logger: o.Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
-		if w.cursor, err = o.Cursor(outbox.CursorConfig{
-			Group: p.group(), Topic: outbox.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
+			inside: seam.Outbox(o),
+			logger: seam.Outbox(o).Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
+		if w.cursor, err = seam.NewCursor[outbox.LogMessage](o, seam.CursorConfig{
+			Group: p.group(), Topic: seam.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
 			return nil, err
 		}
 		if p.Join != nil {

@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // A Policy says which messages of the log go where.
@@ -46,7 +47,7 @@ type Policy struct {
 	// it may also start that join. It is called again if that transaction is run again. It returns false for a message whose
 	// copies are no steps. An error holds up the policy. If the join has ended, is full or does not exist, that is logged,
 	// and the copies are sent without it. Defaults to none.
-	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error)
+	Join func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error)
 }
 
 // A Tenant is identified by a header of its messages.

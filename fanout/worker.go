@@ -8,7 +8,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -17,7 +19,8 @@ type worker struct {
 	config  *Config
 	policy  *Policy
 	outbox  *outbox.Outbox
-	cursor  *outbox.Cursor
+	inside  seam.Operations // of the outbox
+	cursor  seam.Cursor[outbox.LogMessage]
 	joins   *join.Coordinator // nil without Policy.Join
 	logger  watermill.LoggerAdapter
 	woken   chan struct{} // has room for one
@@ -40,7 +43,7 @@ const longestWait = time.Minute
 
 // run works until closing is closed. The current batch may finish until ctx ends.
 func (w *worker) run(ctx context.Context) {
-	stop := outbox.OnWakeStore(w.config.Store, w.wake)
+	stop := outbox.OnWake(w.config.Store, w.wake)
 	defer stop()
 	idle := pauses{w.config.PollInterval, w.config.MaxPollInterval, 0}
 	failing := pauses{w.config.RetryMin, w.config.RetryMax, 0}
@@ -86,7 +89,7 @@ func (w *worker) run(ctx context.Context) {
 }
 
 func isRefused(err error) bool {
-	return errors.Is(err, outbox.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
+	return errors.Is(err, base.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
 }
 
 // turn dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
@@ -137,7 +140,7 @@ func (w *worker) hold(ctx context.Context) error {
 		return err
 	}
 	if position < w.position && w.wentBack == nil {
-		w.wentBack = &outbox.LogWentBackError{Group: w.policy.group(), Topic: outbox.AllTopics, Reader: w.position}
+		w.wentBack = &outbox.LogWentBackError{Store: w.config.Store, Group: w.policy.group(), Topic: seam.AllTopics, Reader: w.position}
 	}
 	if w.wentBack != nil {
 		w.wentBack.Position = position
@@ -158,7 +161,7 @@ func (w *worker) versionField() watermill.LogFields {
 
 // tellOfAnother warns once about a dispatcher that holds the lease with a different policy of the same name.
 func (w *worker) tellOfAnother(err error) {
-	var held *outbox.LeaseHeldError
+	var held *base.LeaseHeldError
 	if !errors.As(err, &held) || held.Shape == w.policy.shape() || held.Shape == w.standing {
 		return
 	}
@@ -211,7 +214,7 @@ func (w *worker) pass(ctx context.Context, position int64, matching []outbox.Log
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	at := time.Now()
-	err := w.outbox.InTx(ctx, w.outbox.DB(), func(ctx context.Context, tx outbox.Executor) error {
+	err := w.inside.InTx(ctx, w.outbox.DB(), func(ctx context.Context, tx outbox.Executor) error {
 		if err := w.cursor.Advance(ctx, tx, w.position, position); err != nil {
 			return err
 		}

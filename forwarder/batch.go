@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Headers that the forwarder adds, in addition to outbox.HeaderMessageID. A correlation id is in the header correlation_id.
@@ -70,7 +71,8 @@ func newItem(msg *message.Message, topic string, destination func(string, *messa
 		it.size += int64(len(name) + len(value))
 	}
 	if d, ok := outbox.DeliveryFrom(msg.Context()); ok {
-		it.lane.key, it.claim, it.seq = d.StreamKey(), d.Receipt().Owner, d.WorkItemID()
+		it.lane.key = d.StreamKey()
+		it.seq, it.claim = seam.Delivery(d).Claim()
 	}
 	return it
 }

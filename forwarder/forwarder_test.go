@@ -15,6 +15,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -369,7 +370,7 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 		_, err = forwarder.New(f.DB.DB, nil, f.config(), nil)
 		requireField(t, err, "publisher")
 		_, err = forwarder.New(nil, f.broker, f.config(), nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 
 		// What only Subscribe finds out ends Run.
 		fw, err := forwarder.New(f.DB.DB, f.broker, f.config(func(c *forwarder.Config) { c.Topics = []string{"good", " bad "} }), nil)

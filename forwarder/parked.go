@@ -4,6 +4,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // How long a message is parked: as long as its destination has been away, between these multiples of RetryMin and of
@@ -22,7 +23,7 @@ func (w *worker) park(it *item, since time.Time) {
 		delay = inSteps(min(max(time.Since(since), least), max(parkMax*w.config.RetryMax, least)))
 	}
 	if d, ok := outbox.DeliveryFrom(it.received.Context()); ok {
-		d.Postpone(delay)
+		seam.Delivery(d).Postpone(delay)
 	}
 	it.received.Nack()
 }

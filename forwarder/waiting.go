@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -160,7 +161,7 @@ func blockedBy(it *item, through bool) blocking {
 		return itsLane
 	case through:
 		return nothing
-	case outbox.IsUnavailable(it.err):
+	case base.IsUnavailable(it.err):
 		return itsLane
 	default:
 		return destination
@@ -223,7 +224,7 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 		w.block(it, blockedBy(it, through))
 	}
 	w.items = slices.DeleteFunc(w.items, func(it *item) bool { return gone[it] })
-	w.items = moveBehind(w.items, slices.DeleteFunc(slices.Clone(failed), func(it *item) bool { return outbox.IsUnavailable(it.err) }))
+	w.items = moveBehind(w.items, slices.DeleteFunc(slices.Clone(failed), func(it *item) bool { return base.IsUnavailable(it.err) }))
 	to := run[0].lane.destination
 	if through { // what is left may not be the destination's fault
 		for _, it := range w.items {

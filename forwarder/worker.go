@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // maxStrikes is how often a message may fail while others get through before the message, and not the broker, counts as the
@@ -245,7 +246,7 @@ func (w *worker) oneByOne(run []*item, cause error) (failed []*item, through boo
 			for _, rest := range run[i+1:] {
 				rest.err = errs[0]
 			}
-			if outbox.IsUnavailable(errs[0]) { // its stream waits for it
+			if base.IsUnavailable(errs[0]) { // its stream waits for it
 				return run[i:], through, errs[0]
 			}
 			return moveBehind(run[i:], run[i:i+1]), through, errs[0]
@@ -273,7 +274,7 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	case outbox.IsPermanent(err):
 		w.refuse(it, err)
 		return false
-	case outbox.IsUnavailable(err): // not this message's fault, whatever got through since
+	case base.IsUnavailable(err): // not this message's fault, whatever got through since
 		return true
 	}
 	got := w.breaker.successes()

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // newTestWorker may hold so many.
@@ -78,7 +79,7 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 // After a message of a stream has gone back, the rest of its claim goes back too, even if there is room by then. Later claims do not.
 func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	w := newTestWorker(10, nil)
-	first, second := outbox.NewOwnerToken(), outbox.NewOwnerToken()
+	first, second := base.NewOwnerToken(), base.NewOwnerToken()
 	seq := outbox.WorkItemID(0)
 	newItem := func(key string, claim outbox.OwnerToken) *item {
 		seq++

@@ -12,7 +12,7 @@
 //	          ▼
 //	        Ready ⇄ In progress ──▶ Done        the life of a message in an outbox, with the same procedures
 //	          ▲          └────────▶ Failed
-//	          └────── Revive ─────────┘
+//	          └────── Requeue ────────┘
 //
 //	the same key again: the same content is acknowledged and changes nothing; other content is a [MismatchError]
 //	Purge, or a janitor, deletes entries that have ended; after that, the same key is new

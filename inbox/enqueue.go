@@ -36,7 +36,7 @@ func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Rec
 		return nil, err
 	}
 	var ids []outbox.MessageID
-	err = in.queue.InTx(ctx, x, func(ctx context.Context, x outbox.Executor) error {
+	err = in.inside.InTx(ctx, x, func(ctx context.Context, x outbox.Executor) error {
 		ids = make([]outbox.MessageID, len(received)) // anew each time the transaction is run
 		var fresh []outbox.Message
 		for from := 0; from < len(keys); from += maxBatch {

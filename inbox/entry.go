@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // The operations of the schema files.
@@ -77,7 +78,7 @@ type wireKeys struct {
 // here. A duplicate leaves the transaction usable. middleware.Inbox does all this.
 func (in *Inbox) Begin(ctx context.Context, tx *sql.Tx, key Key, hash Hash) (Entry, error) {
 	if tx == nil {
-		return Entry{}, outbox.ErrNilDB
+		return Entry{}, base.ErrNilDB
 	}
 	if err := key.validate(); err != nil {
 		return Entry{}, err
@@ -115,7 +116,7 @@ func (in *Inbox) compare(e *Entry, received Hash) error {
 // ErrNotFound if there is no entry.
 func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []byte) error {
 	if tx == nil {
-		return outbox.ErrNilDB
+		return base.ErrNilDB
 	}
 	if err := key.validate(); err != nil {
 		return err
@@ -124,7 +125,7 @@ func (in *Inbox) SaveResult(ctx context.Context, tx *sql.Tx, key Key, result []b
 		result = []byte{}
 	}
 	saved := 0
-	err := in.queue.RunWithBytes(ctx, tx, opSave, key.wire(0), result, func(rows *sql.Rows) error { return rows.Scan(&saved) })
+	err := in.inside.RunWithBytes(ctx, tx, opSave, key.wire(0), result, func(rows *sql.Rows) error { return rows.Scan(&saved) })
 	if err == nil && saved == 0 {
 		err = fmt.Errorf("%w: %v", ErrNotFound, key)
 	}
@@ -156,7 +157,7 @@ func (in *Inbox) Get(ctx context.Context, keys ...Key) ([]Entry, error) {
 // entries runs an operation that returns entries, in the order of the keys.
 func (in *Inbox) entries(ctx context.Context, x outbox.Executor, op string, keys []wireKey) ([]Entry, error) {
 	byKey := make([]Entry, len(keys))
-	err := in.queue.Run(ctx, x, op, wireKeys{keys}, func(rows *sql.Rows) error {
+	err := in.inside.Run(ctx, x, op, wireKeys{keys}, func(rows *sql.Rows) error {
 		n, e, err := scanEntry(rows)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Config describes an inbox to all its parts.
@@ -76,6 +77,7 @@ func Check(ctx context.Context, db *sql.DB, config Config) error {
 type Inbox struct {
 	db     *sql.DB
 	queue  *outbox.Outbox
+	inside seam.Operations // of the queue
 	logger watermill.LoggerAdapter
 }
 
@@ -89,7 +91,8 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, err
 	if err != nil {
 		return nil, err
 	}
-	return &Inbox{db: db, queue: queue, logger: queue.Logger()}, nil
+	inside := seam.Outbox(queue)
+	return &Inbox{db: db, queue: queue, inside: inside, logger: inside.Logger()}, nil
 }
 
 // DB is the database handle passed to New.

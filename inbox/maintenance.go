@@ -7,9 +7,9 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// Revive makes failed messages with these keys ready again, with all their attempts, and returns how many. Entries that have
+// Requeue makes failed messages with these keys ready again, with all their attempts, and returns how many. Entries that have
 // not failed, and unknown keys, are left alone. Queue().Requeue does the same for all messages, or for a topic.
-func (in *Inbox) Revive(ctx context.Context, keys ...Key) (int, error) {
+func (in *Inbox) Requeue(ctx context.Context, keys ...Key) (int, error) {
 	entries, err := in.Get(ctx, keys...)
 	if err != nil {
 		return 0, err
@@ -44,7 +44,7 @@ func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total in
 	}
 	for {
 		n := 0
-		err := in.queue.Run(ctx, in.db, opPurge, struct {
+		err := in.inside.Run(ctx, in.db, opPurge, struct {
 			Status      outbox.Status `json:"status"`
 			OlderThanMS int64         `json:"older_than_ms"`
 			Limit       int           `json:"limit"`

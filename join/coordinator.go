@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Config configures a Coordinator.
@@ -66,6 +67,7 @@ func (c *Config) validate() error {
 type Coordinator struct {
 	db     *sql.DB
 	outbox *outbox.Outbox
+	inside seam.Operations // of the outbox
 	config Config
 	logger watermill.LoggerAdapter
 }
@@ -82,7 +84,8 @@ func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (
 	if err != nil {
 		return nil, err
 	}
-	return &Coordinator{db: db, outbox: o, config: config, logger: o.Logger()}, nil
+	inside := seam.Outbox(o)
+	return &Coordinator{db: db, outbox: o, inside: inside, config: config, logger: inside.Logger()}, nil
 }
 
 // on is what a call runs on.
@@ -97,7 +100,7 @@ func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
 type StartParams struct {
 	// ID names the join, so that a Start whose outcome is unknown can be repeated: ErrExists then says that it exists.
 	// Outbox.NewID makes one. Defaults to a new one.
-	ID outbox.JoinID
+	ID ID
 
 	// GroupingKey scopes the join, such as to a tenant or a workflow; ByGroup finds it. At most 255 UTF-16 units. Defaults
 	// to none.
@@ -149,45 +152,45 @@ const maxSteps = 1<<31 - 1
 
 // Start begins a join and returns its id. It returns ErrExists, with the id, if a join with StartParams.ID exists already,
 // and an *outbox.FieldError for bad parameters.
-func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (outbox.JoinID, error) {
+func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params StartParams) (ID, error) {
 	if err := params.validate(); err != nil {
-		return outbox.JoinID{}, err
+		return ID{}, err
 	}
 	id := params.ID
-	if id == (outbox.JoinID{}) {
+	if id == (ID{}) {
 		unique, err := c.outbox.NewID()
 		if err != nil {
-			return outbox.JoinID{}, err
+			return ID{}, err
 		}
-		id = outbox.JoinID(unique)
+		id = ID(unique)
 	}
 	err := c.start(ctx, c.on(x), id, params)
 	if errors.Is(err, outbox.ErrDuplicateID) {
 		return id, fmt.Errorf("start the join %v: %w", id, ErrExists)
 	}
 	if err != nil {
-		return outbox.JoinID{}, fmt.Errorf("start a join: %w", err)
+		return ID{}, fmt.Errorf("start a join: %w", err)
 	}
 	c.logger.Info("Started a join", watermill.LogFields{
 		"join_id": id.String(), "grouping_key": params.GroupingKey, "expected_steps": params.ExpectedSteps})
 	return id, nil
 }
 
-func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.JoinID, params StartParams) error {
+func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id ID, params StartParams) error {
 	insert := func(ctx context.Context, x outbox.Executor) error {
-		return c.outbox.Run(ctx, x, "outbox_join_start", struct {
-			ID          outbox.JoinID `json:"id"`
-			GroupingKey string        `json:"grouping_key,omitempty"`
-			Expected    int           `json:"expected,omitempty"`
-			Quorum      int           `json:"quorum,omitempty"`
-			FailFast    bool          `json:"fail_fast"`
-			Metadata    string        `json:"metadata,omitempty"`
+		return c.inside.Run(ctx, x, "outbox_join_start", struct {
+			ID          ID     `json:"id"`
+			GroupingKey string `json:"grouping_key,omitempty"`
+			Expected    int    `json:"expected,omitempty"`
+			Quorum      int    `json:"quorum,omitempty"`
+			FailFast    bool   `json:"fail_fast"`
+			Metadata    string `json:"metadata,omitempty"`
 		}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
 	}
-	if _, own := x.(*sql.DB); own || params.ID == (outbox.JoinID{}) {
+	if _, own := x.(*sql.DB); own || params.ID == (ID{}) {
 		return insert(ctx, x)
 	}
-	return c.outbox.InTx(ctx, x, insert) // a duplicate id must not end the caller's transaction
+	return c.inside.InTx(ctx, x, insert) // a duplicate id must not end the caller's transaction
 }
 
 // Attach makes messages steps of a join: each step ends when its message is acknowledged or fails for good. Messages that
@@ -195,7 +198,7 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id outbox.Jo
 //
 // It returns ErrNotFound, ErrEnded, ErrFull, ErrLogOnly, and ErrMessageNotFound if a message is not in the outbox. Publish
 // new messages with Enqueue, or with a Publisher of this package, so that none can end before it is a step.
-func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{})
 }
 
@@ -203,14 +206,14 @@ func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id outbox.J
 // Middleware: for messages that are handled elsewhere, behind a relay. They need not be in the outbox. Attach them in the
 // transaction that publishes them, or set HeaderStepOf, because a report that arrives before its step exists does not count.
 // It returns ErrNotFound, ErrEnded and ErrFull.
-func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.MessageID) error {
+func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
 	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
 }
 
 // Enqueue inserts messages and makes them steps of a join in one transaction, so that none can end before it is a step. It
 // returns what outbox.Outbox.Enqueue and Attach return.
-func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
-	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
+	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
 			return err
 		}
@@ -223,14 +226,14 @@ func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id outbox.
 }
 
 type attachArg struct {
-	ID       outbox.JoinID      `json:"id"`
+	ID       ID                 `json:"id"`
 	Messages []outbox.MessageID `json:"messages"`
 	ByReport bool               `json:"by_report"`
 	Fresh    bool               `json:"fresh"` // inserted by this very transaction
 }
 
 // attach attaches in batches, all or none.
-func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.JoinID, messages []outbox.MessageID, arg attachArg) error {
+func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id ID, messages []outbox.MessageID, arg attachArg) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
@@ -246,7 +249,7 @@ func (c *Coordinator) attach(ctx context.Context, x outbox.Executor, id outbox.J
 	if len(messages) <= maxBatch {
 		return c.attachBatch(ctx, x, messages, arg)
 	}
-	return c.outbox.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
+	return c.inside.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
 		for from := 0; from < len(messages); from += maxBatch {
 			if err := c.attachBatch(ctx, tx, messages[from:min(from+maxBatch, len(messages))], arg); err != nil {
 				return err
@@ -272,16 +275,16 @@ const maxBatch = 1000
 
 // ReportStepCompleted ends a step as completed; a step that has ended stays as it is. It is for steps of AttachByReport;
 // those of Attach end with their messages. It returns ErrNotFound and ErrNotAStep.
-func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+func (c *Coordinator) ReportStepCompleted(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, false)
 }
 
 // ReportStepFailed does the same, and the step has failed.
-func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID) error {
+func (c *Coordinator) ReportStepFailed(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID) error {
 	return c.report(ctx, x, id, message, true)
 }
 
-func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.JoinID, message outbox.MessageID, failed bool) error {
+func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id ID, message outbox.MessageID, failed bool) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
@@ -296,29 +299,29 @@ func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id outbox.J
 }
 
 type reportArg struct {
-	ID      *outbox.JoinID   `json:"id,omitempty"` // nil: every join that has the message as a step
+	ID      *ID              `json:"id,omitempty"` // nil: every join that has the message as a step
 	Message outbox.MessageID `json:"message"`
 	Failed  bool             `json:"failed"`
 }
 
 // Seal closes an open join: from then on it expects the steps that it has. It ends at once if all of them have ended. A join
 // that is not open stays as it is. It returns ErrNotFound and ErrEnded.
-func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+func (c *Coordinator) Seal(ctx context.Context, x outbox.Executor, id ID) error {
 	return c.end(ctx, x, "outbox_join_seal", "seal", id)
 }
 
 // Cancel ends a join as cancelled: waits for it take the failure path. Its steps still run, but no longer count. It returns
 // ErrNotFound and ErrEnded.
-func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id outbox.JoinID) error {
+func (c *Coordinator) Cancel(ctx context.Context, x outbox.Executor, id ID) error {
 	return c.end(ctx, x, "outbox_join_cancel", "cancel", id)
 }
 
-func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb string, id outbox.JoinID) error {
+func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb string, id ID) error {
 	if err := validateID(id); err != nil {
 		return err
 	}
 	err := c.change(ctx, c.on(x), op, struct {
-		ID outbox.JoinID `json:"id"`
+		ID ID `json:"id"`
 	}{id})
 	if err != nil {
 		return fmt.Errorf("%s the join %v: %w", verb, id, err)
@@ -328,11 +331,11 @@ func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb strin
 
 // change runs an operation and turns a refusal into an error of this package.
 func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, arg any) error {
-	return refused(c.outbox.ChangeJoin(ctx, x, op, arg))
+	return refused(c.inside.ChangeJoin(ctx, x, op, arg))
 }
 
-func validateID(id outbox.JoinID) error {
-	if id == (outbox.JoinID{}) {
+func validateID(id ID) error {
+	if id == (ID{}) {
 		return badField("join id", "is empty; Start returns one")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -34,24 +35,24 @@ var (
 	ErrNotAStep = errors.New("join: the message is not a step of the join; attach it first")
 )
 
-var reasons = map[outbox.JoinReason]error{
-	outbox.NoSuchJoin:    ErrNotFound,
-	outbox.JoinHasEnded:  ErrEnded,
-	outbox.JoinIsFull:    ErrFull,
-	outbox.NoSuchMessage: ErrMessageNotFound,
-	outbox.NotAStep:      ErrNotAStep,
-	outbox.IsLogOnly:     ErrLogOnly,
+var reasons = map[base.JoinReason]error{
+	base.NoSuchJoin:    ErrNotFound,
+	base.JoinHasEnded:  ErrEnded,
+	base.JoinIsFull:    ErrFull,
+	base.NoSuchMessage: ErrMessageNotFound,
+	base.NotAStep:      ErrNotAStep,
+	base.IsLogOnly:     ErrLogOnly,
 }
 
 // refused turns the database's refusal into an error of this package.
 func refused(err error) error {
-	var refusal *outbox.JoinRefusal
+	var refusal *base.JoinRefusal
 	if !errors.As(err, &refusal) {
 		return err
 	}
 	known, ok := reasons[refusal.Reason]
 	switch {
-	case refusal.Reason == outbox.NoSuchMessage, refusal.Reason == outbox.IsLogOnly:
+	case refusal.Reason == base.NoSuchMessage, refusal.Reason == base.IsLogOnly:
 		return fmt.Errorf("%w: %s", known, refusal.ID)
 	case ok:
 		return known

@@ -5,13 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A refusal by an operation that is newer than the library is not success.
 func TestARefusalThatIsNotKnown(t *testing.T) {
-	err := refused(&outbox.JoinRefusal{Reason: -99, ID: "id"})
+	err := refused(&base.JoinRefusal{Reason: -99, ID: "id"})
 	require.Error(t, err)
-	var refusal *outbox.JoinRefusal
+	var refusal *base.JoinRefusal
 	require.ErrorAs(t, err, &refusal)
 }

@@ -144,7 +144,7 @@ func handle(ctx context.Context, db *sql.DB, topic string, n int) {
 	}
 }
 
-func show(ctx context.Context, joins *join.Coordinator, id outbox.JoinID) {
+func show(ctx context.Context, joins *join.Coordinator, id join.ID) {
 	j, err := joins.Get(ctx, nil, id)
 	check(err)
 	fmt.Printf("%v: %d completed\n", j.Status, j.CompletedSteps)

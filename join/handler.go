@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Headers of a continuation that describe its join.
@@ -51,21 +52,21 @@ func (c *Coordinator) handleWait(ctx context.Context, delivery *outbox.Delivery,
 	if err != nil {
 		return outbox.Permanent(err)
 	}
-	err = c.outbox.InTx(ctx, c.db, func(ctx context.Context, x outbox.Executor) error {
+	err = c.inside.InTx(ctx, c.db, func(ctx context.Context, x outbox.Executor) error {
 		tx, _ := outbox.TxFrom(ctx)
 		s, err := c.lookAt(ctx, x, t, delivery.MessageID(), true)
 		if err != nil {
 			return fmt.Errorf("wait for the join %v: %w", t.Join, err)
 		}
-		if s.status == outbox.JoinPending && s.overdue {
+		if s.status == Pending && s.overdue {
 			if err := c.Cancel(ctx, x, t.Join); err != nil {
 				return err
 			}
-			s.status = outbox.JoinCancelled
+			s.status = Cancelled
 		}
-		if s.status == outbox.JoinPending {
+		if s.status == Pending {
 			c.decided(t, s, "waits on")
-			return delivery.ReleaseTx(ctx, tx, s.again)
+			return seam.Delivery(delivery).ReleaseTx(ctx, tx, s.again)
 		}
 		if err := c.proceed(ctx, x, t, s); err != nil {
 			return err
@@ -84,7 +85,7 @@ func (c *Coordinator) proceed(ctx context.Context, x outbox.Executor, t ticket, 
 	failed := s.failed(t.FailIfAnyStepFailed)
 	if t.Parent != nil {
 		c.decided(t, s, "ends a step of its parent")
-		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != outbox.JoinCompleted)
+		err := c.report(ctx, x, *t.Parent, outbox.MessageID(t.Join), s.status != Completed)
 		if errors.Is(err, ErrNotFound) { // purged: a dead letter would keep this join from being purged too
 			c.decided(t, s, "has no parent left")
 			return nil
@@ -121,7 +122,7 @@ func (c *Coordinator) decided(t ticket, s state, what string) {
 
 // state is the state of a join, as one of its waits sees it.
 type state struct {
-	status                      outbox.JoinStatus
+	status                      Status
 	expected                    int
 	completedSteps, failedSteps int
 	strict                      bool          // its own status says whether it has failed: by quorum, or by the first failure
@@ -132,9 +133,9 @@ type state struct {
 // failed chooses between the two paths.
 func (s state) failed(ifAnyStepFailed bool) bool {
 	switch s.status {
-	case outbox.JoinCancelled:
+	case Cancelled:
 		return true
-	case outbox.JoinFailed:
+	case Failed:
 		return ifAnyStepFailed || s.strict
 	default:
 		return false
@@ -145,14 +146,14 @@ func (s state) failed(ifAnyStepFailed bool) bool {
 // put off while the join is pending.
 func (c *Coordinator) lookAt(ctx context.Context, x outbox.Executor, t ticket, waiter outbox.MessageID, claimed bool) (s state, err error) {
 	arg := struct {
-		ID        outbox.JoinID    `json:"id"`
+		ID        ID               `json:"id"`
 		Message   outbox.MessageID `json:"message"`
 		TimeoutMS int64            `json:"timeout_ms,omitempty"`
 		RecheckMS int64            `json:"recheck_ms"`
 		Claimed   bool             `json:"claimed"`
 	}{t.Join, waiter, t.TimeoutMS, c.config.RecheckInterval.Milliseconds(), claimed}
 	found := false
-	err = c.outbox.Run(ctx, x, "outbox_join_wait", arg, func(rows *sql.Rows) error {
+	err = c.inside.Run(ctx, x, "outbox_join_wait", arg, func(rows *sql.Rows) error {
 		found = true
 		var expected sql.NullInt64
 		var again int64

@@ -67,7 +67,7 @@ func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
 // reportStep ends a step in all joins that have it, and in the one that must have it.
 func (c *Coordinator) reportStep(ctx context.Context, stepOf string, message outbox.MessageID, failed bool) error {
 	if stepOf != "" {
-		id, err := outbox.ParseJoinID(stepOf)
+		id, err := ParseID(stepOf)
 		if err != nil {
 			return outbox.Permanent(fmt.Errorf("join: the header %s: %w", HeaderStepOf, err))
 		}

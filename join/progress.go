@@ -11,9 +11,9 @@ import (
 
 // A Join is the state of a join when it was read. Times are UTC, by the database's clock.
 type Join struct {
-	ID            outbox.JoinID
+	ID            ID
 	GroupingKey   string
-	Status        outbox.JoinStatus
+	Status        Status
 	Open          bool // steps are added until it is sealed
 	ExpectedSteps int  // 0 while it is open
 	Quorum        int  // 0 for none
@@ -62,7 +62,7 @@ type Step struct {
 const maxPage = 1000
 
 // Get reads a join. It returns ErrNotFound if there is none with this id.
-func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id outbox.JoinID) (Join, error) {
+func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id ID) (Join, error) {
 	if err := validateID(id); err != nil {
 		return Join{}, err
 	}
@@ -78,7 +78,7 @@ func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id outbox.Join
 
 // ByGroup reads a page of the joins with a grouping key, at most limit, 1 to 1,000, in order of id, which is the order in
 // which they started. after is the last id of the previous page, or zero.
-func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after outbox.JoinID, limit int) ([]Join, error) {
+func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after ID, limit int) ([]Join, error) {
 	if key == "" {
 		return nil, badField("key", "is empty; joins without a grouping key are found by id only")
 	}
@@ -93,14 +93,14 @@ func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string
 }
 
 type listArg struct {
-	ID          *outbox.JoinID `json:"id,omitempty"`
-	GroupingKey string         `json:"grouping_key,omitempty"`
-	After       *string        `json:"after,omitempty"`
-	Limit       int            `json:"limit"`
+	ID          *ID     `json:"id,omitempty"`
+	GroupingKey string  `json:"grouping_key,omitempty"`
+	After       *string `json:"after,omitempty"`
+	Limit       int     `json:"limit"`
 }
 
 func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) (joins []Join, err error) {
-	err = c.outbox.Run(ctx, c.on(x), "outbox_join_list", arg, func(rows *sql.Rows) error {
+	err = c.inside.Run(ctx, c.on(x), "outbox_join_list", arg, func(rows *sql.Rows) error {
 		var j Join
 		var id string
 		var key, metadata sql.NullString
@@ -110,7 +110,7 @@ func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) 
 		if err != nil {
 			return err
 		}
-		if j.ID, err = outbox.ParseJoinID(id); err != nil {
+		if j.ID, err = ParseID(id); err != nil {
 			return err
 		}
 		j.GroupingKey, j.Metadata = key.String, metadata.String
@@ -124,17 +124,17 @@ func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) 
 
 // Steps reads a page of the steps of a join, at most limit, 1 to 1,000, in order of message id. after is the last id of the
 // previous page, or zero. A join that does not exist has no steps.
-func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id outbox.JoinID, after outbox.MessageID, limit int) (steps []Step, err error) {
+func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id ID, after outbox.MessageID, limit int) (steps []Step, err error) {
 	if err := validateID(id); err != nil {
 		return nil, err
 	}
 	if err := validateLimit(limit); err != nil {
 		return nil, err
 	}
-	err = c.outbox.Run(ctx, c.on(x), "outbox_join_members", struct {
-		ID    outbox.JoinID `json:"id"`
-		After *string       `json:"after,omitempty"`
-		Limit int           `json:"limit"`
+	err = c.inside.Run(ctx, c.on(x), "outbox_join_members", struct {
+		ID    ID      `json:"id"`
+		After *string `json:"after,omitempty"`
+		Limit int     `json:"limit"`
 	}{id, afterID(after), limit}, func(rows *sql.Rows) error {
 		var s Step
 		var message string
@@ -164,7 +164,7 @@ func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins
 	}
 	for rows := 1; rows > 0; {
 		rows = 0
-		err := c.outbox.Run(ctx, c.db, "outbox_join_purge", struct {
+		err := c.inside.Run(ctx, c.db, "outbox_join_purge", struct {
 			OlderThanMS int64 `json:"older_than_ms"`
 			Limit       int   `json:"limit"`
 		}{olderThan.Milliseconds(), maxBatch}, func(r *sql.Rows) error {
@@ -187,11 +187,11 @@ func validateLimit(limit int) error {
 	return nil
 }
 
-func afterID[ID interface {
-	outbox.JoinID | outbox.MessageID
+func afterID[AnID interface {
+	ID | outbox.MessageID
 	String() string
-}](id ID) *string {
-	var zero ID
+}](id AnID) *string {
+	var zero AnID
 	if id == zero {
 		return nil
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 type joinKey struct{}
 
 // With returns a context for messages: those that carry it become steps of the join when a Publisher made by NewPublisher
 // publishes them.
-func With(ctx context.Context, id outbox.JoinID) context.Context {
+func With(ctx context.Context, id ID) context.Context {
 	return context.WithValue(ctx, joinKey{}, id)
 }
 
@@ -25,22 +26,23 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	if c == nil {
 		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
 	}
-	if config.Beside != nil {
-		return nil, badField("PublisherConfig.Beside", "is set, but this publisher sets it itself")
-	}
 	if config.Log == outbox.LogOnly {
 		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
 	}
-	config.Beside = c.attachPublished
-	return outbox.NewPublisher(x, config, logger)
+	p, err := outbox.NewPublisher(x, config, logger)
+	if err != nil {
+		return nil, err
+	}
+	seam.Publisher(p).Beside(c.attachPublished)
+	return p, nil
 }
 
 // attachPublished attaches what was just inserted, with one call for each join.
 func (c *Coordinator) attachPublished(ctx context.Context, x outbox.Executor, messages []*message.Message, ids []outbox.MessageID) error {
-	var order []outbox.JoinID
-	steps := map[outbox.JoinID][]outbox.MessageID{}
+	var order []ID
+	steps := map[ID][]outbox.MessageID{}
 	for i, msg := range messages {
-		id, ok := msg.Context().Value(joinKey{}).(outbox.JoinID)
+		id, ok := msg.Context().Value(joinKey{}).(ID)
 		if !ok {
 			continue
 		}

@@ -36,7 +36,7 @@ type Wait struct {
 	ID outbox.MessageID
 
 	// Join is the join to wait for. Required.
-	Join outbox.JoinID
+	Join ID
 
 	// OnComplete is sent once the join has completed. Required.
 	OnComplete Continuation
@@ -60,12 +60,12 @@ type Wait struct {
 
 // ticket is a Wait as the payload of a message.
 type ticket struct {
-	Join                outbox.JoinID  `json:"join_id"`
-	FailIfAnyStepFailed bool           `json:"fail_if_any_step_failed"`
-	OnComplete          *Continuation  `json:"on_complete,omitempty"`
-	OnFail              *Continuation  `json:"on_fail,omitempty"`
-	TimeoutMS           int64          `json:"timeout_ms,omitempty"`
-	Parent              *outbox.JoinID `json:"parent_join_id,omitempty"` // whose step the join is
+	Join                ID            `json:"join_id"`
+	FailIfAnyStepFailed bool          `json:"fail_if_any_step_failed"`
+	OnComplete          *Continuation `json:"on_complete,omitempty"`
+	OnFail              *Continuation `json:"on_fail,omitempty"`
+	TimeoutMS           int64         `json:"timeout_ms,omitempty"`
+	Parent              *ID           `json:"parent_join_id,omitempty"` // whose step the join is
 
 	Headers map[string]string `json:"headers,omitempty"`
 }
@@ -145,11 +145,11 @@ func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait W
 // AttachJoin makes a join a step of another: the step completes or fails with it, and fails if it is cancelled. The handler
 // of AddWaitHandler reports the end. It returns what Attach returns; ErrNotFound may mean either join. Joins that form a
 // circle wait until one is cancelled or times out.
-func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child outbox.JoinID) error {
+func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child ID) error {
 	if parent == child {
 		return badField("child", "is the parent itself, which would never end")
 	}
-	return c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	return c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if err := c.attach(ctx, tx, parent, []outbox.MessageID{outbox.MessageID(child)}, attachArg{ByReport: true}); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, id out
 	if err != nil {
 		return outbox.MessageID{}, fmt.Errorf("encode the wait: %w", err)
 	}
-	err = c.outbox.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		ids, err := c.outbox.Enqueue(ctx, tx, outbox.Message{
 			ID: id, UUID: watermill.NewUUID(), Topic: c.config.WaitTopic, Payload: payload, Headers: t.Headers})
 		if err != nil {

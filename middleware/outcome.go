@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Outcome carries the error or the panic of a handler to the message's row: its LastError. An error marked by
@@ -35,7 +36,7 @@ func Outcome(next message.HandlerFunc) message.HandlerFunc {
 			case len(produced) > 0:
 				delivery.SetErr(errNotPublished) // unless it acks
 				for _, p := range produced {
-					p.SetContext(delivery.In(p.Context()))
+					p.SetContext(seam.Delivery(delivery).In(p.Context()))
 				}
 			default:
 				delivery.SetErr(errNacked) // the same

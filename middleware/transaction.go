@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -41,7 +42,7 @@ type TransactionConfig struct {
 // after it: use Inbox for them.
 func Transaction(db *sql.DB, config TransactionConfig) (message.HandlerMiddleware, error) {
 	if db == nil {
-		return nil, outbox.ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	if config.Exempt == nil {
 		config.Exempt = []string{join.DefaultWaitTopic}

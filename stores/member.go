@@ -6,10 +6,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// A member is a store in a scheduler: the Turns of its Subscriber. The scheduler's lock guards everything but its constants.
+// A member is a store in a scheduler: the Limiter of its Subscriber. The scheduler's lock guards everything but its constants.
 type member struct {
 	scheduler *scheduler
 	store     *Store
@@ -30,7 +30,7 @@ type member struct {
 	ended    bool
 }
 
-var _ outbox.Turns = (*member)(nil)
+var _ seam.Limiter = (*member)(nil)
 
 // hangGrace is how long after its timeout a claim that ignores it counts as failed.
 const hangGrace = time.Second
@@ -57,8 +57,8 @@ func (m *member) candidate() Candidate {
 	return c
 }
 
-// Take implements outbox.Turns.
-func (m *member) Take(want func() int, stop <-chan struct{}) int {
+// Acquire implements seam.Limiter.
+func (m *member) Acquire(want func() int, stop <-chan struct{}) int {
 	s := m.scheduler
 	s.mu.Lock()
 	m.want = want
@@ -104,7 +104,7 @@ func (m *member) hangs(t *turn) {
 	m.log(opened, errHung, 0)
 }
 
-// Claimed implements outbox.Turns.
+// Claimed implements seam.Limiter.
 func (m *member) Claimed(messages int, err error) {
 	s := m.scheduler
 	s.mu.Lock()
@@ -165,8 +165,8 @@ func (m *member) log(opened bool, err error, away time.Duration) {
 	}
 }
 
-// Answered implements outbox.Turns.
-func (m *member) Answered(messages int) {
+// Free implements seam.Limiter.
+func (m *member) Free(messages int) {
 	s := m.scheduler
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *member) Answered(messages int) {
 	s.deal()
 }
 
-// Down implements outbox.Turns.
+// Down implements seam.Limiter.
 func (m *member) Down() bool {
 	m.scheduler.mu.Lock()
 	defer m.scheduler.mu.Unlock()

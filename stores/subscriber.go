@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // A Subscriber is a Watermill subscriber that delivers the messages of all stores of a Provider, as outbox.Subscriber does
@@ -88,7 +89,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	sub := &subscription{out: make(chan *message.Message)}
 	sub.begin = func(store *Store, worker *outbox.Subscriber) {
 		sub.stores.Add(1)
-		if err := worker.SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done); err != nil {
+		if err := seam.Subscriber(worker).SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done); err != nil {
 			sub.stores.Done()
 		}
 	}
@@ -146,8 +147,15 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 	config := s.config.Subscriber
 	s.config.Configure(store, &config)
 	config.ClaimTimeout, config.DrainTimeout = s.config.Subscriber.ClaimTimeout, s.config.Subscriber.DrainTimeout
-	config.Turns = m
-	return outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
+	if config.ConsumerGroup != "" {
+		return nil, badField("SubscriberConfig.ConsumerGroup", "is set by Configure; read the log of each store with Run")
+	}
+	worker, err := outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
+	if err != nil {
+		return nil, err
+	}
+	seam.Subscriber(worker).LimitBy(m)
+	return worker, nil
 }
 
 // leave lets handlers finish and releases what was not handed out.

@@ -9,7 +9,7 @@ import (
 
 // SubscriberConfig configures a Subscriber.
 type SubscriberConfig struct {
-	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table, Store and Turns are set for each
+	// Subscriber configures how messages are taken from each store. Dialect, Schema, Table and Store are set for each
 	// store. MaxInFlight is the most messages in flight in one store. PollInterval defaults to 50 ms, because many stores
 	// would poll too often with a shorter one, and ClaimTimeout to 10 s. ConsumerGroup and Wakeups are refused: read a log
 	// with Run and a Subscriber for each store, and set the wake-ups of each in Configure.
@@ -63,8 +63,6 @@ func (c *SubscriberConfig) validate() error {
 		return badField("SubscriberConfig.Subscriber.ConsumerGroup", "is set; read the log of each store with Run")
 	case c.Subscriber.Wakeups != nil:
 		return badField("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
-	case c.Subscriber.Turns != nil:
-		return badField("SubscriberConfig.Subscriber.Turns", "is set, which is what this subscriber is made of")
 	}
 	// The rest is the same for all stores: a mistake is an error now, not one in each store later.
 	trial := c.Subscriber

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // joining measures draining of messages that are steps of joins, in joins of each of some sizes. The bare statements are
@@ -71,12 +71,12 @@ func joinedSide(b *bench, run side, messages int) side {
 		}
 		counted := 0
 		err = b.query(ctx, "join_count", func(rows *sql.Rows) error {
-			var status outbox.JoinStatus
+			var status join.Status
 			var joins, completed int
 			if err := rows.Scan(&status, &joins, &completed); err != nil {
 				return err
 			}
-			if status != outbox.JoinCompleted {
+			if status != join.Completed {
 				return fmt.Errorf("%d joins are %v, with %d completed steps", joins, status, completed)
 			}
 			counted = completed

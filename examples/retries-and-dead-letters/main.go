@@ -108,7 +108,7 @@ func deliver(ctx context.Context, db *sql.DB, stop func()) error {
 
 // requeue is what an operator does: look at the dead letters, mend the cause, and have them delivered again.
 func requeue(ctx context.Context, queue *outbox.Outbox, ship *shipping) error {
-	records, err := queue.Failed(ctx, outbox.FailedParams{Topic: "orders"})
+	records, err := queue.Failed(ctx, outbox.ListParams{Topic: "orders"})
 	if err != nil {
 		return err
 	}

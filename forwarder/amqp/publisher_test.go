@@ -17,6 +17,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 )
 
@@ -93,7 +94,7 @@ func TestTheTopologyIsDeclaredAndRoutedBy(t *testing.T) {
 	other := b.publisher(func(c *amqp.Config) { c.DeclareQueues = []string{queue} })
 	err := other.Publish(queue, messages(1)...)
 	b.ErrorContains(err, fmt.Sprintf("declare the queue %q", queue))
-	b.True(outbox.IsUnavailable(b.each(err, 1)[0]))
+	b.True(base.IsUnavailable(b.each(err, 1)[0]))
 }
 
 func TestAnUnroutableMessageIsRefusedWithTheReason(t *testing.T) {
@@ -104,7 +105,7 @@ func TestAnUnroutableMessageIsRefusedWithTheReason(t *testing.T) {
 	for _, err := range b.each(p.Publish(queue, messages(300)...), 300) {
 		b.ErrorIs(err, amqp.ErrUnroutable)
 		b.True(forwarder.IsRefused(err))
-		b.False(outbox.IsPermanent(err) || outbox.IsUnavailable(err))
+		b.False(outbox.IsPermanent(err) || base.IsUnavailable(err))
 		b.ErrorContains(err, queue)
 	}
 	b.declare(queue, nil)
@@ -266,7 +267,7 @@ func TestANackIsAnError(t *testing.T) {
 	b.NoError(p.Publish(queue, messages(3)...))
 	for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {
 		b.ErrorIs(err, amqp.ErrNacked)
-		b.False(outbox.IsPermanent(err) || outbox.IsUnavailable(err) || forwarder.IsRefused(err))
+		b.False(outbox.IsPermanent(err) || base.IsUnavailable(err) || forwarder.IsRefused(err))
 	}
 }
 
@@ -284,7 +285,7 @@ func TestABrokerThatIsNotThereIsAnOutageWithItsReason(t *testing.T) {
 		p := b.publisher(func(c *amqp.Config) { c.URL = strings.ReplaceAll(address, " ", "%20") })
 		for range 2 { // the second without another attempt, perhaps
 			err := b.each(p.Publish("q", messages(1)...), 1)[0]
-			b.True(outbox.IsUnavailable(err), "%v", err)
+			b.True(base.IsUnavailable(err), "%v", err)
 			b.ErrorContains(err, reason)
 			b.NotContains(err.Error(), "secret")
 		}
@@ -306,7 +307,7 @@ func TestACutConnectionIsAnOutageAndMadeAgain(t *testing.T) {
 	b.Equal(1, proxy.Cut())
 	proxy.Release()
 	for _, err := range b.each(<-published, 10) {
-		b.True(outbox.IsUnavailable(err), "%v", err)
+		b.True(base.IsUnavailable(err), "%v", err)
 	}
 	b.NoError(p.Publish(queue, messages(10)...))
 	b.Equal(21, b.waiting(queue))
@@ -321,7 +322,7 @@ func TestABrokerThatDoesNotConfirmIsAnOutage(t *testing.T) {
 	b.NoError(p.Publish(queue, messages(1)...))
 	proxy.Hold()
 	for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {
-		b.True(outbox.IsUnavailable(err))
+		b.True(base.IsUnavailable(err))
 		b.ErrorContains(err, "2s")
 	}
 	proxy.Release()
@@ -335,7 +336,7 @@ func TestABrokerThatDoesNotAnswerTheConnectionIsAnOutage(t *testing.T) {
 	proxy.Hold()
 	p := b.publisher(func(c *amqp.Config) { c.URL, c.ConnectTimeout = proxy.URL, 200*time.Millisecond })
 	err := b.each(p.Publish("q", messages(1)...), 1)[0]
-	b.True(outbox.IsUnavailable(err))
+	b.True(base.IsUnavailable(err))
 	b.ErrorContains(err, "does not answer")
 }
 
@@ -352,7 +353,7 @@ func TestLong_ABlockedConnectionIsAnOutageWithItsReason(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 	for range 2 {
 		for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {
-			b.True(outbox.IsUnavailable(err))
+			b.True(base.IsUnavailable(err))
 			b.ErrorContains(err, "blocked")
 			b.ErrorContains(err, "memory")
 		}
@@ -380,7 +381,7 @@ func TestCloseInterruptsAPublishThatWaits(t *testing.T) {
 		})
 	}
 	for _, err := range b.each(<-published, 2) {
-		b.True(outbox.IsUnavailable(err))
+		b.True(base.IsUnavailable(err))
 		b.ErrorContains(err, "closed")
 	}
 	closing.Wait()

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 var (
@@ -47,7 +48,7 @@ func is(err error, codes ...*kerr.Error) bool {
 func meaning(err error) error {
 	var said *kerr.Error
 	switch {
-	case err == nil, outbox.IsUnavailable(err):
+	case err == nil, base.IsUnavailable(err):
 		return err
 	case ofBatch(err), is(err, kerr.InvalidTopicException):
 		return outbox.Permanent(fmt.Errorf("publish to Kafka: %w", err))

@@ -18,6 +18,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/kafka"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // No broker is needed to begin, and a batch of any size is given back in seconds.
@@ -225,7 +226,7 @@ func TestAPartitionThatIsAwayIsGivenBack(t *testing.T) {
 			failed := 0
 			for _, err := range each(t, publisher.Publish(topic, newMessages(50)...), 50) {
 				if err != nil {
-					s.True(outbox.IsUnavailable(err), "%v", err)
+					s.True(base.IsUnavailable(err), "%v", err)
 					failed++
 				}
 			}

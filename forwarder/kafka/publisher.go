@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // A Publisher publishes to Kafka. It is safe for concurrent use.
@@ -148,7 +149,7 @@ func (p *Publisher) send(c *call, used *kgo.Client, entries []*entry) (bad bool)
 			switch {
 			case errors.Is(e.err, errBusy):
 				busy = append(busy, e)
-			case outbox.IsUnavailable(e.err): // it was not sent
+			case base.IsUnavailable(e.err): // it was not sent
 			default:
 				if ofTopic(e.err) { // to notice when it changes
 					used.ForceMetadataRefresh()

@@ -19,6 +19,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/kafka"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 func newMessage(payload string, metadata ...string) *message.Message {
@@ -236,7 +237,7 @@ func TestWhatTheBrokerSaysDecides(t *testing.T) {
 			for _, err := range each(t, err, 10) {
 				s.Error(err)
 				s.Equal(c.permanent, outbox.IsPermanent(err), "%v", err)
-				s.Equal(c.unavailable, outbox.IsUnavailable(err), "%v", err)
+				s.Equal(c.unavailable, base.IsUnavailable(err), "%v", err)
 			}
 		})
 	}
@@ -314,7 +315,7 @@ func TestWhatTheBrokerSaysOfATopicDecides(t *testing.T) {
 			for _, err := range each(t, s.newPublisher().Publish(topicName(), newMessages(10)...), 10) {
 				s.ErrorIs(err, code)
 				s.Equal(permanent, outbox.IsPermanent(err), "%v", err)
-				s.Equal(!permanent, outbox.IsUnavailable(err), "%v", err)
+				s.Equal(!permanent, base.IsUnavailable(err), "%v", err)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 func TestOBX011_ClaimTakesABatchAtomically(t *testing.T) {
@@ -111,7 +112,7 @@ func TestOBX014_ClaimSetsTheLeaseByTheDatabasesClock(t *testing.T) {
 func TestOBX015_ClaimWritesTheOwnerToken(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.enqueueN("orders", 2)
-		owner := outbox.NewOwnerToken()
+		owner := base.NewOwnerToken()
 		c := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Owner: owner, Limit: 1})
 		f.Equal(owner, c[0].Receipt.Owner)
 		f.Equal(owner, f.row(c[0].ID).owner)

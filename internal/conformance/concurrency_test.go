@@ -215,9 +215,9 @@ func (f *fixture) manyWorkers() {
 			var settlements []outbox.Settlement
 			mu.Lock()
 			for i, c := range claimed {
-				s := outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Ack, Delay: outbox.NoDelay}
+				s := outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Ack, Delay: -1}
 				if (worker+turn+i)%5 == 0 && c.RetryCount < 3 {
-					s.Outcome, s.Delay = outbox.Retry, outbox.NoDelay
+					s.Outcome, s.Delay = outbox.Retry, -1
 				}
 				settlements = append(settlements, s)
 				delete(holder, c.Receipt.Seq) // before the call: from its commit on another may have it

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
@@ -244,7 +245,7 @@ func TestOBX010_ANewMessageHasSpentNothingAndIsNotProcessed(t *testing.T) {
 		f.False(r.hasOwner || r.hasLease || r.hasEnd || r.hasError || r.hasProcessedBy)
 		records, err := f.outbox.Get(f.ctx(), id)
 		f.NoError(err)
-		f.False(records[0].IsProcessed())
+		f.False(records[0].Status == outbox.Done)
 		f.Equal(outbox.Ready, records[0].Status)
 		claimed := f.claim("orders")
 		f.Equal(0, claimed[0].RetryCount)
@@ -274,14 +275,14 @@ func TestEnqueueRefusesHandlesThatAreNil(t *testing.T) {
 			"nothing": nil, "a nil pool": (*sql.DB)(nil), "a nil transaction": (*sql.Tx)(nil), "a nil connection": (*sql.Conn)(nil),
 		} {
 			_, err := f.outbox.Enqueue(f.ctx(), x, outbox.Message{Topic: "orders"})
-			f.ErrorIs(err, outbox.ErrNilDB, name)
+			f.ErrorIs(err, base.ErrNilDB, name)
 			_, err = f.outbox.Settle(f.ctx(), x, []outbox.Settlement{{}})
-			f.ErrorIs(err, outbox.ErrNilDB, name)
+			f.ErrorIs(err, base.ErrNilDB, name)
 		}
 		_, err := outbox.New(nil, f.config, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
-		f.ErrorIs(outbox.Migrate(f.ctx(), nil, f.migrateConfig()), outbox.ErrNilDB)
-		f.ErrorIs(outbox.InTx(f.ctx(), nil, nil), outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
+		f.ErrorIs(outbox.Migrate(f.ctx(), nil, f.migrateConfig()), base.ErrNilDB)
+		f.ErrorIs(outbox.InTx(f.ctx(), nil, nil), base.ErrNilDB)
 	})
 }
 

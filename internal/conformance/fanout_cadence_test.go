@@ -63,7 +63,7 @@ func TestFanout_AJoinOfWhatFansOutCompletes(t *testing.T) {
 		ended := f.start(joins, join.StartParams{ExpectedSteps: 3})
 		f.NoError(joins.Cancel(f.ctx(), nil, ended))
 		policy := toTopics("p", "one", "two", "three")
-		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error) {
 			switch source.UUID {
 			case "1":
 				return id, false, nil
@@ -88,10 +88,10 @@ func TestFanout_AJoinOfWhatFansOutCompletes(t *testing.T) {
 		for i, topic := range []string{"one", "two", "three"} {
 			f.Empty(f.uuidsOf("done"))
 			for _, uuid := range []string{"0", "3"} {
-				started, err := joins.ByGroup(f.ctx(), nil, "order "+uuid, outbox.JoinID{}, 10)
+				started, err := joins.ByGroup(f.ctx(), nil, "order "+uuid, join.ID{}, 10)
 				f.NoError(err)
 				f.Len(started, 1)
-				f.Equal([]any{outbox.JoinPending, i}, []any{started[0].Status, started[0].CompletedSteps})
+				f.Equal([]any{join.Pending, i}, []any{started[0].Status, started[0].CompletedSteps})
 			}
 			f.settle(settled(outbox.Ack, f.claim(topic)...)...)
 		}
@@ -102,6 +102,6 @@ func TestFanout_AJoinOfWhatFansOutCompletes(t *testing.T) {
 			msg.Ack()
 		}
 		f.Len(f.uuidsOf("done"), 2)
-		f.stands(joins, ended, outbox.JoinCancelled, 0, 0)
+		f.stands(joins, ended, join.Cancelled, 0, 0)
 	})
 }

@@ -12,7 +12,10 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/seam"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // Each destination gets what matches, once and in order, as it was.
@@ -122,7 +125,7 @@ func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 		book := newLogBook()
 		failing := make(chan struct{})
 		policy := toTopics("p", "copy")
-		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error) {
 			_, err = f.outbox.Enqueue(ctx, tx, outbox.Message{UUID: source.UUID, Topic: "side effect"})
 			if source.UUID == "7" && !isClosed(failing) {
 				err = errBoom
@@ -241,7 +244,7 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			{changed(func(p *fanout.Policy) { p.Cadence = fanout.Cadence{Every: time.Second, Jitter: time.Minute} }), "Config.Policies[0].Cadence.Jitter", "between"},
 			{changed(func(p *fanout.Policy) {
 				p.Destinations[0] = fanout.ToStore("eu", f.outbox, "x")
-				p.Join = func(context.Context, outbox.Executor, outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+				p.Join = func(context.Context, outbox.Executor, outbox.LogMessage) (id join.ID, ok bool, err error) {
 					return
 				}
 			}), "Config.Policies[0].Join", "no destination"},
@@ -262,7 +265,7 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			f.requireField(err, field)
 		}
 		_, err := f.newDispatcher(nil, nil, []fanout.Policy{good})
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
 
@@ -296,8 +299,8 @@ func TestCursor_IsFenced(t *testing.T) {
 		f.sequencer()
 		f.logN("orders", 0, 5)
 		f.stamped(5)
-		cursor := func() *outbox.Cursor {
-			c, err := f.outbox.Cursor(outbox.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+		cursor := func() seam.Cursor[outbox.LogMessage] {
+			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
 			return c
 		}
@@ -306,10 +309,10 @@ func TestCursor_IsFenced(t *testing.T) {
 		f.NoError(err)
 		f.Zero(position)
 		_, err = second.Acquire(f.ctx())
-		f.ErrorIs(err, outbox.ErrLeaseHeld)
+		f.ErrorIs(err, base.ErrLeaseHeld)
 		f.ErrorIs(second.Renew(f.ctx()), outbox.ErrLeaseLost)
 		f.NoError(second.Release(f.ctx()), "what it does not have")
-		move := func(c *outbox.Cursor, to int64, after error) error {
+		move := func(c seam.Cursor[outbox.LogMessage], to int64, after error) error {
 			return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
 				if _, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "copy"}); err != nil {
 					return err
@@ -345,7 +348,7 @@ func TestCursor_IsFenced(t *testing.T) {
 			_, err = first.Read(f.ctx(), 0, limit)
 			f.requireField(err, "limit")
 		}
-		_, err = f.outbox.Cursor(outbox.CursorConfig{})
+		_, err = seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{})
 		f.requireField(err, "CursorConfig.Group")
 	})
 }

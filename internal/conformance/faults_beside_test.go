@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
 )
@@ -51,7 +52,7 @@ func (r *faultRun) startBeside() {
 		})
 	}
 	for _, group := range cursorsUnderFaults { // they exist before anything is purged from the log
-		c, err := r.outbox.Cursor(outbox.CursorConfig{Group: group})
+		c, err := seam.NewCursor[outbox.LogMessage](r.outbox, seam.CursorConfig{Group: group})
 		r.NoError(err)
 		_, err = c.Acquire(r.ctx())
 		r.NoError(err)

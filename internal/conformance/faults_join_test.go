@@ -14,7 +14,7 @@ import (
 
 // A faultJoin is a join as its caller knows it.
 type faultJoin struct {
-	id        outbox.JoinID
+	id        join.ID
 	known     outcomeKnown
 	err       error
 	steps     []*faultStep
@@ -62,7 +62,7 @@ func (op *faultOperation) joinPieceByPiece(ctx context.Context) {
 	op.lookAtJoin(ctx, j)
 }
 
-func waitFor(id outbox.JoinID, thing *faultThing) join.Wait {
+func waitFor(id join.ID, thing *faultThing) join.Wait {
 	next := join.Continuation{Topic: thing.topic, Payload: []byte(thing.name)}
 	return join.Wait{Join: id, OnComplete: next, OnFail: &next}
 }
@@ -72,7 +72,7 @@ const stepsUnderFaults = 2
 func (op *faultOperation) startJoin(ctx context.Context, x outbox.Executor, open bool) *faultJoin {
 	id, err := op.outbox.NewID()
 	op.NoError(err)
-	j := &faultJoin{id: outbox.JoinID(id)}
+	j := &faultJoin{id: join.ID(id)}
 	params := join.StartParams{ID: j.id, GroupingKey: fmt.Sprint("group ", op.index), Open: open}
 	if !open {
 		params.ExpectedSteps = stepsUnderFaults
@@ -198,7 +198,7 @@ func (op *faultOperation) lookAtJoin(ctx context.Context, j *faultJoin) {
 	}
 	_, err = op.joins.Steps(ctx, nil, j.id, outbox.MessageID{}, 10)
 	op.called("Steps", err)
-	found, err := op.joins.ByGroup(ctx, nil, fmt.Sprint("group ", op.index), outbox.JoinID{}, 10)
+	found, err := op.joins.ByGroup(ctx, nil, fmt.Sprint("group ", op.index), join.ID{}, 10)
 	op.called("ByGroup", err)
 	if err == nil && j.known == isDone && len(found) != 1 {
 		op.book.mistake("%d joins are found by the key of one", len(found))
@@ -214,7 +214,7 @@ func (r *faultRun) endJoins() (left int) {
 			continue
 		}
 		r.NoError(err)
-		if read.Status != outbox.JoinPending {
+		if read.Status != join.Pending {
 			continue
 		}
 		left++
@@ -280,7 +280,7 @@ func (r *faultRun) checkSteps(j *faultJoin, read join.Join) {
 			r.book.mistake("%v was not attached to the join %v, and is its step", step.id, j.id)
 		}
 	}
-	if read.Status == outbox.JoinCancelled {
+	if read.Status == join.Cancelled {
 		if !j.cancelled {
 			r.book.mistake("the join %v was cancelled by nobody", j.id)
 		}

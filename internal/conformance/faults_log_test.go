@@ -8,6 +8,8 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The log and the inbox, for the test under faults.
@@ -17,7 +19,7 @@ var cursorsUnderFaults = []string{"first cursor", "second cursor"}
 
 func (op *faultOperation) readLog(ctx context.Context) {
 	group := one(op, cursorsUnderFaults...)
-	c, err := op.queue.Cursor(outbox.CursorConfig{Group: group, Lease: leaseUnderFaults})
+	c, err := seam.NewCursor[outbox.LogMessage](op.queue, seam.CursorConfig{Group: group, Lease: leaseUnderFaults})
 	op.NoError(err)
 	position, err := c.Acquire(ctx)
 	if op.called("Acquire", err) != isDone {
@@ -36,7 +38,7 @@ func (op *faultOperation) readLog(ctx context.Context) {
 }
 
 // moveOn has an effect for each message.
-func (r *faultRun) moveOn(ctx context.Context, tx *sql.Tx, c *outbox.Cursor, group string, from int64, messages []outbox.LogMessage) error {
+func (r *faultRun) moveOn(ctx context.Context, tx *sql.Tx, c seam.Cursor[outbox.LogMessage], group string, from int64, messages []outbox.LogMessage) error {
 	for _, m := range messages {
 		r.book.place(m.Position, m.UUID)
 		if err := r.effect(ctx, tx, group, m.UUID); err != nil {
@@ -49,10 +51,10 @@ func (r *faultRun) moveOn(ctx context.Context, tx *sql.Tx, c *outbox.Cursor, gro
 // readToTheEnd reads what is left, without faults, and answers with how much that was.
 func (r *faultRun) readToTheEnd() (n int) {
 	for _, group := range cursorsUnderFaults {
-		c, err := r.outbox.Cursor(outbox.CursorConfig{Group: group, Lease: leaseUnderFaults})
+		c, err := seam.NewCursor[outbox.LogMessage](r.outbox, seam.CursorConfig{Group: group, Lease: leaseUnderFaults})
 		r.NoError(err)
 		position, err := c.Acquire(r.ctx())
-		if errors.Is(err, outbox.ErrLeaseHeld) {
+		if errors.Is(err, base.ErrLeaseHeld) {
 			n++ // its reader did not give it back; it runs out
 			continue
 		}
@@ -72,7 +74,7 @@ func (r *faultRun) readToTheEnd() (n int) {
 // forgetGroup makes a group of its own, and forgets it.
 func (op *faultOperation) forgetGroup(ctx context.Context) {
 	group := op.name("group")
-	c, err := op.queue.Cursor(outbox.CursorConfig{Group: group, Topic: "log"})
+	c, err := seam.NewCursor[outbox.LogMessage](op.queue, seam.CursorConfig{Group: group, Topic: "log"})
 	op.NoError(err)
 	_, err = c.Acquire(ctx)
 	op.called("Acquire", err)
@@ -147,8 +149,8 @@ func (op *faultOperation) receive(ctx context.Context) {
 	if err == nil && len(entries) == 0 && known.either(again) == isDone {
 		op.book.mistake("%s has no entry", thing.name)
 	}
-	_, err = op.inbox.Revive(ctx, keyOf(thing.name))
-	op.called("Revive", err)
+	_, err = op.inbox.Requeue(ctx, keyOf(thing.name))
+	op.called("Requeue", err)
 }
 
 // begin has an effect once, although it is tried twice.

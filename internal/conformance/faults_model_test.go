@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // What the test under faults expects: a book of all that was called and of all that handlers saw.
@@ -108,7 +109,7 @@ func (b *faultBook) answered(known outcomeKnown, err error, things ...*faultThin
 // judge finds errors that no fault explains.
 func (b *faultBook) judge(what string, err error) {
 	var field *outbox.FieldError
-	if errors.Is(err, outbox.ErrSchema) || errors.Is(err, outbox.ErrNilDB) || errors.As(err, &field) {
+	if errors.Is(err, outbox.ErrSchema) || errors.Is(err, base.ErrNilDB) || errors.As(err, &field) {
 		b.mistake("%s: %v", what, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // The operations of publishers and of the queue, for the test under faults.
@@ -156,7 +157,7 @@ const byHand = 3 * time.Second
 
 // workByHand claims, renews and settles.
 func (op *faultOperation) workByHand(ctx context.Context) {
-	owner, started := outbox.NewOwnerToken(), time.Now()
+	owner, started := base.NewOwnerToken(), time.Now()
 	claimed, err := op.queue.Claim(ctx, outbox.ClaimParams{Topics: quotas("manual"), Limit: 3, Lease: byHand, Owner: owner, GiveBack: one(op, -1, 0)})
 	op.called("Claim", err)
 	for _, c := range claimed {
@@ -173,7 +174,7 @@ func (op *faultOperation) workByHand(ctx context.Context) {
 	}
 	settlements := settled(one(op, outbox.Ack, outbox.Retry, outbox.Release), claimed...)
 	for i := range settlements {
-		settlements[i].Delay = outbox.NoDelay
+		settlements[i].Delay = -1
 	}
 	if settlements[0].Outcome == outbox.Ack {
 		settlements[0].Delay = 0
@@ -275,7 +276,7 @@ func (op *faultOperation) claimUntil(ctx context.Context, thing *faultThing, lea
 func (op *faultOperation) look(ctx context.Context) {
 	_, err := op.queue.Topics(ctx)
 	op.called("Topics", err)
-	failed, err := op.queue.Failed(ctx, outbox.FailedParams{Limit: 10})
+	failed, err := op.queue.Failed(ctx, outbox.ListParams{Limit: 10})
 	op.called("Failed", err)
 	for _, r := range failed {
 		if r.Status != outbox.Failed {

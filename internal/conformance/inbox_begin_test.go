@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
@@ -157,9 +158,9 @@ func TestInbox_BeginAndSaveResult(t *testing.T) {
 		f.NoError(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, keyOf("1"), nil) }))
 		f.Empty(f.entry(keyOf("1")).Result)
 		f.ErrorIs(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, keyOf("2"), nil) }), inbox.ErrNotFound)
-		f.ErrorIs(f.in.SaveResult(f.ctx(), nil, keyOf("1"), nil), outbox.ErrNilDB)
+		f.ErrorIs(f.in.SaveResult(f.ctx(), nil, keyOf("1"), nil), base.ErrNilDB)
 		_, err := f.in.Begin(f.ctx(), nil, keyOf("1"), inbox.Hash{})
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		entries, err := f.in.Get(f.ctx(), keyOf("x"), keyOf("1"), keyOf("y"))
 		f.NoError(err)
 		f.Len(entries, 1)
@@ -258,7 +259,7 @@ func TestTrap_InboxKeys(t *testing.T) {
 				f.requireField(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, key, nil) }), field)
 				_, err = f.in.Get(f.ctx(), key)
 				f.requireField(err, field)
-				_, err = f.in.Revive(f.ctx(), key)
+				_, err = f.in.Requeue(f.ctx(), key)
 				f.requireField(err, field)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-func TestInbox_Revive(t *testing.T) {
+func TestInbox_Requeue(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		f.received("dead", "also dead", "done", "held", "ready")
 		claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("ship"), Limit: 4})
@@ -22,14 +22,14 @@ func TestInbox_Revive(t *testing.T) {
 		f.settle(settled(outbox.Ack, claimed[2])...)
 		f.NoError(f.inTx(func(tx *sql.Tx) error { _, err := f.begin(tx, "at once"); return err }))
 		before := f.rows("{status} <> 3")
-		n, err := f.in.Revive(f.ctx(), keyOf("dead"), keyOf("done"), keyOf("held"), keyOf("ready"), keyOf("at once"), keyOf("unknown"))
+		n, err := f.in.Requeue(f.ctx(), keyOf("dead"), keyOf("done"), keyOf("held"), keyOf("ready"), keyOf("at once"), keyOf("unknown"))
 		f.NoError(err)
 		f.Equal(1, n)
 		e := f.entry(keyOf("dead"))
 		f.Equal([]any{outbox.Ready, 0, "never"}, []any{e.Status, e.Attempts, e.LastError})
 		f.Equal(outbox.Failed, f.entry(keyOf("also dead")).Status)
 		f.Len(f.claim("ship"), 2)
-		n, err = f.in.Revive(f.ctx())
+		n, err = f.in.Requeue(f.ctx())
 		f.NoError(err)
 		f.Zero(n, "no keys, no messages")
 		f.Equal(before[0], f.rows("{message_id} = '%s'", before[0].id)[0])
@@ -100,7 +100,7 @@ func TestInbox_PurgeSparesTheStepsOfAPendingJoin(t *testing.T) {
 		f.NoError(err)
 		f.Zero(n)
 		f.settle(settled(outbox.Ack, f.claim("ship")...)...)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 		n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(2, n)
@@ -108,8 +108,8 @@ func TestInbox_PurgeSparesTheStepsOfAPendingJoin(t *testing.T) {
 	})
 }
 
-// Purge, Revive and workers at the same time: nothing is purged that is alive, nothing is left without its entry.
-func TestTrap_InboxPurgeAndReviveAtOnce(t *testing.T) {
+// Purge, Requeue and workers at the same time: nothing is purged that is alive, nothing is left without its entry.
+func TestTrap_InboxPurgeAndRequeueAtOnce(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		n := 200
 		if f.slow() {
@@ -131,11 +131,11 @@ func TestTrap_InboxPurgeAndReviveAtOnce(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		failures := make(chan error, 3)
-		var revived, purged atomic.Int64
+		var requeued, purged atomic.Int64
 		all.Go(func() {
 			for i := 0; i < n; i += 5 {
-				k, err := f.in.Revive(f.ctx(), keys[i:i+5]...)
-				revived.Add(int64(k))
+				k, err := f.in.Requeue(f.ctx(), keys[i:i+5]...)
+				requeued.Add(int64(k))
 				if err != nil {
 					failures <- err
 					return
@@ -159,8 +159,8 @@ func TestTrap_InboxPurgeAndReviveAtOnce(t *testing.T) {
 		for err := range failures {
 			f.NoError(err)
 		}
-		f.Equal(n, int(revived.Load()+purged.Load()), "each was one or the other")
-		f.Equal(int(revived.Load()), f.countEntries())
+		f.Equal(n, int(requeued.Load()+purged.Load()), "each was one or the other")
+		f.Equal(int(requeued.Load()), f.countEntries())
 		f.Equal(f.countEntries(), int(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 0 AND EXISTS (SELECT 1 FROM {entry} e WHERE e.{queue_id} = messages.{message_id})")))
 		f.Equal(f.countEntries(), f.count())
 	})

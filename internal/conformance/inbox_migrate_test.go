@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -81,7 +82,7 @@ func TestInbox_WithoutItTheOutboxWorksAsBefore(t *testing.T) {
 				},
 				"enqueue": func() error { _, err := in.Enqueue(f.ctx(), nil, receivedOf("1", "")); return err },
 				"get":     func() error { _, err := in.Get(f.ctx(), keyOf("1")); return err },
-				"revive":  func() error { _, err := in.Revive(f.ctx(), keyOf("1")); return err },
+				"requeue": func() error { _, err := in.Requeue(f.ctx(), keyOf("1")); return err },
 				"purge":   func() error { _, err := in.Purge(f.ctx(), outbox.PurgeParams{}); return err },
 			} {
 				f.ErrorIs(call(), outbox.ErrSchema, name)
@@ -142,7 +143,7 @@ func (f *inboxFixture) everything() {
 	_, err := f.in.Enqueue(f.ctx(), nil, receivedOf("2", "payload of 2"))
 	f.NoError(err)
 	f.settle(settled(outbox.Fail, f.claim("ship")...)...)
-	n, err := f.in.Revive(f.ctx(), keyOf("2"))
+	n, err := f.in.Requeue(f.ctx(), keyOf("2"))
 	f.NoError(err)
 	f.Equal(1, n)
 	f.Equal("ready", f.state("2"))
@@ -212,8 +213,8 @@ func TestInbox_BadConfigurations(t *testing.T) {
 		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)
 		f.requireField(err, "WorkerName")
 		_, err = inbox.New(nil, inbox.Config{Dialect: f.config.Dialect}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
-		f.ErrorIs(inbox.Migrate(f.ctx(), nil, inbox.Config{Dialect: f.config.Dialect}), outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
+		f.ErrorIs(inbox.Migrate(f.ctx(), nil, inbox.Config{Dialect: f.config.Dialect}), base.ErrNilDB)
 		f.Empty(f.names("table"))
 	})
 }

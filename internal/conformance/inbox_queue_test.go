@@ -16,6 +16,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -51,7 +52,7 @@ func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
 		f.Empty(none)
 		var noTx *sql.Tx
 		_, err = f.in.Enqueue(f.ctx(), noTx, order)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
 

@@ -11,19 +11,13 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
-func (f *fixture) janitor(config outbox.JanitorConfig) *outbox.Janitor {
+func (f *fixture) round(config outbox.JanitorConfig) map[string]int {
 	f.t.Helper()
-	j, err := f.outbox.Janitor(config)
-	f.NoError(err)
-	return j
-}
-
-func (f *fixture) round(j *outbox.Janitor) outbox.Purged {
-	f.t.Helper()
-	purged, err := j.Purge(f.ctx())
+	purged, err := f.outbox.PurgeOnce(f.ctx(), config)
 	f.NoError(err)
 	return purged
 }
@@ -52,9 +46,9 @@ func (f *inboxFixture) ended() {
 	f.settle(settled(outbox.Ack, f.claim("by itself")...)...)
 	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
-	_, err = s.Stamp(f.ctx())
+	_, err = seam.Sequencer(s).Stamp(f.ctx())
 	f.NoError(err)
-	cursor, err := f.outbox.Cursor(outbox.CursorConfig{Group: "slow", Topic: "logged"})
+	cursor, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "slow", Topic: "logged"})
 	f.NoError(err)
 	_, err = cursor.Acquire(f.ctx())
 	f.NoError(err)
@@ -67,23 +61,23 @@ func (f *inboxFixture) ended() {
 func TestJanitor_EachPartHasARetention(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		f.ended()
-		f.Empty(f.round(f.janitor(outbox.JanitorConfig{})), "all is younger than 7 days")
+		f.Empty(f.round(outbox.JanitorConfig{}), "all is younger than 7 days")
 		const old = 30 * time.Minute
-		f.Empty(f.round(f.janitor(outbox.JanitorConfig{
-			Done: outbox.Forever, Failed: outbox.Forever, Log: outbox.Forever, Joins: outbox.Forever, Entries: outbox.Forever})))
-		f.Equal(outbox.Purged{"log": 2}, f.round(f.janitor(outbox.JanitorConfig{Log: old})), "the group has not passed the third")
-		f.Equal(outbox.Purged{"joins": 1}, f.round(f.janitor(outbox.JanitorConfig{Joins: old})))
-		f.Equal(outbox.Purged{"entries": 2}, f.round(f.janitor(outbox.JanitorConfig{Entries: old})))
-		f.Equal(outbox.Purged{"messages": 1}, f.round(f.janitor(outbox.JanitorConfig{Done: old})))
-		f.Equal(outbox.Purged{"failed entries": 1}, f.round(f.janitor(outbox.JanitorConfig{Failed: old})))
+		f.Empty(f.round(outbox.JanitorConfig{
+			Done: outbox.Forever, Failed: outbox.Forever, Log: outbox.Forever, Joins: outbox.Forever, Entries: outbox.Forever}))
+		f.Equal(map[string]int{"log": 2}, f.round(outbox.JanitorConfig{Log: old}), "the group has not passed the third")
+		f.Equal(map[string]int{"joins": 1}, f.round(outbox.JanitorConfig{Joins: old}))
+		f.Equal(map[string]int{"entries": 2}, f.round(outbox.JanitorConfig{Entries: old}))
+		f.Equal(map[string]int{"messages": 1}, f.round(outbox.JanitorConfig{Done: old}))
+		f.Equal(map[string]int{"failed entries": 1}, f.round(outbox.JanitorConfig{Failed: old}))
 		f.Equal(1, f.countEntries())
 		f.Equal(3, f.count(), "one is ready, one a step of a pending join, one not read yet")
 
 		boom := errors.New("boom")
-		purged, err := f.janitor(outbox.JanitorConfig{Also: []outbox.Purger{
-			{Name: "sessions", Purge: func(context.Context) (int, error) { return 7, boom }}}}).Purge(f.ctx())
+		purged, err := f.outbox.PurgeOnce(f.ctx(), outbox.JanitorConfig{Also: []outbox.Purger{
+			{Name: "sessions", Purge: func(context.Context) (int, error) { return 7, boom }}}})
 		f.ErrorIs(err, boom)
-		f.Equal(outbox.Purged{"sessions": 7}, purged)
+		f.Equal(map[string]int{"sessions": 7}, purged)
 	})
 }
 
@@ -92,8 +86,8 @@ func TestJanitor_DeadLettersOfAQueueWithoutAnInbox(t *testing.T) {
 		f.retained()
 		f.exec("UPDATE {outbox} SET {created_at} = {past}")
 		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 3")
-		f.Empty(f.round(f.janitor(outbox.JanitorConfig{Failed: 2 * time.Hour})))
-		f.Equal(outbox.Purged{"failed messages": 1}, f.round(f.janitor(outbox.JanitorConfig{Failed: time.Minute})))
+		f.Empty(f.round(outbox.JanitorConfig{Failed: 2 * time.Hour}))
+		f.Equal(map[string]int{"failed messages": 1}, f.round(outbox.JanitorConfig{Failed: time.Minute}))
 	})
 }
 
@@ -102,7 +96,7 @@ func TestJanitor_WithoutJoins(t *testing.T) {
 		f.withoutJoins = true
 		f.migrate()
 		f.retained()
-		f.Equal(outbox.Purged{"messages": 1}, f.round(f.janitor(outbox.JanitorConfig{Done: time.Minute, Joins: time.Minute})))
+		f.Equal(map[string]int{"messages": 1}, f.round(outbox.JanitorConfig{Done: time.Minute, Joins: time.Minute}))
 	})
 }
 
@@ -115,9 +109,8 @@ func TestJanitor_ManyAtOnceDoTheWorkOnce(t *testing.T) {
 		var purged atomic.Int64
 		var working sync.WaitGroup
 		for range 4 {
-			j := f.janitor(outbox.JanitorConfig{Done: time.Minute})
 			working.Go(func() {
-				done, err := j.Purge(f.ctx())
+				done, err := f.outbox.PurgeOnce(f.ctx(), outbox.JanitorConfig{Done: time.Minute})
 				if err != nil {
 					t.Errorf("purge: %v", err)
 				}
@@ -165,11 +158,10 @@ func TestJanitor_WhereThereIsNoQueue(t *testing.T) {
 				f.subscribe(s, "orders")
 				return func() { f.NoError(s.Close()) }
 			},
-			"Run": func() func() {
-				j := f.janitor(config)
+			"RunJanitor": func() func() {
 				ctx, cancel := context.WithCancel(f.ctx())
 				stopped := make(chan error)
-				go func() { stopped <- j.Run(ctx) }()
+				go func() { stopped <- f.outbox.RunJanitor(ctx, config) }()
 				return func() {
 					cancel()
 					f.NoError(<-stopped)
@@ -182,7 +174,7 @@ func TestJanitor_WhereThereIsNoQueue(t *testing.T) {
 			f.Eventually(func() bool { return f.count() == 0 }, patience, 20*time.Millisecond, name)
 			stop()
 		}
-		f.NoError(f.janitor(outbox.JanitorConfig{Disabled: true}).Run(f.ctx()), "returns at once")
+		f.NoError(f.outbox.RunJanitor(f.ctx(), outbox.JanitorConfig{Disabled: true}), "returns at once")
 	})
 }
 
@@ -192,7 +184,7 @@ func TestJanitorRefusesWhatMakesNoSense(t *testing.T) {
 			"Done": {Done: -2}, "Failed": {Failed: -2}, "Log": {Log: -2}, "Joins": {Joins: -2}, "Entries": {Entries: -2},
 			"Interval": {Interval: -1}, "Also": {Also: []outbox.Purger{{Name: "nothing"}}},
 		} {
-			_, err := f.outbox.Janitor(config)
+			_, err := f.outbox.PurgeOnce(f.ctx(), config)
 			f.requireField(err, "JanitorConfig."+field)
 			_, err = outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Janitor: config}, nil)
 			f.requireField(err, "JanitorConfig."+field)

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // The role that suffices for messages suffices for joins, from their start to their purge.
@@ -33,7 +35,7 @@ func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 		claimed := f.claim("s")
 		calls := f.joinCalls(id, steps, wait, claimed)
 		f.Len(f.lacksRightTo(stranger, calls...), len(calls), "without the role nothing is allowed")
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 
 		f.Empty(f.lacksRightTo(member, calls...))
 		f.Zero(f.joinCount(), "both have ended and are purged")
@@ -49,7 +51,7 @@ func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 }
 
 // joinCalls are a whole life of a join, which ends it and deletes it, and the other calls there are.
-func (f *fixture) joinCalls(id outbox.JoinID, steps []outbox.MessageID, wait outbox.MessageID, claimed []outbox.Claimed) (calls []string) {
+func (f *fixture) joinCalls(id join.ID, steps []outbox.MessageID, wait outbox.MessageID, claimed []outbox.Claimed) (calls []string) {
 	newID, err := f.config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
 	settle := func(i, outcome int) string {
@@ -71,7 +73,7 @@ func (f *fixture) joinCalls(id outbox.JoinID, steps []outbox.MessageID, wait out
 		calls = append(calls, f.callOf(call[0], call[1]))
 	}
 	// The wait is done by a claim of the role's own.
-	owner := outbox.NewOwnerToken()
+	owner := base.NewOwnerToken()
 	calls = append(calls, f.callOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":%d,"quota":10}]}`, owner, testdb.TopicKey("join.wait"))),
 		f.callOf("settle", fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":0,"seqs":[%d]}]}`,
 			owner, f.row(wait).seq)))

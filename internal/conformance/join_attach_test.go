@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -51,15 +52,15 @@ func TestJOIN011_OBX078_AttachingTwiceIsAttachingOnce(t *testing.T) {
 		f.Equal(1, f.joinRow(id).attached)
 
 		f.Empty(f.settle(settled(outbox.Ack, held)...))
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		f.NoError(c.Attach(f.ctx(), nil, id, held.ID))
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		other := f.claimOne("s")
 		f.NoError(c.Attach(f.ctx(), nil, id, held.ID, other.ID), "together with a new one")
 		f.settle(settled(outbox.Fail, other)...)
-		f.stands(c, id, outbox.JoinFailed, 1, 1)
+		f.stands(c, id, join.Failed, 1, 1)
 		f.NoError(c.Attach(f.ctx(), nil, id, held.ID, other.ID), "also when the join has ended and is full")
-		f.stands(c, id, outbox.JoinFailed, 1, 1)
+		f.stands(c, id, join.Failed, 1, 1)
 	})
 }
 
@@ -67,10 +68,10 @@ func TestJOIN012_AttachingToAJoinThatIsNotThereIsRefused(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		message := f.enqueueN("s", 1)[0]
-		unknown := outbox.JoinID{1}
+		unknown := join.ID{1}
 		f.ErrorIs(c.Attach(f.ctx(), nil, unknown, message), join.ErrNotFound)
 		f.ErrorIs(c.AttachByReport(f.ctx(), nil, unknown, message), join.ErrNotFound)
-		f.ErrorIs(c.AttachJoin(f.ctx(), nil, unknown, outbox.JoinID{2}), join.ErrNotFound)
+		f.ErrorIs(c.AttachJoin(f.ctx(), nil, unknown, join.ID{2}), join.ErrNotFound)
 		ids, err := c.Enqueue(f.ctx(), nil, unknown, outbox.Message{Topic: "s"})
 		f.ErrorIs(err, join.ErrNotFound)
 		f.Empty(ids)
@@ -81,15 +82,15 @@ func TestJOIN012_AttachingToAJoinThatIsNotThereIsRefused(t *testing.T) {
 		f.Zero(f.number("SELECT COUNT(*) FROM {member}"))
 
 		for _, err := range []error{
-			c.Attach(f.ctx(), nil, outbox.JoinID{}, message), c.AttachByReport(f.ctx(), nil, outbox.JoinID{}, message),
-			c.AttachJoin(f.ctx(), nil, outbox.JoinID{}, unknown), c.Seal(f.ctx(), nil, outbox.JoinID{}), c.Cancel(f.ctx(), nil, outbox.JoinID{}),
+			c.Attach(f.ctx(), nil, join.ID{}, message), c.AttachByReport(f.ctx(), nil, join.ID{}, message),
+			c.AttachJoin(f.ctx(), nil, join.ID{}, unknown), c.Seal(f.ctx(), nil, join.ID{}), c.Cancel(f.ctx(), nil, join.ID{}),
 		} {
 			f.requireField(err, "join id")
 		}
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.requireField(c.Attach(f.ctx(), nil, id, message, outbox.MessageID{}), "message id")
 		f.requireField(c.AttachJoin(f.ctx(), nil, id, id), "child")
-		f.ErrorIs(c.Attach(f.ctx(), (*sql.Conn)(nil), id, message), outbox.ErrNilDB)
+		f.ErrorIs(c.Attach(f.ctx(), (*sql.Conn)(nil), id, message), base.ErrNilDB)
 		f.NoError(c.Attach(f.ctx(), nil, id), "no messages are no error")
 		f.Zero(f.joinRow(id).members)
 	})
@@ -106,24 +107,24 @@ func TestJOIN013_AttachingChangesNoCounterUnlessTheMessageHasEnded(t *testing.T)
 		before := f.joinRow(id)
 		f.NoError(c.Attach(f.ctx(), nil, id, ready, held.ID, retried.ID))
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, outbox.MessageID{1}))
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 		f.Equal(before.updated, f.joinRow(id).updated)
 
 		done, failed := f.claimOne("done"), f.claimOne("failed")
 		f.settle(append(settled(outbox.Ack, done), settled(outbox.Fail, failed)...)...)
 		f.NoError(c.Attach(f.ctx(), nil, id, failed.ID, done.ID))
-		f.stands(c, id, outbox.JoinPending, 1, 1)
+		f.stands(c, id, join.Pending, 1, 1)
 		f.Equal(join.StepCompleted, f.step(id, done.ID))
 		f.Equal(join.StepFailed, f.step(id, failed.ID))
 
 		whole := f.start(c, join.StartParams{ExpectedSteps: 2})
 		f.NoError(c.Attach(f.ctx(), nil, whole, done.ID, failed.ID))
-		f.stands(c, whole, outbox.JoinFailed, 1, 1)
+		f.stands(c, whole, join.Failed, 1, 1)
 		f.ErrorIs(c.Attach(f.ctx(), nil, whole, ready), join.ErrEnded)
 
 		byReport := f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.NoError(c.AttachByReport(f.ctx(), nil, byReport, done.ID))
-		f.stands(c, byReport, outbox.JoinPending, 0, 0)
+		f.stands(c, byReport, join.Pending, 0, 0)
 	})
 }
 
@@ -148,7 +149,7 @@ func TestJOIN014_033_TheOutboxTableKnowsNothingOfJoins(t *testing.T) {
 		f.clear()
 		f.Equal(join.StepPending, f.step(id, steps[0]))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]))
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 	})
 }
 
@@ -190,7 +191,7 @@ func TestJOIN023_NoJoinHasMoreStepsThanItExpects(t *testing.T) {
 			f.NoError(c.ReportStepFailed(f.ctx(), nil, id, s))
 		}
 		f.settle(settled(outbox.Fail, held...)...)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 	})
 }
 
@@ -198,7 +199,7 @@ func TestJOIN080_OBX090_AMessageIsAStepOfSeveralJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		held := f.claimOne("s")
-		var joins []outbox.JoinID
+		var joins []join.ID
 		for range 3 {
 			id := f.start(c, join.StartParams{ExpectedSteps: 2})
 			f.NoError(c.Attach(f.ctx(), nil, id, held.ID))
@@ -207,9 +208,9 @@ func TestJOIN080_OBX090_AMessageIsAStepOfSeveralJoins(t *testing.T) {
 		}
 		f.Equal(int64(3), f.number("SELECT COUNT(*) FROM {member} WHERE {step} = '%s'", held.ID))
 		f.NoError(c.ReportStepFailed(f.ctx(), nil, joins[1], held.ID))
-		f.stands(c, joins[0], outbox.JoinPending, 0, 0)
-		f.stands(c, joins[1], outbox.JoinPending, 0, 1)
-		f.stands(c, joins[2], outbox.JoinPending, 0, 0)
+		f.stands(c, joins[0], join.Pending, 0, 0)
+		f.stands(c, joins[1], join.Pending, 0, 1)
+		f.stands(c, joins[2], join.Pending, 0, 0)
 	})
 }
 
@@ -259,20 +260,20 @@ func TestJoinCallsLiveAndDieWithTheCallersTransaction(t *testing.T) {
 			f.NoError(c.ReportStepFailed(f.ctx(), tx, id, outbox.MessageID{1}))
 			if !commit {
 				f.NoError(tx.Rollback())
-				f.stands(c, id, outbox.JoinPending, 0, 0)
+				f.stands(c, id, join.Pending, 0, 0)
 				r := f.joinRow(id)
 				f.Equal([]int{0, 0, 0}, []int{r.members, r.attached, r.waiting})
 				f.Equal(1, f.count())
 				continue
 			}
 			f.NoError(tx.Commit())
-			f.stands(c, id, outbox.JoinPending, 1, 1)
+			f.stands(c, id, join.Pending, 1, 1)
 			r := f.joinRow(id)
 			f.Equal([]int{3, 3, 1}, []int{r.members, r.attached, r.waiting})
 			f.Equal(3, f.count())
 		}
 		f.settle(settled(outbox.Ack, f.claim("s", "enqueued")...)...)
-		f.stands(c, id, outbox.JoinPending, 2, 1)
+		f.stands(c, id, join.Pending, 2, 1)
 
 		for _, commit := range []bool{false, true} {
 			tx, err := f.db.BeginTx(f.ctx(), nil)
@@ -280,10 +281,10 @@ func TestJoinCallsLiveAndDieWithTheCallersTransaction(t *testing.T) {
 			f.NoError(c.Cancel(f.ctx(), tx, id))
 			if commit {
 				f.NoError(tx.Commit())
-				f.stands(c, id, outbox.JoinCancelled, 2, 1)
+				f.stands(c, id, join.Cancelled, 2, 1)
 			} else {
 				f.NoError(tx.Rollback())
-				f.stands(c, id, outbox.JoinPending, 2, 1)
+				f.stands(c, id, join.Pending, 2, 1)
 			}
 		}
 	})
@@ -296,9 +297,9 @@ func TestJoinRefusalsLeaveTheCallersTransactionAsItWas(t *testing.T) {
 		id, steps := f.startWith(c, "s", 1)
 		open, ended := f.start(c, join.StartParams{Open: true}), f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.NoError(c.Cancel(f.ctx(), nil, ended))
-		message, none := f.enqueueN("m", 1)[0], outbox.JoinID{1}
+		message, none := f.enqueueN("m", 1)[0], join.ID{1}
 		many := f.enqueueN("m", 1000)
-		enqueue := func(tx *sql.Tx, id outbox.JoinID) error {
+		enqueue := func(tx *sql.Tx, id join.ID) error {
 			_, err := c.Enqueue(f.ctx(), tx, id, outbox.Message{Topic: "never sent"})
 			return err
 		}
@@ -335,7 +336,7 @@ func TestJoinRefusalsLeaveTheCallersTransactionAsItWas(t *testing.T) {
 		f.NoError(tx.Commit())
 		f.Len(f.rows("{topic} = 'the caller''s own'"), len(refusals))
 		f.Equal(2+1000+len(refusals), f.count())
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 		f.Equal(1, f.joinRow(id).members)
 		r := f.joinRow(open)
 		f.Equal([]int{0, 0, 0}, []int{r.members, r.attached, r.waiting})

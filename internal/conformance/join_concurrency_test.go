@@ -36,7 +36,7 @@ func TestJOIN060_061_ManyWorkersLoseNoCount(t *testing.T) {
 		const workers, each, joins = 20, 3, 4
 		c := f.joins()
 		ids := f.enqueueN("s", workers*each)
-		var shared []outbox.JoinID
+		var shared []join.ID
 		for i := range joins {
 			id := f.start(c, join.StartParams{Open: true})
 			f.NoError(c.Attach(f.ctx(), nil, id, ids[i*10:]...)) // each another part
@@ -61,7 +61,7 @@ func TestJOIN060_061_ManyWorkersLoseNoCount(t *testing.T) {
 			f.Equal(workers*each-i*10+workers/joins, r.completed+r.failed)
 			f.Equal(r.attached, r.members)
 			f.NoError(c.Seal(f.ctx(), nil, id))
-			f.NotEqual(outbox.JoinPending, f.join(c, id).Status)
+			f.NotEqual(join.Pending, f.join(c, id).Status)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestJOIN060_TheLastStepEndsTheJoinOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const rounds, steps = 5, 4
 		var mu sync.Mutex
-		ended := map[outbox.JoinID]int{}
+		ended := map[join.ID]int{}
 		hooks := outbox.Hooks{OnJoinEnd: func(e outbox.JoinEvent) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -87,7 +87,7 @@ func TestJOIN060_TheLastStepEndsTheJoinOnce(t *testing.T) {
 				_, err := o.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, claimed[i]))
 				return err
 			}))
-			f.stands(c, id, outbox.JoinCompleted, steps, 0)
+			f.stands(c, id, join.Completed, steps, 0)
 			mu.Lock()
 			f.Equal(1, ended[id])
 			mu.Unlock()
@@ -142,31 +142,31 @@ func (f *fixture) conflictOnce() (pool *sql.DB, conflicts *atomic.Int32) {
 func TestJOIN062_ALostConflictIsRetriedOrReturned(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
-		calls := map[string]func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error{
-			"start": func(c *join.Coordinator, x outbox.Executor, _ outbox.JoinID, _ []outbox.MessageID) error {
+		calls := map[string]func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error{
+			"start": func(c *join.Coordinator, x outbox.Executor, _ join.ID, _ []outbox.MessageID) error {
 				_, err := c.Start(f.ctx(), x, join.StartParams{ExpectedSteps: 1})
 				return err
 			},
-			"attach": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error {
+			"attach": func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error {
 				return c.Attach(f.ctx(), x, id, steps[1])
 			},
-			"enqueue": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+			"enqueue": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
 				_, err := c.Enqueue(f.ctx(), x, id, outbox.Message{Topic: "enqueued"})
 				return err
 			},
-			"report": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, steps []outbox.MessageID) error {
+			"report": func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error {
 				return c.ReportStepCompleted(f.ctx(), x, id, steps[0])
 			},
-			"wait": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+			"wait": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
 				_, err := c.EnqueueWait(f.ctx(), x, waits(id, "next", ""))
 				return err
 			},
-			"cancel": func(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, _ []outbox.MessageID) error {
+			"cancel": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
 				return c.Cancel(f.ctx(), x, id)
 			},
 		}
 		for name, call := range calls {
-			begin := func() (outbox.JoinID, []outbox.MessageID) {
+			begin := func() (join.ID, []outbox.MessageID) {
 				id := f.start(c, join.StartParams{Open: true})
 				return id, append(f.addSteps(c, id, "s", 1), f.enqueueN("other", 1)...)
 			}

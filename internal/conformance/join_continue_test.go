@@ -18,11 +18,11 @@ func TestJoinContinuationTellsOfItsJoin(t *testing.T) {
 		f.runWaits(c)
 		for _, end := range []struct {
 			next, status, completed, failed string
-			end                             func(id outbox.JoinID)
+			end                             func(id join.ID)
 		}{
-			{"next", "completed", "3", "0", func(outbox.JoinID) { f.endSteps("s", 0) }},
-			{"next", "failed", "1", "2", func(outbox.JoinID) { f.endSteps("s", 2) }},
-			{"failed", "cancelled", "0", "0", func(id outbox.JoinID) { f.NoError(c.Cancel(f.ctx(), nil, id)) }},
+			{"next", "completed", "3", "0", func(join.ID) { f.endSteps("s", 0) }},
+			{"next", "failed", "1", "2", func(join.ID) { f.endSteps("s", 2) }},
+			{"failed", "cancelled", "0", "0", func(id join.ID) { f.NoError(c.Cancel(f.ctx(), nil, id)) }},
 		} {
 			id, _ := f.startWith(c, "s", 3)
 			w := waits(id, "next", "failed")
@@ -102,10 +102,10 @@ func TestJoinWaitIsAStepOfAnotherJoin(t *testing.T) {
 		step := f.wait(c, waits(inner, "inner", ""))
 		f.NoError(c.Attach(f.ctx(), nil, outer, step))
 		wait := f.wait(c, waits(outer, "outer", ""))
-		f.stands(c, outer, outbox.JoinPending, 0, 0)
+		f.stands(c, outer, join.Pending, 0, 0)
 		f.endSteps("s", 0)
 		f.continues(wait, "outer")
-		f.stands(c, outer, outbox.JoinCompleted, 1, 0)
+		f.stands(c, outer, join.Completed, 1, 0)
 		f.Len(f.rows("{topic} = 'inner'"), 1)
 	})
 }
@@ -121,12 +121,12 @@ func TestJoinTimeoutCancelsAndTakesThePathOfFailure(t *testing.T) {
 		wait := f.wait(c, w)
 		next := f.continues(wait, "failed")
 		f.Equal("cancelled", next.Headers[join.HeaderStatus])
-		f.stands(c, late, outbox.JoinCancelled, 0, 0)
+		f.stands(c, late, join.Cancelled, 0, 0)
 		f.False(f.row(wait).processed.Before(f.row(wait).created.Add(30*time.Millisecond)), "by the database's clock")
 		f.Zero(f.row(wait).retries)
 		f.continues(another, "another failed")
 		f.endSteps("s", 0)
-		f.stands(c, late, outbox.JoinCancelled, 0, 0)
+		f.stands(c, late, join.Cancelled, 0, 0)
 
 		soon, _ := f.startWith(c, "s", 1)
 		w = waits(soon, "next", "failed")
@@ -134,13 +134,13 @@ func TestJoinTimeoutCancelsAndTakesThePathOfFailure(t *testing.T) {
 		wait = f.wait(c, w)
 		f.endSteps("s", 0)
 		f.continues(wait, "next")
-		f.stands(c, soon, outbox.JoinCompleted, 1, 0)
+		f.stands(c, soon, join.Completed, 1, 0)
 
 		least := f.start(c, join.StartParams{ExpectedSteps: 1})
 		w = waits(least, "next", "")
 		w.Timeout = time.Nanosecond
 		f.becomes(f.wait(c, w), outbox.Done)
-		f.stands(c, least, outbox.JoinCancelled, 0, 0)
+		f.stands(c, least, join.Cancelled, 0, 0)
 	})
 }
 
@@ -173,11 +173,11 @@ func TestJoinWithinAJoinEndsItsStep(t *testing.T) {
 		c := f.joins()
 		f.runWaits(c)
 		parent := f.start(c, join.StartParams{ExpectedSteps: 3})
-		ends := map[join.StepStatus][]outbox.JoinID{}
-		for _, end := range []func(id outbox.JoinID) join.StepStatus{
-			func(outbox.JoinID) join.StepStatus { f.endSteps("s", 0); return join.StepCompleted },
-			func(outbox.JoinID) join.StepStatus { f.endSteps("s", 1); return join.StepFailed },
-			func(id outbox.JoinID) join.StepStatus {
+		ends := map[join.StepStatus][]join.ID{}
+		for _, end := range []func(id join.ID) join.StepStatus{
+			func(join.ID) join.StepStatus { f.endSteps("s", 0); return join.StepCompleted },
+			func(join.ID) join.StepStatus { f.endSteps("s", 1); return join.StepFailed },
+			func(id join.ID) join.StepStatus {
 				f.NoError(c.Cancel(f.ctx(), nil, id))
 				return join.StepFailed
 			},
@@ -191,7 +191,7 @@ func TestJoinWithinAJoinEndsItsStep(t *testing.T) {
 			ends[status] = append(ends[status], child)
 			f.Eventually(func() bool { return f.step(parent, step) == status }, patience, 2*time.Millisecond)
 		}
-		f.stands(c, parent, outbox.JoinFailed, 1, 2)
+		f.stands(c, parent, join.Failed, 1, 2)
 		f.Len(ends[join.StepCompleted], 1)
 		steps, err := c.Steps(f.ctx(), nil, parent, outbox.MessageID{}, 10)
 		f.NoError(err)
@@ -205,7 +205,7 @@ func TestJoinWithinAJoinWithinAJoin(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		f.runWaits(c)
-		var chain []outbox.JoinID
+		var chain []join.ID
 		for i := range 4 {
 			id := f.start(c, join.StartParams{ExpectedSteps: 1})
 			if i > 0 {
@@ -218,7 +218,7 @@ func TestJoinWithinAJoinWithinAJoin(t *testing.T) {
 		f.endSteps("s", 0)
 		f.continues(wait, "next")
 		for _, id := range chain {
-			f.stands(c, id, outbox.JoinCompleted, 1, 0)
+			f.stands(c, id, join.Completed, 1, 0)
 		}
 
 		// One that has ended already ends its step, too, and in a transaction that is rolled back nothing is attached.
@@ -235,7 +235,7 @@ func TestJoinWithinAJoinWithinAJoin(t *testing.T) {
 			}
 		}
 		f.Eventually(func() bool { return f.joinRow(another).status != 0 }, patience, 2*time.Millisecond)
-		f.stands(c, another, outbox.JoinCompleted, 1, 0)
+		f.stands(c, another, join.Completed, 1, 0)
 	})
 }
 

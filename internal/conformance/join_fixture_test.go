@@ -25,7 +25,7 @@ func (f *fixture) joinsLogging(logger watermill.LoggerAdapter, options ...func(*
 }
 
 // start begins a join.
-func (f *fixture) start(c *join.Coordinator, params join.StartParams) outbox.JoinID {
+func (f *fixture) start(c *join.Coordinator, params join.StartParams) join.ID {
 	f.t.Helper()
 	id, err := c.Start(f.ctx(), nil, params)
 	f.NoError(err)
@@ -33,14 +33,14 @@ func (f *fixture) start(c *join.Coordinator, params join.StartParams) outbox.Joi
 }
 
 // startWith begins a join of n steps, which are new messages on the topic.
-func (f *fixture) startWith(c *join.Coordinator, topic string, n int) (outbox.JoinID, []outbox.MessageID) {
+func (f *fixture) startWith(c *join.Coordinator, topic string, n int) (join.ID, []outbox.MessageID) {
 	f.t.Helper()
 	id := f.start(c, join.StartParams{ExpectedSteps: n})
 	return id, f.addSteps(c, id, topic, n)
 }
 
 // addSteps enqueues n messages as steps of a join.
-func (f *fixture) addSteps(c *join.Coordinator, id outbox.JoinID, topic string, n int) []outbox.MessageID {
+func (f *fixture) addSteps(c *join.Coordinator, id join.ID, topic string, n int) []outbox.MessageID {
 	f.t.Helper()
 	messages := make([]outbox.Message, n)
 	for i := range messages {
@@ -52,7 +52,7 @@ func (f *fixture) addSteps(c *join.Coordinator, id outbox.JoinID, topic string, 
 }
 
 // join reads how a join stands.
-func (f *fixture) join(c *join.Coordinator, id outbox.JoinID) join.Join {
+func (f *fixture) join(c *join.Coordinator, id join.ID) join.Join {
 	f.t.Helper()
 	j, err := c.Get(f.ctx(), nil, id)
 	f.NoError(err)
@@ -60,11 +60,11 @@ func (f *fixture) join(c *join.Coordinator, id outbox.JoinID) join.Join {
 }
 
 // stands asserts the status and counters of a join, as the table has them and as the library reads them.
-func (f *fixture) stands(c *join.Coordinator, id outbox.JoinID, status outbox.JoinStatus, completed, failed int) {
+func (f *fixture) stands(c *join.Coordinator, id join.ID, status join.Status, completed, failed int) {
 	f.t.Helper()
 	want := []any{status, completed, failed}
 	r := f.joinRow(id)
-	f.Equal(want, []any{outbox.JoinStatus(r.status), r.completed, r.failed}, "status, completed, failed")
+	f.Equal(want, []any{join.Status(r.status), r.completed, r.failed}, "status, completed, failed")
 	j := f.join(c, id)
 	f.Equal(want, []any{j.Status, j.CompletedSteps, j.FailedSteps}, "status, completed, failed, by Get")
 }
@@ -90,10 +90,10 @@ func (f *fixture) joinsWork() {
 	waiting := f.claim(join.DefaultWaitTopic)
 	f.Len(waiting, 1)
 
-	found, err := c.ByGroup(f.ctx(), nil, "a group", outbox.JoinID{}, 10)
+	found, err := c.ByGroup(f.ctx(), nil, "a group", join.ID{}, 10)
 	f.NoError(err)
 	f.Len(found, 1)
-	f.Equal([]any{outbox.JoinFailed, 4, 2, 2}, []any{found[0].Status, found[0].ExpectedSteps, found[0].CompletedSteps, found[0].FailedSteps})
+	f.Equal([]any{join.Failed, 4, 2, 2}, []any{found[0].Status, found[0].ExpectedSteps, found[0].CompletedSteps, found[0].FailedSteps})
 	read, err := c.Steps(f.ctx(), nil, id, outbox.MessageID{}, 10)
 	f.NoError(err)
 	f.Len(read, 4)

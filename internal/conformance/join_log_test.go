@@ -60,38 +60,38 @@ func TestJOIN072_TheEndOfAJoinIsLoggedAtInfo(t *testing.T) {
 			join   join.StartParams
 			want   outbox.JoinEvent
 			status string
-			end    func(c *join.Coordinator, o *outbox.Outbox, id outbox.JoinID, steps []outbox.MessageID) error
+			end    func(c *join.Coordinator, o *outbox.Outbox, id join.ID, steps []outbox.MessageID) error
 		}{
 			"settling": {
-				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: outbox.JoinFailed, Expected: 2, Completed: 1, Failed: 1}, "failed",
-				func(_ *join.Coordinator, o *outbox.Outbox, _ outbox.JoinID, _ []outbox.MessageID) error {
+				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: join.Failed, Expected: 2, Completed: 1, Failed: 1}, "failed",
+				func(_ *join.Coordinator, o *outbox.Outbox, _ join.ID, _ []outbox.MessageID) error {
 					claimed := f.claim("s")
 					_, err := o.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, claimed[0]), settled(outbox.Fail, claimed[1])...))
 					return err
 				},
 			},
 			"reporting": {
-				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: outbox.JoinCompleted, Expected: 2, Completed: 2}, "completed",
-				func(c *join.Coordinator, _ *outbox.Outbox, id outbox.JoinID, steps []outbox.MessageID) error {
+				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: join.Completed, Expected: 2, Completed: 2}, "completed",
+				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, steps []outbox.MessageID) error {
 					return errors.Join(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]), c.ReportStepCompleted(f.ctx(), nil, id, steps[1]),
 						c.ReportStepCompleted(f.ctx(), nil, id, steps[1]))
 				},
 			},
 			"cancelling": {
-				join.StartParams{Open: true}, outbox.JoinEvent{Status: outbox.JoinCancelled}, "cancelled",
-				func(c *join.Coordinator, _ *outbox.Outbox, id outbox.JoinID, _ []outbox.MessageID) error {
+				join.StartParams{Open: true}, outbox.JoinEvent{Status: join.Cancelled}, "cancelled",
+				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
 					return c.Cancel(f.ctx(), nil, id)
 				},
 			},
 			"sealing": {
-				join.StartParams{Open: true, Quorum: 3}, outbox.JoinEvent{Status: outbox.JoinFailed, Expected: 2}, "failed",
-				func(c *join.Coordinator, _ *outbox.Outbox, id outbox.JoinID, _ []outbox.MessageID) error {
+				join.StartParams{Open: true, Quorum: 3}, outbox.JoinEvent{Status: join.Failed, Expected: 2}, "failed",
+				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
 					return c.Seal(f.ctx(), nil, id)
 				},
 			},
 			"attaching": {
-				join.StartParams{Open: true, Quorum: 1}, outbox.JoinEvent{Status: outbox.JoinCompleted, Completed: 1}, "completed",
-				func(c *join.Coordinator, o *outbox.Outbox, id outbox.JoinID, _ []outbox.MessageID) error {
+				join.StartParams{Open: true, Quorum: 1}, outbox.JoinEvent{Status: join.Completed, Completed: 1}, "completed",
+				func(c *join.Coordinator, o *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
 					done := f.claimOne("done")
 					f.settle(settled(outbox.Ack, done)...)
 					return c.Attach(f.ctx(), nil, id, done.ID)
@@ -163,7 +163,7 @@ func TestJOIN073_OBX119_PayloadsOfContinuationsAreNeverLogged(t *testing.T) {
 		w := waits(id, "next", "")
 		w.OnComplete.Payload = []byte(secret)
 		wait := f.wait(c, w)
-		_, err := c.EnqueueWait(f.ctx(), nil, join.Wait{Join: outbox.JoinID{1}, OnComplete: w.OnComplete})
+		_, err := c.EnqueueWait(f.ctx(), nil, join.Wait{Join: join.ID{1}, OnComplete: w.OnComplete})
 		f.NotContains(err.Error(), secret)
 		bad := f.enqueue(outbox.Message{Topic: join.DefaultWaitTopic, Payload: []byte(`{"join_id": "` + secret + `"}`)})[0]
 		f.endSteps("s", 0)

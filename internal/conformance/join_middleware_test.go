@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -32,7 +33,7 @@ func TestJoinMiddlewareReportsTheStepInAllItsJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		first, second, unrelated := f.start(c, join.StartParams{ExpectedSteps: 3}), f.start(c, join.StartParams{ExpectedSteps: 2}), f.start(c, join.StartParams{ExpectedSteps: 1})
-		good, bad := outbox.MessageID(outbox.NewOwnerToken()), outbox.MessageID(outbox.NewOwnerToken())
+		good, bad := outbox.MessageID(base.NewOwnerToken()), outbox.MessageID(base.NewOwnerToken())
 		f.NoError(c.AttachByReport(f.ctx(), nil, first, good, bad))
 		f.NoError(c.AttachByReport(f.ctx(), nil, second, good, bad))
 		f.NoError(c.AttachByReport(f.ctx(), nil, unrelated, outbox.MessageID{1}))
@@ -40,22 +41,22 @@ func TestJoinMiddlewareReportsTheStepInAllItsJoins(t *testing.T) {
 		// An ordinary error is followed by another attempt, and so it is no end.
 		_, err := reporting(c, errBoom)(relayed(good.String()))
 		f.Equal(errBoom, err)
-		f.stands(c, first, outbox.JoinPending, 0, 0)
+		f.stands(c, first, join.Pending, 0, 0)
 
 		for range 2 { // a broker delivers at least once
 			produced, err := reporting(c, nil)(relayed(good.String()))
 			f.NoError(err)
 			f.Len(produced, 1, "what the handler returns goes on")
-			f.stands(c, first, outbox.JoinPending, 1, 0)
-			f.stands(c, second, outbox.JoinPending, 1, 0)
+			f.stands(c, first, join.Pending, 1, 0)
+			f.stands(c, second, join.Pending, 1, 0)
 		}
 		produced, err := reporting(c, outbox.Permanent(errBoom))(relayed(bad.String()))
 		f.ErrorIs(err, errBoom)
 		f.True(outbox.IsPermanent(err))
 		f.Len(produced, 1)
-		f.stands(c, first, outbox.JoinPending, 1, 1)
-		f.stands(c, second, outbox.JoinFailed, 1, 1)
-		f.stands(c, unrelated, outbox.JoinPending, 0, 0)
+		f.stands(c, first, join.Pending, 1, 1)
+		f.stands(c, second, join.Failed, 1, 1)
+		f.stands(c, unrelated, join.Pending, 0, 0)
 	})
 }
 
@@ -63,7 +64,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		id, _ := f.startWith(c, "s", 1)
-		for _, header := range []string{"", outbox.MessageID(outbox.NewOwnerToken()).String()} {
+		for _, header := range []string{"", outbox.MessageID(base.NewOwnerToken()).String()} {
 			for _, want := range []error{nil, errBoom, outbox.Permanent(errBoom)} {
 				produced, err := reporting(c, want)(relayed(header))
 				f.Equal(want, err)
@@ -78,7 +79,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 		f.True(outbox.IsPermanent(err), "no retry mends it: %v", err)
 		f.ErrorContains(err, outbox.HeaderMessageID)
 		f.False(called)
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 	})
 }
 
@@ -86,7 +87,7 @@ func TestJoinMiddlewareLetsOthersPass(t *testing.T) {
 func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
-		step := outbox.MessageID(outbox.NewOwnerToken())
+		step := outbox.MessageID(base.NewOwnerToken())
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
 
@@ -99,7 +100,7 @@ func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 			f.ErrorIs(err, boom)
 			f.False(outbox.IsPermanent(err), "it has to come again")
 		}
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 
 		msg := relayed(step.String())
 		ctx, cancel := context.WithCancel(f.ctx())
@@ -107,7 +108,7 @@ func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 		msg.SetContext(ctx)
 		_, err = reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 	})
 }
 
@@ -122,7 +123,7 @@ func TestJoinMiddlewareKnowsADelivery(t *testing.T) {
 		msg := f.receive(messages)
 		_, err := reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 		msg.Ack()
 		f.becomes(step, outbox.Done)
 	})
@@ -133,7 +134,7 @@ func TestTrap_AReportBeforeItsStep(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
-		step := outbox.MessageID(outbox.NewOwnerToken())
+		step := outbox.MessageID(base.NewOwnerToken())
 		msg := relayed(step.String())
 		msg.Metadata.Set(join.HeaderStepOf, id.String())
 		_, err := reporting(c, nil)(msg)
@@ -141,7 +142,7 @@ func TestTrap_AReportBeforeItsStep(t *testing.T) {
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, step))
 		_, err = reporting(c, nil)(msg)
 		f.NoError(err)
-		f.stands(c, id, outbox.JoinCompleted, 1, 0)
+		f.stands(c, id, join.Completed, 1, 0)
 		msg.Metadata.Set(join.HeaderStepOf, "no id")
 		_, err = reporting(c, nil)(msg)
 		f.True(outbox.IsPermanent(err))

@@ -88,7 +88,7 @@ func TestJOIN090_WithoutJoinsACallSaysWhatToDo(t *testing.T) {
 			f.needs(errorNumbers)
 		}
 		c := f.joins()
-		id, message := outbox.JoinID{1}, f.enqueueN("s", 1)[0]
+		id, message := join.ID{1}, f.enqueueN("s", 1)[0]
 		for name, call := range map[string]func() error{
 			"start":            func() error { _, err := c.Start(f.ctx(), nil, join.StartParams{ExpectedSteps: 1}); return err },
 			"attach":           func() error { return c.Attach(f.ctx(), nil, id, message) },
@@ -99,7 +99,7 @@ func TestJOIN090_WithoutJoinsACallSaysWhatToDo(t *testing.T) {
 			"cancel":           func() error { return c.Cancel(f.ctx(), nil, id) },
 			"wait":             func() error { _, err := c.EnqueueWait(f.ctx(), nil, waits(id, "next", "")); return err },
 			"get":              func() error { _, err := c.Get(f.ctx(), nil, id); return err },
-			"by group":         func() error { _, err := c.ByGroup(f.ctx(), nil, "g", outbox.JoinID{}, 1); return err },
+			"by group":         func() error { _, err := c.ByGroup(f.ctx(), nil, "g", join.ID{}, 1); return err },
 			"steps":            func() error { _, err := c.Steps(f.ctx(), nil, id, outbox.MessageID{}, 1); return err },
 			"purge":            func() error { _, err := c.Purge(f.ctx(), 0); return err },
 			"middleware":       func() error { _, err := reporting(c, nil)(relayed(message.String())); return err },
@@ -126,7 +126,7 @@ func TestJOIN091_092_JoinsAreAddedLater(t *testing.T) {
 		f.NoError(c.Attach(f.ctx(), nil, id, old.ID))
 		f.addSteps(c, id, "s", 1)
 		f.settle(settled(outbox.Ack, old)...)
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 
 		// Migrating again does no harm, not even for someone who does not ask for joins.
 		catalog := f.catalog()
@@ -138,7 +138,7 @@ func TestJOIN091_092_JoinsAreAddedLater(t *testing.T) {
 		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 		f.Zero(f.purge(outbox.PurgeParams{}), "the messages of a pending join are still kept")
 		f.endSteps("s", 0)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 		f.Equal(1, f.purge(outbox.PurgeParams{OlderThan: time.Minute}))
 		if f.db.Name == testdb.SQLServer {
 			f.needs(indexNames, level130)
@@ -198,6 +198,6 @@ func TestJOIN092_TablesThatComeWhileWorkersRun(t *testing.T) {
 		for _, s := range f.claim("s") {
 			f.NoError(settle(s))
 		}
-		f.stands(c, id, outbox.JoinCompleted, 3, 0)
+		f.stands(c, id, join.Completed, 3, 0)
 	})
 }

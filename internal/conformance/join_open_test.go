@@ -20,7 +20,7 @@ func TestJoinOpenTakesStepsUntilItIsSealed(t *testing.T) {
 
 		f.addSteps(c, id, "s", 2)
 		f.endSteps("s", 0)
-		f.stands(c, id, outbox.JoinPending, 2, 0)
+		f.stands(c, id, join.Pending, 2, 0)
 		f.addSteps(c, id, "s", 2)
 		f.NoError(c.Seal(f.ctx(), nil, id))
 		j = f.join(c, id)
@@ -31,7 +31,7 @@ func TestJoinOpenTakesStepsUntilItIsSealed(t *testing.T) {
 		f.NoError(c.Seal(f.ctx(), nil, id), "sealed it is already")
 		f.Equal(before, f.joinRow(id))
 		f.endSteps("s", 1)
-		f.stands(c, id, outbox.JoinFailed, 3, 1)
+		f.stands(c, id, join.Failed, 3, 1)
 		f.ErrorIs(c.Seal(f.ctx(), nil, id), join.ErrEnded)
 
 		counted := f.start(c, join.StartParams{ExpectedSteps: 2})
@@ -50,10 +50,10 @@ func TestJoinOpenEndsWhenItIsSealedLast(t *testing.T) {
 		f.addSteps(c, failed, "s", 2)
 		f.endSteps("s", 1)
 		for _, end := range []struct {
-			id                outbox.JoinID
-			status            outbox.JoinStatus
+			id                join.ID
+			status            join.Status
 			completed, failed int
-		}{{empty, outbox.JoinCompleted, 0, 0}, {done, outbox.JoinCompleted, 2, 0}, {failed, outbox.JoinFailed, 1, 1}} {
+		}{{empty, join.Completed, 0, 0}, {done, join.Completed, 2, 0}, {failed, join.Failed, 1, 1}} {
 			wait := f.wait(c, waits(end.id, "next", "failed"))
 			f.backdate(end.id)
 			before := f.now()
@@ -84,7 +84,7 @@ func TestJoinSealedAndCancelledInTheCallersTransaction(t *testing.T) {
 				f.False(f.joinRow(id).expected.Valid)
 			}
 		}
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 	})
 }
 
@@ -95,19 +95,19 @@ func TestJoinQuorum(t *testing.T) {
 		f.runWaits(c)
 		for _, run := range []struct {
 			quorum, failures, successes int // in this order
-			status                      outbox.JoinStatus
+			status                      join.Status
 			completed, failed           int
 			next                        string
 		}{
-			{2, 0, 1, outbox.JoinPending, 1, 0, ""},
-			{2, 0, 2, outbox.JoinCompleted, 2, 0, "next"},
-			{2, 1, 2, outbox.JoinCompleted, 2, 1, "next"},
-			{2, 2, 1, outbox.JoinPending, 1, 2, ""},
-			{2, 3, 0, outbox.JoinFailed, 0, 3, "failed"}, // of four, two can complete no more
-			{4, 1, 0, outbox.JoinFailed, 0, 1, "failed"},
-			{1, 3, 0, outbox.JoinPending, 0, 3, ""},
-			{1, 3, 1, outbox.JoinCompleted, 1, 3, "next"},
-			{1, 4, 0, outbox.JoinFailed, 0, 4, "failed"},
+			{2, 0, 1, join.Pending, 1, 0, ""},
+			{2, 0, 2, join.Completed, 2, 0, "next"},
+			{2, 1, 2, join.Completed, 2, 1, "next"},
+			{2, 2, 1, join.Pending, 1, 2, ""},
+			{2, 3, 0, join.Failed, 0, 3, "failed"}, // of four, two can complete no more
+			{4, 1, 0, join.Failed, 0, 1, "failed"},
+			{1, 3, 0, join.Pending, 0, 3, ""},
+			{1, 3, 1, join.Completed, 1, 3, "next"},
+			{1, 4, 0, join.Failed, 0, 4, "failed"},
 		} {
 			f.clear()
 			id := f.start(c, join.StartParams{ExpectedSteps: 4, Quorum: run.quorum})
@@ -133,7 +133,7 @@ func TestJoinQuorum(t *testing.T) {
 		id := f.start(c, join.StartParams{ExpectedSteps: 4, Quorum: 2})
 		f.addSteps(c, id, "many", 4)
 		f.endSteps("many", 1)
-		f.stands(c, id, outbox.JoinCompleted, 3, 1)
+		f.stands(c, id, join.Completed, 3, 1)
 	})
 }
 
@@ -143,21 +143,21 @@ func TestJoinQuorumOfAnOpenJoin(t *testing.T) {
 		reached := f.start(c, join.StartParams{Open: true, Quorum: 2})
 		f.addSteps(c, reached, "s", 3)
 		f.endSteps("s", 1)
-		f.stands(c, reached, outbox.JoinCompleted, 2, 1)
+		f.stands(c, reached, join.Completed, 2, 1)
 		f.True(f.join(c, reached).Open, "it ended before it was sealed")
 		f.ErrorIs(c.Seal(f.ctx(), nil, reached), join.ErrEnded)
 
 		failing := f.start(c, join.StartParams{Open: true, Quorum: 2})
 		f.addSteps(c, failing, "s", 3)
 		f.endSteps("s", 2)
-		f.stands(c, failing, outbox.JoinPending, 1, 2) // more steps may come
+		f.stands(c, failing, join.Pending, 1, 2) // more steps may come
 		f.NoError(c.Seal(f.ctx(), nil, failing))
-		f.stands(c, failing, outbox.JoinFailed, 1, 2)
+		f.stands(c, failing, join.Failed, 1, 2)
 
 		few := f.start(c, join.StartParams{Open: true, Quorum: 2})
 		f.addSteps(c, few, "s", 1)
 		f.NoError(c.Seal(f.ctx(), nil, few))
-		f.stands(c, few, outbox.JoinFailed, 0, 0) // one step cannot make two
+		f.stands(c, few, join.Failed, 0, 0) // one step cannot make two
 	})
 }
 
@@ -172,9 +172,9 @@ func TestJoinFailFastEndsAtTheFirstFailure(t *testing.T) {
 			wait := f.wait(c, waits(id, "next", "failed"))
 			held := f.claim("s")
 			f.settle(settled(outbox.Ack, held[0])...)
-			f.stands(c, id, outbox.JoinPending, 1, 0)
+			f.stands(c, id, join.Pending, 1, 0)
 			f.settle(settled(outbox.Fail, held[1])...)
-			f.stands(c, id, outbox.JoinFailed, 1, 1)
+			f.stands(c, id, join.Failed, 1, 1)
 			next := f.continues(wait, "failed")
 			f.Equal("failed", next.Headers[join.HeaderStatus])
 			f.settle(settled(outbox.Ack, next, held[2])...)
@@ -182,6 +182,6 @@ func TestJoinFailFastEndsAtTheFirstFailure(t *testing.T) {
 		good := f.start(c, join.StartParams{ExpectedSteps: 2, FailFast: true})
 		f.addSteps(c, good, "s", 2)
 		f.endSteps("s", 0)
-		f.stands(c, good, outbox.JoinCompleted, 2, 0)
+		f.stands(c, good, join.Completed, 2, 0)
 	})
 }

@@ -26,7 +26,7 @@ func (f *fixture) joinPublisher(x outbox.Executor, c *join.Coordinator, options 
 }
 
 // stepMessage is a message that is to become a step of a join.
-func stepMessage(ctx context.Context, uuid string, id outbox.JoinID) *message.Message {
+func stepMessage(ctx context.Context, uuid string, id join.ID) *message.Message {
 	msg := message.NewMessage(uuid, []byte("step"))
 	msg.SetContext(join.With(ctx, id))
 	return msg
@@ -52,12 +52,8 @@ func TestJoinPublisherAttachesWhatItPublishes(t *testing.T) {
 		f.Equal(map[outbox.MessageID]join.StepStatus{f.idOf("a"): pending, f.idOf("d"): pending}, f.steps(one))
 		f.Equal(map[outbox.MessageID]join.StepStatus{f.idOf("b"): pending, f.idOf("e"): pending}, f.steps(two))
 		f.settle(settled(outbox.Ack, f.claim("s")...)...)
-		f.stands(c, one, outbox.JoinCompleted, 2, 0)
-		f.stands(c, two, outbox.JoinPending, 2, 0)
-
-		config := outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Beside: func(context.Context, outbox.Executor, []*message.Message, []outbox.MessageID) error { return nil }}
-		_, err := join.NewPublisher(f.db.DB, config, c, nil)
-		f.requireField(err, "PublisherConfig.Beside")
+		f.stands(c, one, join.Completed, 2, 0)
+		f.stands(c, two, join.Pending, 2, 0)
 	})
 }
 
@@ -69,14 +65,14 @@ func TestJoinPublisherSendsAllOrNothing(t *testing.T) {
 		good, full, ended := f.start(c, join.StartParams{ExpectedSteps: 5}), f.start(c, join.StartParams{ExpectedSteps: 1}), f.start(c, join.StartParams{Open: true})
 		f.NoError(c.Cancel(f.ctx(), nil, ended))
 		for _, refused := range []struct {
-			id   outbox.JoinID
+			id   join.ID
 			want error
-		}{{full, join.ErrFull}, {ended, join.ErrEnded}, {outbox.JoinID{1}, join.ErrNotFound}} {
+		}{{full, join.ErrFull}, {ended, join.ErrEnded}, {join.ID{1}, join.ErrNotFound}} {
 			err := p.Publish("s", stepMessage(f.ctx(), "a", good), message.NewMessage("b", nil),
 				stepMessage(f.ctx(), "c", refused.id), stepMessage(f.ctx(), "d", refused.id))
 			f.ErrorIs(err, refused.want)
 		}
-		f.requireField(p.Publish("s", stepMessage(f.ctx(), "a", outbox.JoinID{})), "join id")
+		f.requireField(p.Publish("s", stepMessage(f.ctx(), "a", join.ID{})), "join id")
 		f.Zero(f.count())
 		f.Zero(f.joinRow(good).members)
 	})
@@ -126,6 +122,6 @@ func TestJoinPublisherUnderCQRS(t *testing.T) {
 		claimed := f.claim("commands")
 		f.Len(claimed, 3)
 		f.settle(settled(outbox.Ack, claimed...)...)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 	})
 }

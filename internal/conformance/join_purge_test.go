@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -34,7 +35,7 @@ func TestJoinPurgeDeletesEndedJoinsByAge(t *testing.T) {
 		f.endSteps("s", 1)
 		cancelled := f.start(c, join.StartParams{Open: true})
 		f.NoError(c.Cancel(f.ctx(), nil, cancelled))
-		for _, id := range []outbox.JoinID{pending, old, cancelled} {
+		for _, id := range []join.ID{pending, old, cancelled} {
 			f.backdate(id)
 		}
 		f.exec("UPDATE {join} SET {created} = {past} WHERE {join_id} = '%s'", young) // it began long ago and ended now
@@ -49,11 +50,11 @@ func TestJoinPurgeDeletesEndedJoinsByAge(t *testing.T) {
 		f.Eventually(func() bool { return f.now().After(f.joinRow(young).updated) }, patience, time.Millisecond)
 		f.Equal(1, f.purgeJoins(c, 0))
 		f.Zero(f.purgeJoins(c, 0), "a pending join is never deleted")
-		f.stands(c, pending, outbox.JoinPending, 0, 0)
+		f.stands(c, pending, join.Pending, 0, 0)
 		f.Equal(2, f.joinRow(pending).members)
 		f.Equal(6, f.count(), "nor is any message")
 		f.endSteps("pending", 0)
-		f.stands(c, pending, outbox.JoinCompleted, 2, 0)
+		f.stands(c, pending, join.Completed, 2, 0)
 	})
 }
 
@@ -63,7 +64,7 @@ func TestJoinPurgeTakesMoreThanABatch(t *testing.T) {
 		large := f.start(c, join.StartParams{Open: true})
 		steps := make([]outbox.MessageID, 2500)
 		for i := range steps {
-			steps[i] = outbox.MessageID(outbox.NewOwnerToken())
+			steps[i] = outbox.MessageID(base.NewOwnerToken())
 		}
 		f.NoError(c.AttachByReport(f.ctx(), nil, large, steps...))
 		f.NoError(c.Cancel(f.ctx(), nil, large))
@@ -142,12 +143,12 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromPurge(t *testing.T) {
 		f.Equal(2, f.purge(outbox.PurgeParams{}))
 		f.Equal(1, f.purge(outbox.PurgeParams{Failed: true}))
 		f.Equal(1100, f.count())
-		f.stands(c, shared, outbox.JoinCompleted, 1, 0)
+		f.stands(c, shared, join.Completed, 1, 0)
 
 		f.NoError(c.Seal(f.ctx(), nil, id))
 		f.Equal(1098, f.purge(outbox.PurgeParams{}))
 		f.Equal(2, f.purge(outbox.PurgeParams{Failed: true}))
-		f.stands(c, id, outbox.JoinFailed, 1098, 2)
+		f.stands(c, id, join.Failed, 1098, 2)
 		f.Equal(1100, f.joinRow(id).members, "the join itself is for its own purge")
 	})
 }
@@ -169,9 +170,9 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromDeleteOnAck(t *testing.T) {
 		ack(free, steps[0])
 		f.Empty(f.rows("{message_id} = '%s'", free.ID), "what is no step is deleted")
 		f.Equal(int(outbox.Done), f.row(steps[0].ID).status, "a step is kept while its join is pending")
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		ack(steps[1])
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 		ack(f.claim("late")...)
 		f.Equal(join.StepCompleted, f.step(cancelled, late[0]), "a step that ends after its join has ended, too")
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -12,10 +13,10 @@ func TestJOIN020_OBX079_AReportedCompletionCounts(t *testing.T) {
 		c := f.joins()
 		id, steps := f.startWith(c, "s", 2)
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]))
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		f.Equal(map[outbox.MessageID]join.StepStatus{steps[0]: join.StepCompleted, steps[1]: join.StepPending}, f.steps(id))
 		f.NoError(c.ReportStepCompleted(f.ctx(), f.db, id, steps[1]))
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 		f.Equal(int(outbox.Ready), f.row(steps[0]).status, "the message itself is as it was")
 	})
 }
@@ -25,10 +26,10 @@ func TestJOIN021_OBX081_AReportedFailureCounts(t *testing.T) {
 		c := f.joins()
 		id, steps := f.startWith(c, "s", 2)
 		f.NoError(c.ReportStepFailed(f.ctx(), nil, id, steps[0]))
-		f.stands(c, id, outbox.JoinPending, 0, 1)
+		f.stands(c, id, join.Pending, 0, 1)
 		f.Equal(map[outbox.MessageID]join.StepStatus{steps[0]: join.StepFailed, steps[1]: join.StepPending}, f.steps(id))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[1]))
-		f.stands(c, id, outbox.JoinFailed, 1, 1)
+		f.stands(c, id, join.Failed, 1, 1)
 	})
 }
 
@@ -53,7 +54,7 @@ func TestJOIN022_OBX080_082_AReportRepeatedChangesNothing(t *testing.T) {
 		f.settle(settled(outbox.Ack, held[1])...)
 		f.settle(settled(outbox.Fail, held[0])...)
 		f.Equal(before, f.joinRow(id), "nor does the message's own end count again")
-		f.stands(c, id, outbox.JoinPending, 2, 1)
+		f.stands(c, id, join.Pending, 2, 1)
 	})
 }
 
@@ -65,13 +66,13 @@ func TestJOIN024_AReportIsOneTransaction(t *testing.T) {
 			allow := f.refuseCounting(table, condition)
 			f.Error(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]), "the %s refuses", table)
 			f.Error(c.ReportStepFailed(f.ctx(), nil, id, steps[1]))
-			f.stands(c, id, outbox.JoinPending, 0, 0)
+			f.stands(c, id, join.Pending, 0, 0)
 			f.Equal(map[outbox.MessageID]join.StepStatus{steps[0]: join.StepPending, steps[1]: join.StepPending}, f.steps(id))
 			allow()
 		}
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, steps[1]))
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 	})
 }
 
@@ -109,19 +110,19 @@ func TestJoinReportsRefuseWhatIsNoStep(t *testing.T) {
 		c := f.joins()
 		id, steps := f.startWith(c, "s", 1)
 		another, _ := f.startWith(c, "s", 1)
-		for name, report := range map[string]func(outbox.JoinID, outbox.MessageID) error{
-			"completed": func(j outbox.JoinID, m outbox.MessageID) error { return c.ReportStepCompleted(f.ctx(), nil, j, m) },
-			"failed":    func(j outbox.JoinID, m outbox.MessageID) error { return c.ReportStepFailed(f.ctx(), nil, j, m) },
+		for name, report := range map[string]func(join.ID, outbox.MessageID) error{
+			"completed": func(j join.ID, m outbox.MessageID) error { return c.ReportStepCompleted(f.ctx(), nil, j, m) },
+			"failed":    func(j join.ID, m outbox.MessageID) error { return c.ReportStepFailed(f.ctx(), nil, j, m) },
 		} {
-			f.ErrorIs(report(outbox.JoinID{1}, steps[0]), join.ErrNotFound, name)
+			f.ErrorIs(report(join.ID{1}, steps[0]), join.ErrNotFound, name)
 			f.ErrorIs(report(another, steps[0]), join.ErrNotAStep, "a step of another join only")
 			f.ErrorContains(report(another, steps[0]), another.String())
 			f.ErrorIs(report(id, outbox.MessageID{9}), join.ErrNotAStep)
-			f.requireField(report(outbox.JoinID{}, steps[0]), "join id")
+			f.requireField(report(join.ID{}, steps[0]), "join id")
 			f.requireField(report(id, outbox.MessageID{}), "message id")
 		}
-		f.stands(c, id, outbox.JoinPending, 0, 0)
-		f.stands(c, another, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
+		f.stands(c, another, join.Pending, 0, 0)
 	})
 }
 
@@ -131,13 +132,13 @@ func TestJoinStepByReportEndsByReportOnly(t *testing.T) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 3})
 		held := []outbox.Claimed{f.claimOne("s"), f.claimOne("s")}
-		elsewhere := outbox.MessageID(outbox.NewOwnerToken()) // of no outbox
+		elsewhere := outbox.MessageID(base.NewOwnerToken()) // of no outbox
 		f.NoError(c.AttachByReport(f.ctx(), nil, id, held[0].ID, held[1].ID, elsewhere))
 		f.settle(append(settled(outbox.Ack, held[0]), settled(outbox.Fail, held[1])...)...)
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 		f.NoError(c.ReportStepFailed(f.ctx(), nil, id, held[0].ID))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, held[1].ID))
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, elsewhere))
-		f.stands(c, id, outbox.JoinFailed, 2, 1)
+		f.stands(c, id, join.Failed, 2, 1)
 	})
 }

@@ -40,9 +40,9 @@ func (f *fixture) endsCount(outcome outbox.Outcome, status join.StepStatus) {
 		}
 		return 0, n
 	}
-	for id, n := range map[outbox.JoinID]int{all: 50, few: 7, none: 0} {
+	for id, n := range map[join.ID]int{all: 50, few: 7, none: 0} {
 		completed, failed := want(n)
-		f.stands(c, id, outbox.JoinPending, completed, failed)
+		f.stands(c, id, join.Pending, completed, failed)
 	}
 	for _, id := range ids {
 		f.Equal(status, f.step(all, id))
@@ -57,7 +57,7 @@ func (f *fixture) endsCount(outcome outbox.Outcome, status join.StepStatus) {
 		f.NoError(f.outbox.Fail(f.ctx(), one.Receipt.Owner, errBoom, one.Receipt.Seq))
 	}
 	completed, failed := want(1)
-	f.stands(c, none, outbox.JoinPending, completed, failed)
+	f.stands(c, none, join.Pending, completed, failed)
 }
 
 // Whoever settles in SQL counts as well.
@@ -74,7 +74,7 @@ func TestJOIN030_031_TheProceduresCountToo(t *testing.T) {
 			}
 			f.call(procedure, args...)
 		}
-		f.stands(c, id, outbox.JoinPending, 1, 1)
+		f.stands(c, id, join.Pending, 1, 1)
 	})
 }
 
@@ -82,7 +82,7 @@ func TestJOIN081_OBX027_040_AMessageCountsInAllItsJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		done, failed := f.claimOne("s"), f.claimOne("s")
-		var joins []outbox.JoinID
+		var joins []join.ID
 		for range 5 {
 			id := f.start(c, join.StartParams{ExpectedSteps: 2})
 			f.NoError(c.Attach(f.ctx(), nil, id, done.ID, failed.ID))
@@ -90,7 +90,7 @@ func TestJOIN081_OBX027_040_AMessageCountsInAllItsJoins(t *testing.T) {
 		}
 		f.Empty(f.settle(append(settled(outbox.Ack, done), settled(outbox.Fail, failed)...)...))
 		for _, id := range joins {
-			f.stands(c, id, outbox.JoinFailed, 1, 1)
+			f.stands(c, id, join.Failed, 1, 1)
 			f.Equal(map[outbox.MessageID]join.StepStatus{done.ID: join.StepCompleted, failed.ID: join.StepFailed}, f.steps(id))
 		}
 	})
@@ -134,7 +134,7 @@ func TestJOIN032_OBX028_041_TheMessageEndsAndCountsInOneTransaction(t *testing.T
 					f.Equal(int(outbox.InProgress), f.row(s.ID).status, "what cannot be counted does not end")
 					f.Equal(join.StepPending, f.step(id, s.ID))
 				}
-				f.stands(c, id, outbox.JoinPending, 0, 0)
+				f.stands(c, id, join.Pending, 0, 0)
 			}
 			allow()
 		}
@@ -148,10 +148,10 @@ func TestJOIN032_OBX028_041_TheMessageEndsAndCountsInOneTransaction(t *testing.T
 			f.Empty(refused)
 			if commit {
 				f.NoError(tx.Commit())
-				f.stands(c, id, outbox.JoinFailed, 1, 1)
+				f.stands(c, id, join.Failed, 1, 1)
 			} else {
 				f.NoError(tx.Rollback())
-				f.stands(c, id, outbox.JoinPending, 0, 0)
+				f.stands(c, id, join.Pending, 0, 0)
 				f.Equal(join.StepPending, f.step(id, claimed[0].ID))
 			}
 		}
@@ -176,13 +176,13 @@ func TestJOIN030_031_WhatIsNoEndCountsNothing(t *testing.T) {
 		for _, outcome := range []outbox.Outcome{outbox.Ack, outbox.Fail} {
 			f.Len(f.settle(settled(outcome, first...)...), 5, "a stale worker")
 		}
-		f.stands(c, id, outbox.JoinPending, 0, 0)
+		f.stands(c, id, join.Pending, 0, 0)
 
 		// One receipt that is still good, among others that are not, counts one.
 		f.Len(f.settle(append(settled(outbox.Ack, first...), settled(outbox.Ack, second[2])...)...), 5)
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		f.Len(f.settle(settled(outbox.Ack, second[2])...), 1, "again")
-		f.stands(c, id, outbox.JoinPending, 1, 0)
+		f.stands(c, id, join.Pending, 1, 0)
 		for i, s := range second {
 			want := join.StepPending
 			if i == 2 {
@@ -200,20 +200,20 @@ func TestJOIN040_OBX084_AJoinIsCompleteWhenAllItsStepsHaveEnded(t *testing.T) {
 		for failures := range 4 {
 			id, _ := f.startWith(c, "s", 3)
 			for i, s := range f.claim("s") {
-				f.stands(c, id, outbox.JoinPending, max(0, i-failures), min(i, failures))
+				f.stands(c, id, join.Pending, max(0, i-failures), min(i, failures))
 				outcome := outbox.Ack
 				if i < failures {
 					outcome = outbox.Fail
 				}
 				f.settle(settled(outcome, s)...)
 			}
-			f.NotEqual(outbox.JoinPending, f.join(c, id).Status)
+			f.NotEqual(join.Pending, f.join(c, id).Status)
 		}
 		// All that there are is not all that are expected.
 		id := f.start(c, join.StartParams{ExpectedSteps: 3})
 		f.addSteps(c, id, "s", 2)
 		f.settle(settled(outbox.Ack, f.claim("s")...)...)
-		f.stands(c, id, outbox.JoinPending, 2, 0)
+		f.stands(c, id, join.Pending, 2, 0)
 	})
 }
 
@@ -222,14 +222,14 @@ func TestJOIN041_AJoinEndsAsFailedIfAStepFailed(t *testing.T) {
 		c := f.joins()
 		for _, end := range []struct {
 			outcomes []outbox.Outcome
-			status   outbox.JoinStatus
+			status   join.Status
 		}{
-			{[]outbox.Outcome{outbox.Ack}, outbox.JoinCompleted},
-			{[]outbox.Outcome{outbox.Fail}, outbox.JoinFailed},
-			{[]outbox.Outcome{outbox.Ack, outbox.Ack, outbox.Ack}, outbox.JoinCompleted},
-			{[]outbox.Outcome{outbox.Fail, outbox.Ack, outbox.Ack}, outbox.JoinFailed},
-			{[]outbox.Outcome{outbox.Ack, outbox.Ack, outbox.Fail}, outbox.JoinFailed},
-			{[]outbox.Outcome{outbox.Fail, outbox.Fail, outbox.Fail}, outbox.JoinFailed},
+			{[]outbox.Outcome{outbox.Ack}, join.Completed},
+			{[]outbox.Outcome{outbox.Fail}, join.Failed},
+			{[]outbox.Outcome{outbox.Ack, outbox.Ack, outbox.Ack}, join.Completed},
+			{[]outbox.Outcome{outbox.Fail, outbox.Ack, outbox.Ack}, join.Failed},
+			{[]outbox.Outcome{outbox.Ack, outbox.Ack, outbox.Fail}, join.Failed},
+			{[]outbox.Outcome{outbox.Fail, outbox.Fail, outbox.Fail}, join.Failed},
 		} {
 			together, _ := f.startWith(c, "together", len(end.outcomes))
 			apart, _ := f.startWith(c, "apart", len(end.outcomes))
@@ -246,7 +246,7 @@ func TestJOIN041_AJoinEndsAsFailedIfAStepFailed(t *testing.T) {
 			f.stands(c, together, end.status, len(end.outcomes)-failed, failed)
 			f.stands(c, apart, end.status, len(end.outcomes)-failed, failed)
 		}
-		f.Equal("pending completed failed cancelled", fmt.Sprint(outbox.JoinPending, " ", outbox.JoinCompleted, " ", outbox.JoinFailed, " ", outbox.JoinCancelled))
+		f.Equal("pending completed failed cancelled", fmt.Sprint(join.Pending, " ", join.Completed, " ", join.Failed, " ", join.Cancelled))
 	})
 }
 
@@ -256,7 +256,7 @@ func TestJOIN042_AnEndedJoinNeverChanges(t *testing.T) {
 		quorum := f.start(c, join.StartParams{ExpectedSteps: 4, Quorum: 1})
 		fast := f.start(c, join.StartParams{ExpectedSteps: 4, FailFast: true})
 		cancelled := f.start(c, join.StartParams{ExpectedSteps: 4})
-		joins := []outbox.JoinID{quorum, fast, cancelled}
+		joins := []join.ID{quorum, fast, cancelled}
 		ids := f.enqueueN("s", 4)
 		for _, id := range joins {
 			f.NoError(c.Attach(f.ctx(), nil, id, ids...))
@@ -265,9 +265,9 @@ func TestJOIN042_AnEndedJoinNeverChanges(t *testing.T) {
 		f.settle(settled(outbox.Fail, held[0])...)
 		f.settle(settled(outbox.Ack, held[1])...)
 		f.NoError(c.Cancel(f.ctx(), nil, cancelled))
-		f.stands(c, quorum, outbox.JoinCompleted, 1, 1)
-		f.stands(c, fast, outbox.JoinFailed, 0, 1)
-		f.stands(c, cancelled, outbox.JoinCancelled, 1, 1)
+		f.stands(c, quorum, join.Completed, 1, 1)
+		f.stands(c, fast, join.Failed, 0, 1)
+		f.stands(c, cancelled, join.Cancelled, 1, 1)
 
 		var before []joinRow
 		for _, id := range joins {
@@ -312,7 +312,7 @@ func TestJOIN043_LastUpdatedFollowsEachChange(t *testing.T) {
 			f.between(before, f.now(), r.updated)
 			f.WithinDuration(before.Add(-time.Hour), r.created, time.Minute, "%s: created it was only once", name)
 		}
-		f.stands(c, id, outbox.JoinFailed, 2, 2)
+		f.stands(c, id, join.Failed, 2, 2)
 		for _, change := range []func(){
 			func() { f.NoError(c.Attach(f.ctx(), nil, another, done.ID)) },
 			func() { f.NoError(c.Cancel(f.ctx(), nil, another)) },
@@ -336,7 +336,7 @@ func TestJOIN042_ARequeuedStepStaysFailed(t *testing.T) {
 		f.Equal(1, n)
 		f.expireLeases()
 		f.settle(settled(outbox.Ack, f.claim("s")...)...)
-		f.stands(c, id, outbox.JoinFailed, 1, 1)
+		f.stands(c, id, join.Failed, 1, 1)
 		f.Len(steps, 2)
 	})
 }
@@ -356,10 +356,10 @@ func TestJOIN030_031_OBX083_HandlersNeedNotKnow(t *testing.T) {
 		last.Nack() // the first of two attempts
 		last = f.receive(messages)
 		f.Equal(step, f.delivery(last).MessageID())
-		f.stands(c, id, outbox.JoinPending, 2, 0)
+		f.stands(c, id, join.Pending, 2, 0)
 		last.Nack()
 		f.becomes(step, outbox.Failed)
 		f.Eventually(func() bool { return f.joinRow(id).status != 0 }, patience, time.Millisecond)
-		f.stands(c, id, outbox.JoinFailed, 2, 1)
+		f.stands(c, id, join.Failed, 2, 1)
 	})
 }

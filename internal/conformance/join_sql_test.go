@@ -64,7 +64,7 @@ type joinRow struct {
 }
 
 // joinRow reads one join and how many rows belong to it.
-func (f *fixture) joinRow(id outbox.JoinID) (r joinRow) {
+func (f *fixture) joinRow(id join.ID) (r joinRow) {
 	f.t.Helper()
 	of := func(what, table string) string {
 		return f.sql("(SELECT %s FROM {%s} WHERE {join_id} = '%s')", what, table, id)
@@ -99,7 +99,7 @@ func (f *fixture) joinCount() int {
 }
 
 // steps are the states of the steps of a join.
-func (f *fixture) steps(id outbox.JoinID) map[outbox.MessageID]join.StepStatus {
+func (f *fixture) steps(id join.ID) map[outbox.MessageID]join.StepStatus {
 	f.t.Helper()
 	name, _ := f.joinName("step")
 	rows, err := f.db.QueryContext(f.ctx(), f.sql("SELECT CAST("+name+" AS "+f.either("text", "CHAR(36)")+"), {status} FROM {member} WHERE {join_id} = '%s'", id))
@@ -117,7 +117,7 @@ func (f *fixture) steps(id outbox.JoinID) map[outbox.MessageID]join.StepStatus {
 }
 
 // step is the state of one step, which must be there.
-func (f *fixture) step(id outbox.JoinID, message outbox.MessageID) join.StepStatus {
+func (f *fixture) step(id join.ID, message outbox.MessageID) join.StepStatus {
 	f.t.Helper()
 	status, ok := f.steps(id)[message]
 	f.True(ok, "the message is no step")
@@ -125,7 +125,7 @@ func (f *fixture) step(id outbox.JoinID, message outbox.MessageID) join.StepStat
 }
 
 // backdate writes the times of a join into the past, so that a change of them shows.
-func (f *fixture) backdate(id outbox.JoinID) {
+func (f *fixture) backdate(id join.ID) {
 	f.t.Helper()
 	f.Equal(1, f.exec("UPDATE {join} SET {created} = {past}, {updated} = {past} WHERE {join_id} = '%s'", id))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -38,7 +39,7 @@ func TestJOIN001_005_006_OBX074_075_076_AStartedJoinIsPendingAndHasCountedNothin
 		j.CreatedAt, j.LastUpdatedAt = time.Time{}, time.Time{}
 		f.Equal(join.Join{ID: id, GroupingKey: "tenant 7", ExpectedSteps: 3, Metadata: "phase 1"}, j)
 
-		_, err = c.Get(f.ctx(), nil, outbox.JoinID{1})
+		_, err = c.Get(f.ctx(), nil, join.ID{1})
 		f.ErrorIs(err, join.ErrNotFound)
 	})
 }
@@ -59,7 +60,7 @@ func TestJOIN002_AJoinOfNoStepsIsRefused(t *testing.T) {
 			for _, params := range bad {
 				id, err := c.Start(f.ctx(), nil, params)
 				f.requireField(err, field)
-				f.Equal(outbox.JoinID{}, id)
+				f.Equal(join.ID{}, id)
 			}
 		}
 		f.Zero(f.joinCount())
@@ -83,13 +84,13 @@ func TestJOIN003_OBX089_AJoinBelongsToTheGroupOfItsKey(t *testing.T) {
 		for _, key := range keys {
 			id := f.start(c, join.StartParams{GroupingKey: key, ExpectedSteps: 1})
 			f.Equal(key, f.joinRow(id).key.String)
-			found, err := c.ByGroup(f.ctx(), nil, key, outbox.JoinID{}, 10)
+			found, err := c.ByGroup(f.ctx(), nil, key, join.ID{}, 10)
 			f.NoError(err)
 			f.Len(found, 1, "no other key is the same as %q", key)
 			f.Equal(id, found[0].ID)
 			f.Equal(key, found[0].GroupingKey)
 		}
-		empty, err := c.ByGroup(f.ctx(), nil, "nobody", outbox.JoinID{}, 10)
+		empty, err := c.ByGroup(f.ctx(), nil, "nobody", join.ID{}, 10)
 		f.NoError(err)
 		f.Empty(empty)
 	})
@@ -156,7 +157,7 @@ func TestJoinIsStartedSentAndWaitedForInOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		for _, failure := range []error{errors.New("not this time"), nil} {
-			var id outbox.JoinID
+			var id join.ID
 			err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) (err error) {
 				id, err = c.Start(ctx, tx, join.StartParams{ExpectedSteps: 2})
 				f.NoError(err)
@@ -176,7 +177,7 @@ func TestJoinIsStartedSentAndWaitedForInOneTransaction(t *testing.T) {
 			}
 			f.Empty(f.claim(join.DefaultWaitTopic))
 			f.Empty(f.settle(settled(outbox.Ack, f.claim("s")...)...))
-			f.stands(c, id, outbox.JoinCompleted, 2, 0)
+			f.stands(c, id, join.Completed, 2, 0)
 			f.Len(f.claim(join.DefaultWaitTopic), 1)
 		}
 	})
@@ -193,7 +194,7 @@ func TestJOIN082_TheGroupingKeyHasAnIndex(t *testing.T) {
 func TestJOIN082_TheJoinsOfAGroupArePaged(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
-		var want []outbox.JoinID
+		var want []join.ID
 		for i := range 8 {
 			id := f.start(c, join.StartParams{GroupingKey: "g", ExpectedSteps: 1})
 			want = append(want, id)
@@ -201,8 +202,8 @@ func TestJOIN082_TheJoinsOfAGroupArePaged(t *testing.T) {
 			// Whoever was given the earlier id may have written later.
 			f.exec("UPDATE {join} SET {created} = %s WHERE {join_id} = '%s'", []string{"{past}", "{now}", "{future}"}[i*5%3], id)
 		}
-		var got []outbox.JoinID
-		var after outbox.JoinID
+		var got []join.ID
+		var after join.ID
 		for _, size := range []int{3, 3, 2, 0} {
 			page, err := c.ByGroup(f.ctx(), nil, "g", after, 3)
 			f.NoError(err)
@@ -224,19 +225,19 @@ func TestJoinReadsRefuseWhatCannotBeMeant(t *testing.T) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
 		for _, limit := range []int{-1, 0, 1001} {
-			_, err := c.ByGroup(f.ctx(), nil, "g", outbox.JoinID{}, limit)
+			_, err := c.ByGroup(f.ctx(), nil, "g", join.ID{}, limit)
 			f.requireField(err, "limit")
 			_, err = c.Steps(f.ctx(), nil, id, outbox.MessageID{}, limit)
 			f.requireField(err, "limit")
 		}
-		_, err := c.ByGroup(f.ctx(), nil, "", outbox.JoinID{}, 1)
+		_, err := c.ByGroup(f.ctx(), nil, "", join.ID{}, 1)
 		f.requireField(err, "key")
-		_, err = c.Get(f.ctx(), nil, outbox.JoinID{})
+		_, err = c.Get(f.ctx(), nil, join.ID{})
 		f.requireField(err, "join id")
-		_, err = c.Steps(f.ctx(), nil, outbox.JoinID{}, outbox.MessageID{}, 1)
+		_, err = c.Steps(f.ctx(), nil, join.ID{}, outbox.MessageID{}, 1)
 		f.requireField(err, "join id")
 		_, err = c.Get(f.ctx(), (*sql.Tx)(nil), id)
-		f.ErrorIs(err, outbox.ErrNilDB, "a handle that is nil by mistake is not the pool")
+		f.ErrorIs(err, base.ErrNilDB, "a handle that is nil by mistake is not the pool")
 		_, err = c.Purge(f.ctx(), -1)
 		f.requireField(err, "olderThan")
 	})
@@ -263,7 +264,7 @@ func TestJoinCoordinatorIsCheckedWhenItIsMade(t *testing.T) {
 			f.requireField(err, bad.field)
 		}
 		_, err := join.NewCoordinator(nil, good, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		_, err = join.NewPublisher(f.db.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil, nil)
 		f.requireField(err, "coordinator")
 		ctx, cancel := context.WithCancel(f.ctx())
@@ -295,7 +296,7 @@ func TestJoinStepsArePaged(t *testing.T) {
 		if f.lacks(ordersUUIDs) == "" {
 			f.Equal(want, got)
 		}
-		none, err := c.Steps(f.ctx(), nil, outbox.JoinID{1}, outbox.MessageID{}, 3)
+		none, err := c.Steps(f.ctx(), nil, join.ID{1}, outbox.MessageID{}, 3)
 		f.NoError(err)
 		f.Empty(none)
 
@@ -303,7 +304,7 @@ func TestJoinStepsArePaged(t *testing.T) {
 		by := f.start(c, join.StartParams{Open: true})
 		var random []outbox.MessageID
 		for range 20 {
-			random = append(random, outbox.MessageID(outbox.NewOwnerToken()))
+			random = append(random, outbox.MessageID(base.NewOwnerToken()))
 		}
 		f.NoError(c.AttachByReport(f.ctx(), nil, by, random...))
 		got, after = nil, outbox.MessageID{}

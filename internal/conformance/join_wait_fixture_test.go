@@ -40,7 +40,7 @@ func (f *fixture) wait(c *join.Coordinator, wait join.Wait) outbox.MessageID {
 }
 
 // waits is a wait that continues on one topic, or fails on another.
-func waits(id outbox.JoinID, next, failed string) join.Wait {
+func waits(id join.ID, next, failed string) join.Wait {
 	w := join.Wait{Join: id, OnComplete: join.Continuation{Topic: next, Payload: []byte("completed")}}
 	if failed != "" {
 		w.OnFail = &join.Continuation{Topic: failed, Payload: []byte("failed")}

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -84,7 +85,7 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 			{wait(ended, next) + "}", ours},
 			{wait(ended, next)[:30], ours},
 			{wait("not an id", next), ours},
-			{wait(outbox.JoinID{}, next), ours},
+			{wait(join.ID{}, next), ours},
 			{wait(ended, `"on_fail": {"topic": "next"}`), ours},
 			{wait(ended, `"on_complete": {"topic": ""}`), ours},
 			{wait(ended, `"on_complete": {"topic": "`+strings.Repeat("t", 256)+`"}`), ours},
@@ -95,7 +96,7 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 			{wait(ended, next+`, "timeout_ms": -1`), ours},
 			{wait(ended, next+`, "timeout_ms": 9223372036854775807`), ours},
 			{wait(ended, next+`, "fail_if_any_step_failed": "yes"`), ours},
-			{wait(ended, `"parent_join_id": "`+outbox.JoinID{}.String()+`"`), ours},
+			{wait(ended, `"parent_join_id": "`+join.ID{}.String()+`"`), ours},
 			{wait(missing, next), missing},
 			{wait(missing, next), "there is no such join"},
 			{wait(ended, `"parent_join_id": "`+pending.String()+`"`), "not a step of the join"},
@@ -118,7 +119,7 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 			f.Zero(r.retries, "one attempt: %s", one.payload)
 		}
 		f.Equal(len(cases), f.count(), "nothing follows")
-		f.stands(c, pending, outbox.JoinPending, 0, 0)
+		f.stands(c, pending, join.Pending, 0, 0)
 		f.Zero(f.joinRow(pending).waiting)
 		f.Eventually(func() bool { mu.Lock(); defer mu.Unlock(); return outcomes[outbox.Fail] == len(cases) }, patience, time.Millisecond)
 		f.Len(outcomes, 1, "nothing was tried twice")
@@ -129,9 +130,9 @@ func TestJOIN052_AWaitThatCannotBeIsRefusedAtOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		id := f.start(c, join.StartParams{ExpectedSteps: 1})
-		_, err := c.EnqueueWait(f.ctx(), nil, waits(outbox.JoinID{1}, "next", ""))
+		_, err := c.EnqueueWait(f.ctx(), nil, waits(join.ID{1}, "next", ""))
 		f.ErrorIs(err, join.ErrNotFound)
-		f.ErrorContains(err, outbox.JoinID{1}.String())
+		f.ErrorContains(err, join.ID{1}.String())
 		long := strings.Repeat("t", 256)
 		for field, bad := range map[string][]join.Wait{
 			"join id":               {{OnComplete: join.Continuation{Topic: "next"}}},
@@ -216,7 +217,7 @@ func TestJOIN054_OBX086_088_AFailedJoinTakesThePathOfFailureIfThereIsOne(t *test
 			w.FailIfAnyStepFailed = true
 			wait := f.wait(c, w)
 			f.endSteps("s", 1)
-			f.stands(c, id, outbox.JoinFailed, 1, 1)
+			f.stands(c, id, join.Failed, 1, 1)
 			if onFail != "" {
 				f.Equal("failed", string(f.continues(wait, onFail).Payload))
 			} else {
@@ -277,7 +278,7 @@ func TestJOIN056_TheWaitEndsTogetherWithItsContinuation(t *testing.T) {
 		// Nor is there a continuation without its end: here somebody else has the message meanwhile.
 		msg = f.receive(messages)
 		f.Equal(1, f.delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
-		stolen := outbox.NewOwnerToken()
+		stolen := base.NewOwnerToken()
 		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
 		f.ErrorIs(c.HandleWait(msg), outbox.ErrLeaseLost)
 		f.Empty(f.rows("{topic} = 'next'"))

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
@@ -117,7 +118,8 @@ func (job killJob) handle(db *sql.DB, msg *message.Message, tell func(event stri
 }
 
 func (job killJob) record(db *sql.DB, msg *message.Message, tell func(event string, value any)) error {
-	tell(killTaken, deliveryOf(msg).Receipt().Owner)
+	_, owner := seam.Delivery(deliveryOf(msg)).Claim()
+	tell(killTaken, owner)
 	_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (id, worker) VALUES (%s, %d)", job.Handled, msg.UUID, os.Getpid()))
 	if err == nil {
 		tell(killHandled, msg.UUID)

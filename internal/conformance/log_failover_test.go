@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // groupSubscriber reads the log for a group.
@@ -27,7 +28,7 @@ func (f *fixture) stamp() {
 	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
 	for {
-		n, err := s.Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.ctx())
 		f.NoError(err)
 		if n == 0 {
 			return
@@ -54,7 +55,7 @@ func (f *fixture) comeBackOlder(position int64, topic string, from, to int) {
 		if len(messages) == 0 {
 			return nil
 		}
-		return f.outbox.Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
+		return seam.Outbox(f.outbox).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
 			var topic string
 			var n int
 			return rows.Scan(&topic, &n)
@@ -69,10 +70,10 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
 				published := published // which changes below
-				told := make(chan outbox.LogWentBackEvent, 10)
+				told := make(chan *outbox.LogWentBackError, 10)
 				book := newLogBook()
 				s := f.groupSubscriber(f.db.DB, "group", book, func(c *outbox.SubscriberConfig) {
-					c.Hooks.OnLogWentBack = func(e outbox.LogWentBackEvent) { told <- e }
+					c.Hooks.OnLogWentBack = func(e *outbox.LogWentBackError) { told <- e }
 				})
 				f.logN("orders", 0, 10)
 				f.stamp()
@@ -85,7 +86,7 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 				f.comeBackOlder(5, "orders", 100, 100+published)
 				if published == 0 {
 					event, _ := take(f, told, "the hook")
-					f.Equal(outbox.LogWentBackError{Group: "group", Topic: "orders", Reader: 10, Position: 5, Last: 5}, event.LogWentBackError)
+					f.Equal(&outbox.LogWentBackError{Group: "group", Topic: "orders", Reader: 10, Position: 5, Last: 5}, event)
 					f.ErrorContains(f.await(book, "ERROR", "come back older").err, "position 10")
 					f.logN("orders", 100, 105)
 					f.stamp()
@@ -110,8 +111,8 @@ func TestTrap_ACursorAfterALossyFailover(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.logN("orders", 0, 10)
 		f.stamp()
-		cursor := func() *outbox.Cursor {
-			c, err := f.outbox.Cursor(outbox.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+		cursor := func() seam.Cursor[outbox.LogMessage] {
+			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
 			_, err = c.Acquire(f.ctx())
 			f.NoError(err)

@@ -12,6 +12,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // deadLetters are the UUIDs of a group's dead letters.
@@ -45,7 +47,7 @@ func TestGroup_DeadLetters(t *testing.T) {
 		read := 0
 		book := newLogBook()
 		s := f.groupSubscriber(f.db.DB, "group", book, maxAttempts(3), func(c *outbox.SubscriberConfig) {
-			c.Hooks.OnGroupSettle = func(e outbox.GroupSettleEvent) {
+			c.Hooks.OnGroupSettle = func(e outbox.HandledEvent) {
 				mu.Lock()
 				defer mu.Unlock()
 				f.Equal([]string{"group", "orders"}, []string{e.Group, e.Topic})
@@ -239,7 +241,7 @@ func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 		f.NoError(s.Close())
 
 		die := func() { // as far as the database can see
-			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), outbox.NewOwnerToken())
+			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), base.NewOwnerToken())
 		}
 		for _, attempt := range []int{2, 2, 3, 4} { // the first to die follows one that gave its lease back, and counts nothing
 			_, msg = next(attempt)
@@ -300,7 +302,9 @@ func TestGroup_SettleTx(t *testing.T) {
 
 		msg = f.receive(messages)
 		f.Equal("3", msg.UUID)
-		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return f.delivery(msg).ReleaseTx(ctx, tx, time.Second) })
+		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return seam.Delivery(f.delivery(msg)).ReleaseTx(ctx, tx, time.Second)
+		})
 		f.requireField(err, "ReleaseTx")
 		n, err := f.outbox.RequeueGroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group", All: true})
 		f.NoError(err)
@@ -319,7 +323,7 @@ func TestGroup_SettleTx(t *testing.T) {
 		f.stamp()
 		s = f.groupSubscriber(f.db.DB, "group", nil)
 		msg = f.receive(f.subscribe(s, "orders"))
-		f.exec("UPDATE %s SET {owner_token} = '%s'", f.logTable("group"), outbox.NewOwnerToken())
+		f.exec("UPDATE %s SET {owner_token} = '%s'", f.logTable("group"), base.NewOwnerToken())
 		f.ErrorIs(settle(msg, outbox.Ack, nil), outbox.ErrLeaseLost)
 		msg.Ack()
 	})
@@ -371,10 +375,10 @@ func TestGroup_AHandlerThatHangs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.logN("orders", 0, 2)
 		f.stamp()
-		told := make(chan outbox.HandlerTimeoutEvent, 10)
+		told := make(chan outbox.HandledEvent, 10)
 		s := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(2), func(c *outbox.SubscriberConfig) {
 			c.MaxHandlerTime, c.DrainTimeout = 10*time.Millisecond, 10*time.Millisecond
-			c.Hooks.OnHandlerTimeout = func(e outbox.HandlerTimeoutEvent) { told <- e }
+			c.Hooks.OnHandlerTimeout = func(e outbox.HandledEvent) { told <- e }
 		})
 		messages := f.subscribe(s, "orders")
 		for attempt, outcome := range []outbox.Outcome{outbox.Retry, outbox.Fail} {

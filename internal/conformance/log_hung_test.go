@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
@@ -184,7 +185,7 @@ func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
 		armed.Store(true)
 		take(f, reading, "the read")
 		f.logN("orders", 1, 2)
-		f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {future}", f.logTable("group"), outbox.NewOwnerToken())
+		f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {future}", f.logTable("group"), base.NewOwnerToken())
 		stale.Store(true)
 		f.stamp()
 		take(f, asked, "the question for the lease")

@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // logOutbox writes to the log alone.
@@ -168,7 +169,7 @@ func TestTrap_ALateCommitForced(t *testing.T) {
 		_, err = o.Enqueue(f.ctx(), late, outbox.Message{UUID: "first", Topic: "log"})
 		f.NoError(err)
 		f.enqueueLogged(o, "log", "second")
-		n, err := s.Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.ctx())
 		f.NoError(err)
 		f.Equal(1, n)
 		received := f.consume("group", "log", func(n int) bool { return n == 1 })
@@ -177,7 +178,7 @@ func TestTrap_ALateCommitForced(t *testing.T) {
 		var passed int64
 		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT MAX({seq}) FROM {all}")).Scan(&passed))
 		f.NoError(late.Commit())
-		n, err = s.Stamp(f.ctx())
+		n, err = seam.Sequencer(s).Stamp(f.ctx())
 		f.NoError(err)
 		f.Equal(1, n)
 		f.Equal([]string{"first"}, f.consume("group", "log", func(n int) bool { return n == 1 }))
@@ -269,7 +270,7 @@ func TestTheLogIsPartOfTheTransaction(t *testing.T) {
 		}))
 		s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
 		f.NoError(err)
-		n, err := s.Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.ctx())
 		f.NoError(err)
 		f.Equal(0, n)
 	})

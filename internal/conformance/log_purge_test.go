@@ -5,6 +5,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The log has no index by age, and janitors ask every minute: each purge ends at the first young position, and a batch
@@ -23,7 +24,7 @@ func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
 		f.logN("slow", 10, 20)
 		f.logN("orders", 2500, 2600)
 		f.stamp()
-		cursor, err := f.outbox.Cursor(outbox.CursorConfig{Group: "lags", Topic: "slow"})
+		cursor, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "lags", Topic: "slow"})
 		f.NoError(err)
 		_, err = cursor.Acquire(f.ctx())
 		f.NoError(err)

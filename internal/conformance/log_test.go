@@ -3,10 +3,12 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -61,7 +63,7 @@ func TestOBX097_ClaimsAreLoggedAtDebug(t *testing.T) {
 
 func TestOBX098_HandlerCallsAreLoggedAtAChosenLevel(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for level, want := range map[outbox.LogLevel]string{outbox.LogInfo: "INFO", outbox.LogDebug: "DEBUG", outbox.LogTrace: "TRACE", outbox.LogOff: ""} {
+		for level, want := range map[slog.Level]string{slog.LevelInfo: "INFO", slog.LevelDebug: "DEBUG", watermill.LevelTrace: "TRACE", outbox.LogOff: ""} {
 			book := newLogBook()
 			topic := "topic" + want
 			s := f.subscriberOn(f.db.DB, book, func(c *outbox.SubscriberConfig) { c.HandlerLog = level })

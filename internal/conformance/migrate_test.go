@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
@@ -136,7 +137,7 @@ func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
 		err = check()
 		f.ErrorIs(err, outbox.ErrSchema)
 		f.ErrorContains(err, index)
-		f.ErrorIs(outbox.Check(f.ctx(), nil, f.migrateConfig()), outbox.ErrNilDB)
+		f.ErrorIs(outbox.Check(f.ctx(), nil, f.migrateConfig()), base.ErrNilDB)
 	})
 }
 

@@ -145,7 +145,7 @@ func (m *model) settle(t *rapid.T) {
 		if rapid.Bool().Draw(t, "with an error") {
 			s.Err = errors.New("failure " + fmt.Sprint(s.Outcome))
 		}
-		s.Delay = rapid.SampledFrom([]time.Duration{0, outbox.NoDelay, time.Hour}).Draw(t, "delay")
+		s.Delay = rapid.SampledFrom([]time.Duration{0, -1, time.Hour}).Draw(t, "delay")
 		settlements = append(settlements, s)
 		if seen[s.Receipt] {
 			continue // the first counts
@@ -183,7 +183,7 @@ func (r *modelRow) apply(s outbox.Settlement) {
 	case outbox.Fail:
 		r.status = outbox.Failed
 	case outbox.Retry:
-		r.status, r.due = outbox.Ready, s.Delay == outbox.NoDelay
+		r.status, r.due = outbox.Ready, s.Delay == -1
 		r.retries++
 	case outbox.Release:
 		r.status, r.due = outbox.Ready, s.Delay != time.Hour

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
@@ -22,7 +23,7 @@ func TestOBX106_ProceduresCanBeCalledDirectly(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.needs(procedures)
 		ids := f.enqueueN("orders", 5)
-		owner := outbox.NewOwnerToken()
+		owner := base.NewOwnerToken()
 		claimed := f.call("claim", `{"owner":"`+owner.String()+`","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":`+fmt.Sprint(testdb.TopicKey("orders"))+`,"quota":10}]}`)
 		f.Len(claimed, 4)
 		for _, id := range ids[:4] {
@@ -150,7 +151,7 @@ func TestOBX114_ACallIsOneRoundTrip(t *testing.T) {
 
 // A uuid in JSON is the same for every database.
 func TestTokensAreTextInJSON(t *testing.T) {
-	token := outbox.NewOwnerToken()
+	token := base.NewOwnerToken()
 	text, err := json.Marshal(token)
 	if err != nil || string(text) != `"`+uuid.UUID(token).String()+`"` {
 		t.Fatalf("%s, %v", text, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
@@ -174,9 +175,9 @@ func TestRequireTxRefusesToPublishOutside(t *testing.T) {
 		}
 		f.Equal(2, f.count())
 		_, err := outbox.NewPublisher(nil, outbox.PublisherConfig{Dialect: f.config.Dialect}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		_, err = outbox.NewPublisher((*sql.DB)(nil), outbox.PublisherConfig{Dialect: f.config.Dialect}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
 
@@ -280,7 +281,7 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 			want = append([]outbox.MessageID{c.ID}, want...)
 		}
 		f.settle(settled(outbox.Ack, f.claimOne("a"))...)
-		ids := func(params outbox.FailedParams) (ids []outbox.MessageID) {
+		ids := func(params outbox.ListParams) (ids []outbox.MessageID) {
 			records, err := f.outbox.Failed(f.ctx(), params)
 			f.NoError(err)
 			for _, r := range records {
@@ -290,15 +291,15 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 			}
 			return ids
 		}
-		f.ElementsMatch(want, ids(outbox.FailedParams{}))
-		f.ElementsMatch([]outbox.MessageID{want[1], want[3]}, ids(outbox.FailedParams{Topic: "b"}))
-		f.Len(ids(outbox.FailedParams{Limit: 2}), 2)
+		f.ElementsMatch(want, ids(outbox.ListParams{}))
+		f.ElementsMatch([]outbox.MessageID{want[1], want[3]}, ids(outbox.ListParams{Topic: "b"}))
+		f.Len(ids(outbox.ListParams{Limit: 2}), 2)
 		// Those that failed most recently come first.
 		f.exec("UPDATE {outbox_state} SET {processed_at} = {now} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", want[2])
-		f.Equal(want[2:3], ids(outbox.FailedParams{Limit: 1}))
+		f.Equal(want[2:3], ids(outbox.ListParams{Limit: 1}))
 		for _, limit := range []int{-1, 1001} {
-			_, err := f.outbox.Failed(f.ctx(), outbox.FailedParams{Limit: limit})
-			f.requireField(err, "FailedParams.Limit")
+			_, err := f.outbox.Failed(f.ctx(), outbox.ListParams{Limit: limit})
+			f.requireField(err, "ListParams.Limit")
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 func TestOBX043_044_045_ReapGivesBackWhatHasExpired(t *testing.T) {
@@ -115,7 +116,7 @@ func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 		again := f.claim("lost")
 		f.Len(again, 1)
 		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
-		unknown := outbox.Receipt{Seq: 1 << 40, Owner: outbox.NewOwnerToken()}
+		unknown := outbox.Receipt{Seq: 1 << 40, Owner: base.NewOwnerToken()}
 
 		before := f.now()
 		refused, err := f.outbox.Renew(f.ctx(), 2*time.Hour, held.Receipt, lost.Receipt, expired.Receipt, unknown)
@@ -163,7 +164,7 @@ func TestRenewPassesOverLockedRows(t *testing.T) {
 	})
 }
 
-func TestRequeueRevivesFailedMessagesWithAFreshBudget(t *testing.T) {
+func TestRequeueMakesFailedMessagesReadyWithAFreshBudget(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		fail := func(topic string) outbox.Claimed {
 			c := f.claimOne(topic)

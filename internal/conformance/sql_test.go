@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -255,7 +256,7 @@ func (f *fixture) removeOn(x outbox.Executor, where string, args ...any) {
 // steal gives messages to another claim, for an hour.
 func (f *fixture) steal(where string, args ...any) {
 	f.t.Helper()
-	thief := outbox.NewOwnerToken()
+	thief := base.NewOwnerToken()
 	none := map[string]string{testdb.Postgres: "'{}'", testdb.SQLite: "'[]'", testdb.SQLServer: "N'[]'"}[f.db.Name]
 	f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE "+where+")", append([]any{thief}, args...)...)
 	f.exec("INSERT INTO {outbox_lease} ({owner_token}, {worker_id}, {locked_until}, {seqs}) VALUES ('%s', 1, {future}, "+none+")", thief)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/stores"
 )
 
@@ -272,7 +273,7 @@ func TestOBX060_DuplicateStoresAreRefused(t *testing.T) {
 		_, err = stores.NewStatic(nil)
 		f.Error(err)
 		_, err = stores.New(nil, x.database(), outbox.Config{}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		_, err = stores.New(x.db.DB, stores.Database{ID: "x"}, outbox.Config{}, nil)
 		f.requireField(err, "Database.Dialect")
 		f.NotContains(fmt.Sprintf("%v %+v %#v %s", x.database(), x.database(), x.database(), x.database()), x.db.DSN)

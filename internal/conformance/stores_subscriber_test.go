@@ -339,7 +339,7 @@ func TestWakeupsStayInTheirStore(t *testing.T) {
 		var mu sync.Mutex
 		var heard []string
 		listen := func(store string) {
-			stop := outbox.OnWakeStore(store, func(topics []string) {
+			stop := outbox.OnWake(store, func(topics []string) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, t := range topics {

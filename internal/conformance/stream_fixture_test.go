@@ -39,7 +39,7 @@ func uuids(claimed []outbox.Claimed) (uuids []string) {
 
 // retried is a settlement for another attempt at once.
 func retried(c outbox.Claimed) outbox.Settlement {
-	return outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay}
+	return outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: -1}
 }
 
 // Of streams: each is a table and a condition that none of its rows, which is called r, may fulfil.

@@ -11,7 +11,7 @@ import (
 func TestStream_StepsOfJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		joins := f.joins()
-		counted := func(id outbox.JoinID, completed, failed int) {
+		counted := func(id join.ID, completed, failed int) {
 			t.Helper()
 			j, err := joins.Get(f.ctx(), nil, id)
 			f.NoError(err)
@@ -37,6 +37,6 @@ func TestStream_StepsOfJoins(t *testing.T) {
 		counted(id, 3, 1)
 		j, err := joins.Get(f.ctx(), nil, id)
 		f.NoError(err)
-		f.Equal(outbox.JoinFailed, j.Status)
+		f.Equal(join.Failed, j.Status)
 	})
 }

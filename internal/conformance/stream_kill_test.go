@@ -278,7 +278,7 @@ func (r *streamKillRun) over() bool {
 func (r *streamKillRun) unblock() int {
 	r.t.Helper()
 	r.failed = false
-	blocked, err := r.outbox.BlockedStreams(r.ctx(), outbox.BlockedStreamsParams{Limit: 1000})
+	blocked, err := r.outbox.BlockedStreams(r.ctx(), outbox.ListParams{Limit: 1000})
 	r.NoError(err)
 	heads := map[outbox.MessageID]string{}
 	for _, b := range blocked {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
@@ -155,11 +156,11 @@ func TestStream_PipelineStreams(t *testing.T) {
 		run[1].Ack()
 		f.delivery(run[2]).SetErr(errors.New("not this time"))
 		run[2].Nack()
-		f.delivery(run[3]).Postpone(0)
+		seam.Delivery(f.delivery(run[3])).Postpone(0)
 		run[3].Nack()
 		f.becomes(f.delivery(run[3]).MessageID(), outbox.Ready)
 		f.Empty(f.claimUpTo(10, "orders"), "the last is out")
-		f.delivery(run[4]).Postpone(0)
+		seam.Delivery(f.delivery(run[4])).Postpone(0)
 		run[4].Nack()
 		for i, attempt := range []int{2, 1, 1} {
 			msg := f.receive(messages)
@@ -190,7 +191,7 @@ func TestStream_PipelineStreamsBehindABlockedHead(t *testing.T) {
 func TestStream_OnStreamFailure(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for name, inTx := range map[string]bool{"nack": false, "SettleTx": true} {
-			for _, policy := range []outbox.StreamFailure{outbox.StreamBlock, outbox.StreamSkip} {
+			for _, policy := range []outbox.FailurePolicy{outbox.Block, outbox.DeadLetter} {
 				topic := fmt.Sprint(name, policy)
 				ids := f.ordered(topic, 1, 2)
 				s := f.subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure, c.MaxAttempts = policy, 2 })
@@ -208,9 +209,9 @@ func TestStream_OnStreamFailure(t *testing.T) {
 					last.Nack()
 				}
 				f.becomes(ids[0], outbox.Failed)
-				if policy == outbox.StreamBlock {
+				if policy == outbox.Block {
 					f.Eventually(func() bool {
-						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.BlockedStreamsParams{Topic: topic})
+						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: topic})
 						return err == nil && len(blocked) == 1
 					}, patience, tick)
 					f.NoError(f.outbox.SkipHead(f.ctx(), topic, streamKey(0)))

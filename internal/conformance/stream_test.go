@@ -25,7 +25,7 @@ func TestStream_GoesBackBehindItsHead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.ordered("orders", 1, 3)
 		held := f.claimUpTo(10, "orders")
-		f.settle(append([]outbox.Settlement{{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay}}, settled(outbox.Release, held[1:]...)...)...)
+		f.settle(append([]outbox.Settlement{{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: -1}}, settled(outbox.Release, held[1:]...)...)...)
 		again := f.claimUpTo(10, "orders")
 		f.Equal(ids, messageIDs(again))
 		f.Equal([]int{1, 0, 0}, []int{again[0].RetryCount, again[1].RetryCount, again[2].RetryCount})

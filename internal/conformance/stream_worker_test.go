@@ -91,7 +91,7 @@ func (job streamJob) run() (err error) {
 		}},
 	}
 	if job.Skips {
-		config.OnStreamFailure = outbox.StreamSkip
+		config.OnStreamFailure = outbox.DeadLetter
 	}
 	return workUntilStdinEnds(db, config, false, func(msg *message.Message) {
 		if err := job.handle(story, msg); err != nil {

@@ -13,7 +13,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/middleware"
 )
 
@@ -149,8 +151,9 @@ func TestOBX051_AHandlerGetsTheWholeMessageAndWhatCancelsIt(t *testing.T) {
 		f.Equal("a value of the subscription", msg.Context().Value(key{}))
 		d := f.delivery(msg)
 		f.Equal(id, d.MessageID())
-		f.Equal(f.row(id).seq, d.WorkItemID())
-		f.Equal(outbox.Receipt{Seq: f.row(id).seq, Owner: f.row(id).owner}, d.Receipt())
+		seq, owner := seam.Delivery(d).Claim()
+		f.Equal(f.row(id).seq, seq)
+		f.Equal(f.row(id).owner, owner)
 		f.Equal("orders", d.Topic())
 		f.Equal(1, d.Attempt())
 		f.sameTime(due, d.DueAt())
@@ -220,7 +223,7 @@ func TestOBX053_NoTwoHandlersHaveOneMessage(t *testing.T) {
 						if alive {
 							delete(inside, d.MessageID())
 						}
-						if d.Attempt() == 1 && d.WorkItemID()%4 == 0 {
+						if seq, _ := seam.Delivery(d).Claim(); d.Attempt() == 1 && seq%4 == 0 {
 							msg.Nack()
 							return
 						}
@@ -423,7 +426,7 @@ func TestASubscriberRefusesWhatMakesNoSense(t *testing.T) {
 			f.requireField(err, "SubscriberConfig."+field)
 		}
 		_, err := outbox.NewSubscriber(nil, outbox.SubscriberConfig{Dialect: f.config.Dialect}, nil)
-		f.ErrorIs(err, outbox.ErrNilDB)
+		f.ErrorIs(err, base.ErrNilDB)
 		_, err = outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{}, nil)
 		f.requireField(err, "SubscriberConfig.Dialect")
 		s := f.subscriber()

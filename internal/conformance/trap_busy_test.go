@@ -39,7 +39,7 @@ func TestTrap_AttachInALongTransaction(t *testing.T) {
 		r := f.becomes(attached, outbox.Done)
 		f.Zero(r.retries)
 		f.Eventually(func() bool { return f.joinRow(id).completed == 1 }, patience, 2*time.Millisecond)
-		f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+		f.counted(id, join.Completed, 1, 0, 0)
 	})
 }
 
@@ -83,7 +83,7 @@ func TestSettlingInATransactionWaitsForLockedRows(t *testing.T) {
 		err, _ = take(f, done, "the end of the settle")
 		f.NoError(err)
 		f.NoError(tx.Commit())
-		f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+		f.counted(id, join.Completed, 1, 0, 0)
 	})
 }
 

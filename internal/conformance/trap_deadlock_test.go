@@ -40,8 +40,8 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 			result := make(chan error, 1)
 			go func() {
 				refused, err := o.Settle(f.ctx(), pool.DB, []outbox.Settlement{
-					{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay},
-					{Receipt: held[1].Receipt, Outcome: outbox.Retry, Delay: outbox.NoDelay},
+					{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: -1},
+					{Receipt: held[1].Receipt, Outcome: outbox.Retry, Delay: -1},
 				})
 				if err == nil && len(refused) > 0 {
 					err = outbox.ErrLeaseLost

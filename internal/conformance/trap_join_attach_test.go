@@ -52,8 +52,8 @@ func TestTrap_ALongTransactionThatAttachesHoldsUpNobody(t *testing.T) {
 		f.quickly(l, "cancelling", func() error { return l.joins.Cancel(f.ctx(), nil, id) })
 		f.True(f.row(waiter).isDue)
 		f.NoError(tx.Commit())
-		f.Equal(tally{outbox.JoinCancelled, 10, 10, 10, 10, 3}, f.tally(id))
-		f.counted(other, outbox.JoinPending, 0, 0, 1)
+		f.Equal(tally{join.Cancelled, 10, 10, 10, 10, 3}, f.tally(id))
+		f.counted(other, join.Pending, 0, 0, 1)
 	})
 }
 
@@ -76,9 +76,9 @@ func TestTrap_AttachingAMessageThatEndsMeanwhile(t *testing.T) {
 		c := f.joins()
 		f.forEachLevel(func(attaching, ending *lane) {
 			for _, outcome := range []outbox.Outcome{outbox.Ack, outbox.Fail} {
-				completed, failed, status := 1, 0, outbox.JoinCompleted
+				completed, failed, status := 1, 0, join.Completed
 				if outcome == outbox.Fail {
-					completed, failed, status = 0, 1, outbox.JoinFailed
+					completed, failed, status = 0, 1, join.Failed
 				}
 				// The attaching transaction is first: the settle waits for it, and counts.
 				id, held := f.start(c, join.StartParams{ExpectedSteps: 1}), f.claimOne("step")
@@ -122,7 +122,7 @@ func TestTrap_AttachingAMessageThatIsDeletedMeanwhile(t *testing.T) {
 			ending.blocked(settling)
 			f.NoError(tx.Commit())
 			ending.ended(settling)
-			f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+			f.counted(id, join.Completed, 1, 0, 0)
 
 			id, held = f.start(c, join.StartParams{ExpectedSteps: 1}), f.claimOne("step")
 			tx, err = ending.db.BeginTx(f.ctx(), nil)
@@ -132,7 +132,7 @@ func TestTrap_AttachingAMessageThatIsDeletedMeanwhile(t *testing.T) {
 			attaching.blocked(attached)
 			f.NoError(tx.Commit())
 			attaching.ended(attached)
-			f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+			f.counted(id, join.Completed, 1, 0, 0)
 		})
 	})
 }
@@ -171,7 +171,7 @@ func TestTrap_AttachingInATransactionThatBeganBeforeTheMessageEnded(t *testing.T
 				f.NoError(one.inTx(early))
 				close(other)
 				two.ended(result)
-				f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+				f.counted(id, join.Completed, 1, 0, 0)
 			}
 		})
 	})
@@ -194,7 +194,7 @@ func TestTrap_AttachingRacesWithSettling(t *testing.T) {
 				group.Wait()
 				f.NoError(attached)
 				f.NoError(settling)
-				f.counted(id, outbox.JoinCompleted, 4, 0, 0)
+				f.counted(id, join.Completed, 4, 0, 0)
 			}
 		})
 	})
@@ -241,7 +241,7 @@ func TestTrap_SealingAJoinToWhichOthersAttach(t *testing.T) {
 				held := f.claim("step")
 				f.Equal(len(held), f.join(c, id).ExpectedSteps)
 				f.Empty(f.settle(settled(outbox.Ack, held...)...))
-				f.counted(id, outbox.JoinCompleted, len(held), 0, 0)
+				f.counted(id, join.Completed, len(held), 0, 0)
 			}
 		})
 	})

@@ -69,7 +69,7 @@ func TestLong_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 
 // A costly is a join, and what is held of its steps.
 type costly struct {
-	id   outbox.JoinID
+	id   join.ID
 	held []outbox.Claimed
 }
 

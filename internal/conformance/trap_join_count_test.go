@@ -18,11 +18,11 @@ func TestTrap_FiftyStepsOfAJoinEndedInOneSettleCountFifty(t *testing.T) {
 		held := f.claim("step")
 		f.Len(held, 51)
 		f.Empty(f.settle(settled(outbox.Ack, held[:50]...)...))
-		f.counted(id, outbox.JoinPending, 50, 0, 1)
+		f.counted(id, join.Pending, 50, 0, 1)
 		f.Len(f.settle(settled(outbox.Ack, held[:50]...)...), 50, "a second time")
-		f.counted(id, outbox.JoinPending, 50, 0, 1)
+		f.counted(id, join.Pending, 50, 0, 1)
 		f.Empty(f.settle(settled(outbox.Ack, held[50])...))
-		f.counted(id, outbox.JoinCompleted, 51, 0, 0)
+		f.counted(id, join.Completed, 51, 0, 0)
 	})
 }
 
@@ -30,7 +30,7 @@ func TestTrap_FiftyJoinsThatShareAMessageCountOneEach(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		ids := f.enqueueN("step", 2)
-		var joins []outbox.JoinID
+		var joins []join.ID
 		for range 50 {
 			id := f.start(c, join.StartParams{ExpectedSteps: 2})
 			f.NoError(c.Attach(f.ctx(), nil, id, ids...))
@@ -39,11 +39,11 @@ func TestTrap_FiftyJoinsThatShareAMessageCountOneEach(t *testing.T) {
 		held := f.claim("step")
 		f.Empty(f.settle(settled(outbox.Ack, held[0])...))
 		for _, id := range joins {
-			f.counted(id, outbox.JoinPending, 1, 0, 1)
+			f.counted(id, join.Pending, 1, 0, 1)
 		}
 		f.Empty(f.settle(settled(outbox.Fail, held[1])...))
 		for _, id := range joins {
-			f.counted(id, outbox.JoinFailed, 1, 1, 0)
+			f.counted(id, join.Failed, 1, 1, 0)
 		}
 	})
 }
@@ -83,16 +83,16 @@ func (f *fixture) countsNothingOfAnother(options func(*outbox.Config)) {
 			after[i].isDue = before[i].isDue
 		}
 		f.Equal(before, after)
-		f.counted(mine, outbox.JoinPending, 1, 0, 2)
-		f.counted(theirs, outbox.JoinPending, 1, 0, 2)
-		f.counted(both, outbox.JoinPending, 2, 0, 4)
+		f.counted(mine, join.Pending, 1, 0, 2)
+		f.counted(theirs, join.Pending, 1, 0, 2)
+		f.counted(both, join.Pending, 2, 0, 4)
 	}
 	refused, err := o.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, held[1:]...), settled(outbox.Fail, others[1:]...)...))
 	f.NoError(err)
 	f.Empty(refused)
-	f.counted(mine, outbox.JoinCompleted, 3, 0, 0)
-	f.counted(theirs, outbox.JoinFailed, 1, 2, 0)
-	f.counted(both, outbox.JoinFailed, 4, 2, 0)
+	f.counted(mine, join.Completed, 3, 0, 0)
+	f.counted(theirs, join.Failed, 1, 2, 0)
+	f.counted(both, join.Failed, 4, 2, 0)
 }
 
 // Five joins of eight messages each, of which every one is in two: in one settle, two of each outcome a join.
@@ -100,7 +100,7 @@ func TestTrap_AMixedSettleCountsExactly(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.joins()
 		const joins, steps = 5, 8
-		var ids []outbox.JoinID
+		var ids []join.ID
 		for range joins {
 			ids = append(ids, f.start(c, join.StartParams{ExpectedSteps: 2 * steps}))
 		}
@@ -115,18 +115,18 @@ func TestTrap_AMixedSettleCountsExactly(t *testing.T) {
 		}
 		f.Empty(f.settle(mixed...))
 		for _, id := range ids {
-			f.counted(id, outbox.JoinPending, 4, 4, 8)
+			f.counted(id, join.Pending, 4, 4, 8)
 		}
 		f.Len(f.settle(mixed...), joins*steps, "a second time, nothing is held")
 		for _, id := range ids {
-			f.counted(id, outbox.JoinPending, 4, 4, 8)
+			f.counted(id, join.Pending, 4, 4, 8)
 		}
 		f.makeDue()
 		again := f.claim("step")
 		f.Len(again, joins*steps/2)
 		f.Empty(f.settle(settled(outbox.Ack, again...)...))
 		for _, id := range ids {
-			f.counted(id, outbox.JoinFailed, 12, 4, 0)
+			f.counted(id, join.Failed, 12, 4, 0)
 		}
 	})
 }
@@ -145,11 +145,11 @@ func TestTrap_ASettleInTheCallersTransactionCountsWithIt(t *testing.T) {
 			f.Empty(refused)
 			if !commit {
 				f.NoError(tx.Rollback())
-				f.counted(id, outbox.JoinPending, 0, 0, 1)
+				f.counted(id, join.Pending, 0, 0, 1)
 				continue
 			}
 			f.NoError(tx.Commit())
-			f.counted(id, outbox.JoinCompleted, 1, 0, 0)
+			f.counted(id, join.Completed, 1, 0, 0)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestTrap_ADeadlockOverAJoinIsRetriedAndCountsOnce(t *testing.T) {
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			l.ended(settling)
-			f.counted(id, outbox.JoinStatus(i), i+1, 0, 1-i) // the second ends it as completed
+			f.counted(id, join.Status(i), i+1, 0, 1-i) // the second ends it as completed
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestTrap_ADeadlockOverAJoinIsRetriedAndCountsOnce(t *testing.T) {
 // crashing is a join of two steps, of which one is still held, with a wait.
 type crashing struct {
 	*fixture
-	join   outbox.JoinID
+	join   join.ID
 	last   outbox.Claimed
 	waiter outbox.MessageID
 }
@@ -67,7 +67,7 @@ func (f *fixture) crashing() *crashing {
 // untouched asserts that nothing of a settle is left.
 func (c *crashing) untouched(when string) {
 	c.t.Helper()
-	c.Equal(tally{outbox.JoinPending, 1, 0, 1, 0, 1}, c.tally(c.join), when)
+	c.Equal(tally{join.Pending, 1, 0, 1, 0, 1}, c.tally(c.join), when)
 	c.Equal(int(outbox.InProgress), c.row(c.last.ID).status, when)
 	c.False(c.row(c.waiter).isDue, when)
 }
@@ -81,7 +81,7 @@ func (c *crashing) settles(o *outbox.Outbox, db outbox.Executor) {
 	refused, err = o.Settle(c.ctx(), db, settled(outbox.Ack, c.last))
 	c.NoError(err)
 	c.Len(refused, 1)
-	c.Equal(tally{outbox.JoinCompleted, 2, 0, 2, 0, 0}, c.tally(c.join))
+	c.Equal(tally{join.Completed, 2, 0, 2, 0, 0}, c.tally(c.join))
 	c.True(c.row(c.waiter).isDue)
 }
 

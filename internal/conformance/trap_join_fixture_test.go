@@ -22,12 +22,12 @@ import (
 
 // A tally is how a join stands by SQL of the test's own: its counters, and how many of its members say the same.
 type tally struct {
-	status             outbox.JoinStatus
+	status             join.Status
 	completed, failed  int // as counted
 	done, dead, undone int // members
 }
 
-func (f *fixture) tally(id outbox.JoinID) (t tally) {
+func (f *fixture) tally(id join.ID) (t tally) {
 	f.t.Helper()
 	statement := f.sql("SELECT {status}, {completed_steps}, {failed_steps} FROM %s WHERE {join_id} = '%s'", f.sql("{join}"), id)
 	f.NoError(f.db.QueryRowContext(f.ctx(), statement).Scan(&t.status, &t.completed, &t.failed), statement)
@@ -38,7 +38,7 @@ func (f *fixture) tally(id outbox.JoinID) (t tally) {
 }
 
 // counted asserts the counters of a join, and that they are those of its members, of which so many are left.
-func (f *fixture) counted(id outbox.JoinID, status outbox.JoinStatus, completed, failed, undone int) {
+func (f *fixture) counted(id join.ID, status join.Status, completed, failed, undone int) {
 	f.t.Helper()
 	f.Equal(tally{status, completed, failed, completed, failed, undone}, f.tally(id), "the join %v", id)
 }
@@ -56,7 +56,7 @@ func (f *fixture) coordinator(db *sql.DB, options ...func(*join.Config)) *join.C
 }
 
 // waitOn has a message wait for a join that continues on a topic.
-func (f *fixture) waitOn(c *join.Coordinator, x outbox.Executor, id outbox.JoinID, topic string) outbox.MessageID {
+func (f *fixture) waitOn(c *join.Coordinator, x outbox.Executor, id join.ID, topic string) outbox.MessageID {
 	f.t.Helper()
 	waiter, err := c.EnqueueWait(f.ctx(), x, join.Wait{Join: id, OnComplete: join.Continuation{Topic: topic}})
 	f.NoError(err)

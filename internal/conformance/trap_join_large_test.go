@@ -49,7 +49,7 @@ func TestTrap_AttachToALargeJoin(t *testing.T) {
 	})
 }
 
-func (f *fixture) joinStepsOf(c *join.Coordinator, id outbox.JoinID, limit int) []join.Step {
+func (f *fixture) joinStepsOf(c *join.Coordinator, id join.ID, limit int) []join.Step {
 	f.t.Helper()
 	steps, err := c.Steps(f.ctx(), f.db, id, outbox.MessageID{}, limit)
 	f.NoError(err)

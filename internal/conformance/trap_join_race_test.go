@@ -11,6 +11,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -20,7 +21,7 @@ import (
 // OUTBOX_TEST_JOINS=full (make joins) 20,000; where it takes too long to start them, there are fewer.
 func TestLong_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		r := &joinRace{fixture: f, patience: patience, ended: map[outbox.JoinID]int{}}
+		r := &joinRace{fixture: f, patience: patience, ended: map[join.ID]int{}}
 		size, budget := 200, 10*time.Second
 		if os.Getenv("OUTBOX_TEST_JOINS") == "full" {
 			size, budget, r.patience = 20_000, 5*time.Minute, 2*time.Minute
@@ -48,12 +49,12 @@ type joinRace struct {
 	racers   []racer
 
 	mu    sync.Mutex
-	ended map[outbox.JoinID]int // how often a worker was told that a join has ended
+	ended map[join.ID]int // how often a worker was told that a join has ended
 }
 
 // A racer is a join with the receipts of its two steps.
 type racer struct {
-	join        outbox.JoinID
+	join        join.ID
 	steps       []outbox.MessageID
 	left, right outbox.Settlement
 	late        bool // whether the wait comes in the race itself
@@ -129,7 +130,7 @@ func (r *joinRace) prepare(size int, until time.Time) {
 
 // each does something for some joins in one transaction.
 func (r *joinRace) each(racers []racer, do func(ctx context.Context, x outbox.Executor, one *racer) error) error {
-	return r.outbox.InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
+	return seam.Outbox(r.outbox).InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
 		for i := range racers {
 			if err := do(ctx, x, &racers[i]); err != nil {
 				return err

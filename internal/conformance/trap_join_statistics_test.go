@@ -35,7 +35,7 @@ func TestLong_EndingStepsReadsTensOfRows(t *testing.T) {
 					f.NoError(c.Attach(f.ctx(), db, another, h.ID))
 				}
 			})
-			f.stands(c, another, outbox.JoinCompleted, len(held), 0)
+			f.stands(c, another, join.Completed, len(held), 0)
 		}
 	})
 }

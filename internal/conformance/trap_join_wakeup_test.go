@@ -28,7 +28,7 @@ func (f *fixture) forEachLevel(test func(one, two *lane)) {
 }
 
 // lastStep begins a join of two steps, ends one of them, and claims the other.
-func (f *fixture) lastStep() (outbox.JoinID, outbox.Claimed) {
+func (f *fixture) lastStep() (join.ID, outbox.Claimed) {
 	f.t.Helper()
 	id, _ := f.startWith(f.joins(), "step", 2)
 	held := f.claim("step")
@@ -38,9 +38,9 @@ func (f *fixture) lastStep() (outbox.JoinID, outbox.Claimed) {
 }
 
 // continuesWith asserts that a wait continues now, once, without having spent an attempt.
-func (f *fixture) continuesWith(id outbox.JoinID, waiter outbox.MessageID, topic string) {
+func (f *fixture) continuesWith(id join.ID, waiter outbox.MessageID, topic string) {
 	f.t.Helper()
-	f.Equal(outbox.JoinCompleted, f.tally(id).status)
+	f.Equal(join.Completed, f.tally(id).status)
 	f.Empty(f.claim("another")) // a join that has ended in a caller's transaction may leave it to the next claim, of any topic
 	if r := f.row(waiter); r.status == int(outbox.Ready) {
 		f.True(r.isDue, "the join has ended, and its wait sleeps until %v", r.nextAttempt)

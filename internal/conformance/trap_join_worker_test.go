@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
 	wakepgx "github.com/incursa/watermill-outbox/wake/pgx"
@@ -59,7 +60,8 @@ func (job killJob) workOnJoins(db *sql.DB, config outbox.SubscriberConfig, tell 
 	})
 	c.AddWaitHandler(router, sub).AddMiddleware(func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			tell(killTaken, deliveryOf(msg).Receipt().Owner)
+			_, owner := seam.Delivery(deliveryOf(msg)).Claim()
+			tell(killTaken, owner)
 			produced, err := next(msg)
 			tell(killContinued, "")
 			return produced, err

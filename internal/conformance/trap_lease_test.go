@@ -397,18 +397,18 @@ func (f *fixture) settleAndLoseTheAnswer(topic string, maxInFlight int) {
 // A handler that hangs loses its message in the end, and somebody is told.
 func TestTrap_AHandlerThatHangs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		told := make(chan outbox.HandlerTimeoutEvent, 10)
+		told := make(chan outbox.HandledEvent, 10)
 		id := f.enqueueN("orders", 1)[0]
 		s := f.subscriber(func(c *outbox.SubscriberConfig) {
 			c.MaxHandlerTime, c.DrainTimeout, c.MaxAttempts = 100*time.Millisecond, 50*time.Millisecond, 2
-			c.Hooks.OnHandlerTimeout = func(e outbox.HandlerTimeoutEvent) { told <- e }
+			c.Hooks.OnHandlerTimeout = func(e outbox.HandledEvent) { told <- e }
 		})
 		messages := f.subscribe(s, "orders")
 		deaf := f.receive(messages)
 		take(f, deaf.Context().Done(), "the end of the context of a handler that hangs")
 		e, _ := take(f, told, "a word of it")
 		f.Equal([]any{"orders", id, 1, outbox.Retry}, []any{e.Topic, e.MessageID, e.Attempt, e.Outcome})
-		f.GreaterOrEqual(e.After, 150*time.Millisecond)
+		f.GreaterOrEqual(e.Took, 150*time.Millisecond)
 		second := f.receive(messages)
 		f.Equal(2, f.delivery(second).Attempt())
 		deaf.Ack() // too late

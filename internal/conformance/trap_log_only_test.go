@@ -23,7 +23,7 @@ func TestTrap_LogOnlySteps(t *testing.T) {
 		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, ids[0]))
 		f.NoError(c.Attach(f.ctx(), nil, id, queued...))
 		f.settle(settled(outbox.Ack, f.claim("queued")...)...)
-		f.stands(c, id, outbox.JoinCompleted, 2, 0)
+		f.stands(c, id, join.Completed, 2, 0)
 
 		_, err = join.NewPublisher(f.db.DB, outbox.PublisherConfig{
 			Dialect: f.config.Dialect, Schema: f.config.Schema, Log: outbox.LogOnly}, c, nil)

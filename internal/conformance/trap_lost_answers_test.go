@@ -156,7 +156,7 @@ var changingCalls = []changingCall{
 	{"join.Cancel", false, func(f *fixture) (func(l *lossy) error, func() bool) {
 		id := f.start(f.joins(), join.StartParams{Open: true})
 		return func(l *lossy) error { return l.joins.Cancel(f.ctx(), nil, id) },
-			func() bool { return f.join(f.joins(), id).Status == outbox.JoinCancelled }
+			func() bool { return f.join(f.joins(), id).Status == join.Cancelled }
 	}},
 }
 

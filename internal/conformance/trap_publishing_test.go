@@ -164,7 +164,7 @@ func TestTrap_AJoinThatIsStartedAgain(t *testing.T) {
 		c := f.joins()
 		unique, err := f.outbox.NewID()
 		f.NoError(err)
-		params := join.StartParams{ID: outbox.JoinID(unique), ExpectedSteps: 1}
+		params := join.StartParams{ID: join.ID(unique), ExpectedSteps: 1}
 		f.Equal(params.ID, f.start(c, params))
 		id, err := c.Start(f.ctx(), nil, params)
 		f.ErrorIs(err, join.ErrExists)

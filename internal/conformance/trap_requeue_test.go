@@ -65,8 +65,8 @@ func TestRequeue_NoIDsAreNone(t *testing.T) {
 func TestTrap_NULInArguments(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const bad = "or\x00ders"
-		_, err := f.outbox.Failed(f.ctx(), outbox.FailedParams{Topic: bad})
-		f.requireField(err, "FailedParams.Topic")
+		_, err := f.outbox.Failed(f.ctx(), outbox.ListParams{Topic: bad})
+		f.requireField(err, "ListParams.Topic")
 		_, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: bad})
 		f.requireField(err, "RequeueParams.Topic")
 		f.requireField(f.outbox.ForgetGroup(f.ctx(), bad), "group")

@@ -8,6 +8,8 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -84,7 +86,7 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			},
 			"purge the log": func(c *counted) error { _, err := c.outbox.PurgeLog(c.ctx(), 24*time.Hour); return err },
 			"failed": func(c *counted) error {
-				_, err := c.outbox.Failed(c.ctx(), outbox.FailedParams{Limit: keys})
+				_, err := c.outbox.Failed(c.ctx(), outbox.ListParams{Limit: keys})
 				return err
 			},
 			"attach": func(c *counted) error { return c.joins.Attach(c.ctx(), c.x, large, free...) },
@@ -149,7 +151,7 @@ func (f *fixture) logInto(o *outbox.Outbox, n int) {
 	sequencer, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
 	f.NoError(err)
 	for stamped := 0; stamped < n; {
-		more, err := sequencer.Stamp(f.ctx())
+		more, err := seam.Sequencer(sequencer).Stamp(f.ctx())
 		f.NoError(err)
 		stamped += more
 	}
@@ -174,7 +176,7 @@ func receipts(claimed []outbox.Claimed) (list []outbox.Receipt) {
 func lost(claimed []outbox.Claimed) []outbox.Settlement {
 	list := settled(outbox.Ack, claimed...)
 	for i := range list {
-		list[i].Receipt.Owner = outbox.NewOwnerToken()
+		list[i].Receipt.Owner = base.NewOwnerToken()
 	}
 	return list
 }
@@ -186,7 +188,7 @@ func (c *counted) settles(outcome outbox.Outcome, claimed []outbox.Claimed) erro
 }
 
 func (c *counted) readLog(topic string, after int64, limit int) error {
-	cursor, err := c.outbox.Cursor(outbox.CursorConfig{Group: "readers", Topic: topic})
+	cursor, err := seam.NewCursor[outbox.LogMessage](c.outbox, seam.CursorConfig{Group: "readers", Topic: topic})
 	c.NoError(err)
 	messages, err := cursor.Read(c.ctx(), after, limit)
 	if err == nil {

@@ -55,7 +55,7 @@ func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.ctx(), "blocked", streamKey(0)) },
 			"discard":        func(c *counted) error { _, err := c.outbox.DiscardStream(c.ctx(), "blocked", streamKey(0)); return err },
 			"list": func(c *counted) error {
-				_, err := c.outbox.BlockedStreams(c.ctx(), outbox.BlockedStreamsParams{Limit: keys})
+				_, err := c.outbox.BlockedStreams(c.ctx(), outbox.ListParams{Limit: keys})
 				return err
 			},
 			"enqueue": func(c *counted) error {

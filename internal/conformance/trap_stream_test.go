@@ -10,6 +10,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // The defects of other ordered queues.
@@ -106,7 +107,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 func TestTrap_StreamOfOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var ids []outbox.MessageID
-		f.NoError(f.outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
+		f.NoError(seam.Outbox(f.outbox).InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
 			for i := range 10 {
 				added, err := f.outbox.Enqueue(ctx, x, orderedMessages("orders", 1, 100*i, 100*(i+1))...)
 				if ids = append(ids, added...); err != nil {
@@ -169,7 +170,7 @@ func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
 // What has failed and was skipped comes again in its order, before what is behind it.
 func TestTrap_StreamIsRequeuedInOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.StreamSkip })
+		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.DeadLetter })
 		f.ordered("orders", 1, 6)
 		held := f.claimUpTo(5, "orders")
 		_, err := skipping.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, held[0], held[4]), settled(outbox.Fail, held[3], held[1], held[2])...))

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
@@ -54,7 +55,7 @@ func TestTrap_AHandlerThatLostItsLeaseChangesNothing(t *testing.T) {
 		messages := f.subscribe(s, "orders")
 		received := f.receiveN(messages, 2)
 		// Another worker has them, as after a pause of the whole process.
-		thief := outbox.NewOwnerToken()
+		thief := base.NewOwnerToken()
 		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s'", thief)
 		f.exec("UPDATE {outbox_lease} SET {owner_token} = '%s', {locked_until} = {future}", thief)
 		for _, msg := range received {
@@ -210,7 +211,7 @@ func TestTrap_TheHandlersOwnTransactionSettles(t *testing.T) {
 		f.steal("{status} = 1")
 		err = outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return f.delivery(msg).SettleTx(ctx, tx, outbox.Ack) })
 		f.ErrorIs(err, outbox.ErrLeaseLost)
-		f.ErrorIs(f.delivery(msg).SettleTx(f.ctx(), nil, outbox.Ack), outbox.ErrNilDB)
+		f.ErrorIs(f.delivery(msg).SettleTx(f.ctx(), nil, outbox.Ack), base.ErrNilDB)
 		msg.Nack()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -52,7 +53,7 @@ type Notifier struct {
 // an *outbox.FieldError that names a bad field.
 func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapter) (*Notifier, error) {
 	if db == nil {
-		return nil, outbox.ErrNilDB
+		return nil, base.ErrNilDB
 	}
 	if config.Interval < 0 {
 		return nil, &outbox.FieldError{Field: "NotifierConfig.Interval", Reason: "is negative"}
@@ -71,7 +72,7 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 		db: db, config: config, troubles: quiet.New(logger), topics: map[string]struct{}{},
 		note: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 	}
-	n.stopListening = outbox.OnWakeStore(config.Store, n.remember)
+	n.stopListening = outbox.OnWake(config.Store, n.remember)
 	go n.run(ctx)
 	return n, nil
 }

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	wakepgx "github.com/incursa/watermill-outbox/wake/pgx"
 )
@@ -85,8 +87,8 @@ func TestANotifierTellsOfItsStore(t *testing.T) {
 	forPostgres(t, func(t *testing.T, db *testdb.DB) {
 		listener := start(t, db, "a")
 		hear(t, listener, "of all stores")
-		outbox.WakeStore("b", "1 of b") // which would be heard first, or not at all
-		outbox.WakeStore("a", "2 of a")
+		seam.WakeStore("b", "1 of b") // which would be heard first, or not at all
+		seam.WakeStore("a", "2 of a")
 		deadline := time.NewTimer(30 * time.Second)
 		defer deadline.Stop()
 		for heard := ""; heard != "2 of a"; {
@@ -102,7 +104,7 @@ func TestANotifierTellsOfItsStore(t *testing.T) {
 
 func TestBadConfigurationIsNamed(t *testing.T) {
 	_, err := wakepgx.NewNotifier(nil, wakepgx.NotifierConfig{}, nil)
-	require.ErrorIs(t, err, outbox.ErrNilDB)
+	require.ErrorIs(t, err, base.ErrNilDB)
 	_, err = wakepgx.NewListener(wakepgx.ListenerConfig{DSN: "postgres://localhost:port"}, nil)
 	var field *outbox.FieldError
 	require.ErrorAs(t, err, &field)

@@ -58,7 +58,7 @@ func (a *app) writeSection(msg *message.Message) error {
 // assemble asks the join which of its steps have failed, and the outbox why.
 func (a *app) assemble(msg *message.Message) error {
 	a.Say("report: the join has %s, the report is assembled", msg.Metadata[join.HeaderStatus])
-	id, err := outbox.ParseJoinID(msg.Metadata[join.HeaderJoinID])
+	id, err := join.ParseID(msg.Metadata[join.HeaderJoinID])
 	if err != nil {
 		return outbox.Permanent(err)
 	}

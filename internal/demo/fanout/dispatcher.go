@@ -14,6 +14,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/fanout"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // A dispatcher is a process of its own, this program started again with dispatcherFlag. It reads its job as one line of
@@ -42,7 +43,7 @@ func policies(warehouse *outbox.Outbox, beforeCommit func(source outbox.LogMessa
 			Name: "orders", Topics: "orders.*",
 			Destinations: []fanout.Destination{fanout.ToTopic("billing"), fanout.ToTopic("shipping"), fanout.ToTopic("analytics")},
 			// Here the copies could become steps of a join. This program uses that it runs inside the transaction.
-			Join: func(_ context.Context, _ outbox.Executor, source outbox.LogMessage) (id outbox.JoinID, ok bool, err error) {
+			Join: func(_ context.Context, _ outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error) {
 				beforeCommit(source)
 				return id, false, nil
 			},

@@ -36,7 +36,7 @@ func requireStory(t *testing.T, args ...string) {
 		" are booked":                                                                            3,
 		"parcel-2 fails: there is no such address":                                               2,
 		"parcel-2 has failed: there is no such address":                                          1,
-		"1 parcel is revived":                                                                    1,
+		"1 parcel is requeued":                                                                   1,
 		"parcel-2 is shipped to Nowhere":                                                         1,
 	} {
 		require.Equal(t, times, strings.Count(out.String(), text), "%q in:\n%s", text, &out)

@@ -77,11 +77,11 @@ func (c *courier) shipAll(ctx context.Context) error {
 	}
 	c.Say("parcel-2 has failed: %s", poison.LastError)
 	c.knowsNowhere.Store(true)
-	revived, err := c.inbox.Revive(ctx, poison.Key)
+	requeued, err := c.inbox.Requeue(ctx, poison.Key)
 	if err != nil {
 		return err
 	}
-	c.Say("the courier finds out where that is; %d parcel is revived", revived)
+	c.Say("the courier finds out where that is; %d parcel is requeued", requeued)
 	for _, id := range []string{"parcel-1", "parcel-2", "parcel-3"} {
 		if _, err := c.await(ctx, id, outbox.Done); err != nil {
 			return err

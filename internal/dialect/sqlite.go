@@ -1,12 +1,12 @@
-package outbox
+package dialect
 
 import (
-	"database/sql"
 	"errors"
 	"io/fs"
 	"strings"
 
-	"github.com/incursa/watermill-outbox/internal/kept"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
@@ -16,10 +16,7 @@ import (
 //	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
 type SQLite struct{}
 
-// OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone compiles each at
-// every call, a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
-// What (*sql.Conn).Raw is given has a method Unwrap, which returns the driver's connection.
-func OpenSQLite(driverName, dsn string) (*sql.DB, error) { return kept.Open(driverName, dsn) }
+func (SQLite) sealed() {}
 
 // Name implements Dialect.
 func (SQLite) Name() string { return "sqlite" }
@@ -31,14 +28,14 @@ func (SQLite) Traits() Traits {
 		Table:        "outbox",
 		FixedSchema:  true,
 		MaxName:      128,
-		NameLength:   utf16Length,
+		NameLength:   limits.UTF16,
 		Begin:        "BEGIN IMMEDIATE",
 		Savepoint:    "SAVEPOINT outbox_operation",
 		Release:      "RELEASE SAVEPOINT outbox_operation",
 		Restore:      "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
 		ScriptHeader: "BEGIN IMMEDIATE;\n\n",
 		ScriptFooter: "COMMIT;\n",
-		NewMessageID: newTimeOrderedID,
+		NewMessageID: base.NewTimeOrderedID,
 	}
 }
 
@@ -53,15 +50,15 @@ func (SQLite) Call(text string) Call {
 	var call Call
 	for _, statement := range strings.Split(text, ";\n") {
 		statement = strings.TrimSpace(statement) // the driver keeps no text that has anything behind its statement
-		if code := withoutComments(statement); code != "" {
+		if code := WithoutComments(statement); code != "" {
 			call = append(call, Statement{Text: statement, Gate: strings.HasPrefix(code, "SELECT EXISTS")})
 		}
 	}
 	return call
 }
 
-// withoutComments drops the comment lines that a statement begins with.
-func withoutComments(statement string) string {
+// WithoutComments drops the comment lines that a statement begins with.
+func WithoutComments(statement string) string {
 	for {
 		statement = strings.TrimSpace(statement)
 		if !strings.HasPrefix(statement, "--") {

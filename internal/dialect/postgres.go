@@ -1,4 +1,4 @@
-package outbox
+package dialect
 
 import (
 	"errors"
@@ -6,11 +6,14 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
 // Postgres is the dialect of PostgreSQL 14 and later, through pgx's or lib/pq's database/sql driver.
 type Postgres struct{}
+
+func (Postgres) sealed() {}
 
 // Name implements Dialect.
 func (Postgres) Name() string { return "postgres" }
@@ -32,7 +35,7 @@ func (Postgres) Traits() Traits {
 		BatchHeader:  "EXECUTE $outbox_batch$\n",
 		BatchFooter:  "$outbox_batch$;\n",
 		ScriptFooter: "END\n$outbox_script$;\n",
-		NewMessageID: newTimeOrderedID,
+		NewMessageID: base.NewTimeOrderedID,
 	}
 }
 
@@ -49,7 +52,7 @@ func (Postgres) Call(text string) Call {
 	if call := calledAs.FindStringSubmatch(text); call != nil {
 		return Call{{Text: call[1]}}
 	}
-	return Call{{Text: withoutComments(text)}}
+	return Call{{Text: WithoutComments(text)}}
 }
 
 // Classify implements Dialect.

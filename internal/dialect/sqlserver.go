@@ -1,4 +1,4 @@
-package outbox
+package dialect
 
 import (
 	"errors"
@@ -8,12 +8,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
 // SQLServer is the dialect of SQL Server 2019 and later (compatibility level 130 and up) and Azure SQL, through
 // github.com/microsoft/go-mssqldb.
 type SQLServer struct{}
+
+func (SQLServer) sealed() {}
 
 // Name implements Dialect.
 func (SQLServer) Name() string { return "sqlserver" }
@@ -24,7 +28,7 @@ func (SQLServer) Traits() Traits {
 		Schema:         "dbo",
 		Table:          "Outbox",
 		MaxName:        128,
-		NameLength:     utf16Length,
+		NameLength:     limits.UTF16,
 		Begin:          "BEGIN TRANSACTION",
 		Savepoint:      "SAVE TRANSACTION outbox_operation",
 		Restore:        "ROLLBACK TRANSACTION outbox_operation",
@@ -36,7 +40,7 @@ func (SQLServer) Traits() Traits {
 		// either unless it is told otherwise (-b).
 		BatchHeader:  afterAnError + "IF @@TRANCOUNT = 0 SET NOEXEC ON;\nGO\n",
 		ScriptFooter: afterAnError + "IF @@TRANCOUNT > 0 COMMIT TRANSACTION;\nGO\nSET NOEXEC OFF;\nGO\n",
-		NewMessageID: newSQLServerID,
+		NewMessageID: base.NewSQLServerID,
 	}
 }
 

@@ -1,0 +1,125 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
+)
+
+// What the other packages of this module are built on, and users do not see. Package seam says what each function does.
+func init() {
+	seam.Outbox = func(o seam.AnOutbox) seam.Operations { return operations{own[*Outbox](o)} }
+	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
+	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{own[*Subscriber](s)} }
+	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{own[*Delivery](d)} }
+	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) {
+		return own[*Outbox](o).openCursor(config)
+	}
+	seam.WakeStore = wakeStore
+	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
+}
+
+// own is a value of a type of this package, for which an interface has stood in package seam.
+func own[T any](value any) T {
+	v, ok := value.(T)
+	if !ok {
+		panic(fmt.Sprintf("outbox: internal/seam was given a %T", value))
+	}
+	return v
+}
+
+type operations struct{ outbox *Outbox }
+
+func (o operations) Logger() watermill.LoggerAdapter { return o.outbox.logger }
+
+func (o operations) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
+	return o.outbox.run(ctx, x, operation(op), arg, nil, scan)
+}
+
+func (o operations) RunWithBytes(ctx context.Context, x Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error {
+	return o.outbox.run(ctx, x, operation(op), arg, bytes, scan)
+}
+
+func (o operations) InTx(ctx context.Context, x Executor, f func(context.Context, Executor) error) error {
+	return o.outbox.inTx(ctx, x, f)
+}
+
+func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg any) error {
+	return o.outbox.changeJoin(ctx, x, operation(op), arg)
+}
+
+func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, bytes []byte, scan func(*sql.Rows) error) error {
+	if isNil(x) {
+		return base.ErrNilDB
+	}
+	if scan == nil {
+		_, err := call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
+		return err
+	}
+	_, err := call(ctx, o.engine, x, op, arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
+	return err
+}
+
+func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Context, x Executor) error) error {
+	if isNil(x) {
+		return base.ErrNilDB
+	}
+	db, own := x.(*sql.DB)
+	if !own {
+		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
+	}
+	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
+	return o.engine.retry(ctx, db, func() error {
+		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
+	})
+}
+
+func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg any) error {
+	if isNil(x) {
+		return base.ErrNilDB
+	}
+	rows, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
+	if err != nil {
+		return err
+	}
+	return o.joinsEnded(ctx, x, rows)
+}
+
+type publishing struct{ publisher *Publisher }
+
+func (p publishing) Beside(f func(context.Context, Executor, []*message.Message, []MessageID) error) {
+	p.publisher.beside = f
+}
+
+type subscribing struct{ subscriber *Subscriber }
+
+func (s subscribing) SubscribeInto(ctx context.Context, topic string, out chan<- *message.Message, done func()) error {
+	return s.subscriber.subscribeInto(ctx, topic, out, done)
+}
+
+func (s subscribing) LimitBy(limiter seam.Limiter) {
+	s.subscriber.limiter, s.subscriber.settler.limiter, s.subscriber.keeper.limiter = limiter, limiter, limiter
+}
+
+type delivering struct{ delivery *Delivery }
+
+func (d delivering) In(ctx context.Context) context.Context { return d.delivery.in(ctx) }
+func (d delivering) Claim() (WorkItemID, OwnerToken) {
+	return d.delivery.claimed.Receipt.Seq, d.delivery.claimed.Receipt.Owner
+}
+func (d delivering) Postpone(delay time.Duration) { d.delivery.postpone(delay) }
+
+func (d delivering) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error {
+	return d.delivery.releaseTx(ctx, tx, delay)
+}
+
+type stamping struct{ sequencer *Sequencer }
+
+func (s stamping) Stamp(ctx context.Context) (int, error) { return s.sequencer.stamp(ctx) }
