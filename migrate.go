@@ -147,17 +147,9 @@ func newScript(config MigrateConfig) (*script, error) {
 		return unwanted[part]
 	})
 	if config.Dialect.Traits().Procedures {
-		if s.procedures, err = s.read("operations/*.sql"); err != nil {
+		if err := s.readProcedures(); err != nil {
 			return nil, err
 		}
-		s.procedures = slices.DeleteFunc(s.procedures, func(f sqlFile) bool { // what is sent as it is
-			return config.Dialect.Call(f.text)[0].Text == dialect.WithoutComments(f.text)
-		})
-		more, err := s.read("procedures/*.sql")
-		if err != nil {
-			return nil, err
-		}
-		s.procedures = append(s.procedures, more...)
 	}
 	queries, err := s.read("setup/[a-z]*.sql")
 	if err != nil {
@@ -178,6 +170,20 @@ func newScript(config MigrateConfig) (*script, error) {
 		}
 	}
 	return s, nil
+}
+
+// readProcedures reads what is called by name; other operations are sent as they are.
+func (s *script) readProcedures() error {
+	operations, err := s.read("operations/*.sql")
+	if err != nil {
+		return err
+	}
+	s.procedures = slices.DeleteFunc(operations, func(f sqlFile) bool {
+		return s.dialect.Call(f.text)[0].Text == dialect.WithoutComments(f.text)
+	})
+	more, err := s.read("procedures/*.sql")
+	s.procedures = append(s.procedures, more...)
+	return err
 }
 
 // read returns the files of a pattern in order of their names, with the outbox's names in them.

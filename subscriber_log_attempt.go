@@ -107,15 +107,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 	d.open(ctx)
 	a.outcome = Release
 	var renewing chan renewal // nil while none is under way
-	defer func() {
-		if errors.Is(err, ErrLeaseLost) { // told before the wait, so that the handler knows at once
-			d.lose()
-		}
-		d.close()
-		if renewing != nil {
-			err = errors.Join(err, r.renewed(<-renewing))
-		}
-	}()
+	defer func() { err = r.ended(d, renewing, err) }()
 	renew := time.NewTicker(limits.RenewEvery(r.config.LeaseDuration))
 	defer renew.Stop()
 	trusted := limits.Trusted(r.config.LeaseDuration)
@@ -130,23 +122,14 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 		}
 		select {
 		case handout <- d.msg:
-			handout, a.handed, handed = nil, true, time.Now()
-			if r.config.MaxHandlerTime != never {
-				late = time.After(r.config.MaxHandlerTime)
-			}
+			handout, a.handed, handed, late = nil, true, time.Now(), r.handlerTime()
 			r.announce(d)
 		case <-d.msg.Acked():
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
 			return a, nil
 		case <-d.msg.Nacked():
-			a.outcome, a.reason, a.delay, a.took = Retry, d.reason(), d.ownDelay(), time.Since(handed)
-			if a.reason == nil {
-				a.reason = errNacked
-			}
-			if base.IsUnavailable(a.reason) {
-				a.outcome = Release
-			}
-			return a, nil
+			a.took = time.Since(handed)
+			return a.nacked(d), nil
 		case <-late:
 			if d.outOfTime(r.logger) {
 				late = time.After(r.config.DrainTimeout)
@@ -177,6 +160,38 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			return a, nil
 		}
 	}
+}
+
+// handlerTime is over when a handler that begins now has had its time; nil is never.
+func (r *logReader) handlerTime() <-chan time.Time {
+	if r.config.MaxHandlerTime == never {
+		return nil
+	}
+	return time.After(r.config.MaxHandlerTime)
+}
+
+// nacked is the answer of a handler that did not succeed.
+func (a logAnswer) nacked(d *Delivery) logAnswer {
+	a.outcome, a.reason, a.delay = Retry, d.reason(), d.ownDelay()
+	if a.reason == nil {
+		a.reason = errNacked
+	}
+	if base.IsUnavailable(a.reason) {
+		a.outcome = Release
+	}
+	return a
+}
+
+// ended closes a delivery, and waits for the renewal that may be under way.
+func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
+	if errors.Is(err, ErrLeaseLost) { // told before the wait, so that the handler knows at once
+		d.lose()
+	}
+	d.close()
+	if renewing != nil {
+		err = errors.Join(err, r.renewed(<-renewing))
+	}
+	return err
 }
 
 func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
