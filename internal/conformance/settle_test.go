@@ -207,6 +207,8 @@ func TestOBX057_TheDelayCanBeChosen(t *testing.T) {
 
 		_, err := f.outbox.Settle(f.ctx(), f.db.DB, []outbox.Settlement{{Outcome: outbox.Retry, Delay: -2}})
 		f.requireField(err, "Settlement.Delay")
+		_, err = f.outbox.Settle(f.ctx(), f.db.DB, []outbox.Settlement{{Outcome: outbox.Ack, Err: outbox.ErrClosed}})
+		f.requireField(err, "Settlement.Err")
 
 		policy := outbox.ExponentialBackoff(10*time.Millisecond, 35*time.Millisecond)
 		for retry, want := range []int{10, 20, 35, 35} {
