@@ -142,7 +142,7 @@ func TestOBX114_ACallIsOneRoundTrip(t *testing.T) {
 		})
 		one("settle", func() error {
 			all := append(settled(outbox.Ack, claimed[:50]...), settled(outbox.Retry, claimed[50:]...)...)
-			all[3].Err = errors.New("kept")
+			all[53].Err = errors.New("kept")
 			refused, err := o.Settle(f.ctx(), pool, all)
 			return errors.Join(err, map[bool]error{true: errors.New("refused some")}[len(refused) > 0])
 		})
