@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// names are the schema and table of one outbox. All else that it creates is named after the table.
+// names are the schema and table of one outbox. All its other objects are named after the table.
 type names struct {
 	dialect       Dialect
 	schema, table string
-	role          string // of RoleSQL; empty where that is named after schema and table
+	role          string // of RoleSQL; empty if it is named after schema and table
 }
 
-// Quoted identifiers are where names stand in the files; comments and the rest of literals are left as they are.
+// Names appear in the files as quoted identifiers; comments, and everything else in literals, stay as they are.
 var (
 	doubleQuoted = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|"[^"]+"`)
 	bracketed    = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|\[[A-Za-z_]+\]`)
@@ -45,7 +45,7 @@ type splitKey struct {
 	text    string
 }
 
-// split returns the pieces of a text of the files; pattern is one of those above.
+// split returns the pieces of a text from the files; pattern is one of those above.
 func split(pattern *regexp.Regexp, text string) []piece {
 	key := splitKey{pattern, text}
 	known, _ := splitTexts.Load(key)
@@ -111,7 +111,7 @@ func (n names) validate(field, name string, limit int) error {
 	return nil
 }
 
-// qualified is the quoted name of an object of this outbox, given the default's.
+// qualified returns the quoted name of an object of this outbox, given its default name.
 func (n names) qualified(object string) string {
 	return n.dialect.Quote(n.schema) + "." + n.dialect.Quote(n.rename(object))
 }
@@ -120,7 +120,7 @@ func (n names) rename(object string) string {
 	return strings.Replace(object, n.dialect.Traits().Table, n.table, 1)
 }
 
-// apply puts the names into a text of the dialect's files.
+// apply puts the names into a text from the dialect's files.
 func (n names) apply(text string) string {
 	traits := n.dialect.Traits()
 	if n.schema == traits.Schema && n.table == traits.Table && n.role == "" {

@@ -49,12 +49,12 @@ func (m *Message) validate() error {
 	return nil
 }
 
-// validateKey is for text that is compared.
+// validateKey checks text that the database compares.
 func validateKey(field, text string) error { return bad(field, limits.Key(text)) }
 
 func validateText(field, text string) error { return bad(field, limits.Text(text)) }
 
-// bad is the error of a problem, where there is one.
+// bad is the error of a problem, or nil if there is none.
 func bad(field, problem string) error {
 	if problem == "" {
 		return nil
@@ -62,7 +62,7 @@ func bad(field, problem string) error {
 	return &FieldError{Field: field, Reason: problem}
 }
 
-// setListLimit sets how many rows a list returns to its default, 100, if it is not set, and checks it.
+// setListLimit checks how many rows a list returns, which defaults to 100.
 func setListLimit(field string, limit *int) error {
 	if setDefault(limit, 100); *limit < 1 || *limit > maxBatch {
 		return badField(field, "%d is not between 1 and %d", *limit, maxBatch)
@@ -75,7 +75,7 @@ func utf16Length(text string) int { return limits.UTF16(text) }
 // maxError is the longest LastError, in UTF-16 units.
 const maxError = 4000
 
-// storableError is the text of an error as every database can store it, without the end of a very long one.
+// storableError is the text of an error in a form that every database can store; it cuts off the end of a very long one.
 func storableError(err error) string {
 	if err == nil {
 		return ""
