@@ -69,6 +69,7 @@
 //	internal/dialect            what the engine needs to know about a database
 //	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files
+//	internal/field              defaults of config fields, and errors for bad ones
 //	internal/limits, …/quiet    the text that every database can store, time limits of statements; one log line for repeated trouble
 //	internal/base               ids, errors, and what statements run on
 //	internal/kept               SQLite connections that keep statements compiled

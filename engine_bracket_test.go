@@ -12,7 +12,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// deaf is a database whose answers come too late. It records the ends of its transactions and connections.
+// deaf is a database that never answers. It records the ends of its transactions and connections.
 type deaf struct {
 	asked context.CancelFunc
 	ended []string

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // names are the schema and table of one outbox. All its other objects are named after the table.
@@ -72,7 +74,7 @@ func split(pattern *regexp.Regexp, text string) []piece {
 
 func newNames(d Dialect, schema, table string) (names, error) {
 	if d == nil {
-		return names{}, badField("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
+		return names{}, field.Bad("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
 	}
 	traits := d.Traits()
 	if schema == "" {
@@ -82,7 +84,7 @@ func newNames(d Dialect, schema, table string) (names, error) {
 		table = traits.Table
 	}
 	if traits.FixedSchema && schema != traits.Schema {
-		return names{}, badField("Schema", "must be empty: %s has no schemas to choose from", d.Name())
+		return names{}, field.Bad("Schema", "must be empty: %s has no schemas to choose from", d.Name())
 	}
 	n := names{dialect: d, schema: schema, table: table}
 	if err := n.validate("Schema", schema, traits.MaxName); err != nil {
@@ -95,18 +97,18 @@ func newNames(d Dialect, schema, table string) (names, error) {
 	return n, n.validate("Table", table, traits.MaxName-suffix)
 }
 
-func (n names) validate(field, name string, limit int) error {
+func (n names) validate(part, name string, limit int) error {
 	switch {
 	case !utf8.ValidString(name):
-		return badField(field, "is not valid UTF-8")
+		return field.Bad(part, "is not valid UTF-8")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return badField(field, "contains a control character")
+		return field.Bad(part, "contains a control character")
 	case strings.TrimSpace(name) != name:
-		return badField(field, "has white space at an end")
+		return field.Bad(part, "has white space at an end")
 	case strings.Contains(name, "$outbox"):
-		return badField(field, "contains $outbox, which is reserved")
+		return field.Bad(part, "contains $outbox, which is reserved")
 	case n.dialect.Traits().NameLength(name) > limit:
-		return badField(field, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
+		return field.Bad(part, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Errors that callers can test for with errors.Is.
@@ -65,27 +66,10 @@ func (e *LogWentBackError) Error() string {
 		"the group is at %d, and the log ends at %d", e.Group, e.Topic, e.Reader, e.Position, e.Last)
 }
 
-// A FieldError says which field of a message or a configuration is invalid, and why.
-// Nothing was written when it is returned.
-type FieldError struct {
-	Field  string // as in Go, e.g. "Topic" or "SubscriberConfig.MaxInFlight"
-	Reason string // what is wrong and what to do
-}
-
-func (e *FieldError) Error() string { return fmt.Sprintf("outbox: %s: %s", e.Field, e.Reason) }
-
-func badField(field, format string, args ...any) error {
-	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
-// inConfig adds the name of the config to a bad field that New found.
-func inConfig(config string, err error) error {
-	var bad *FieldError
-	if errors.As(err, &bad) {
-		return &FieldError{Field: config + "." + bad.Field, Reason: bad.Reason}
-	}
-	return err
-}
+// A FieldError says which field of a message or a configuration is invalid, and why. Nothing was written when it is
+// returned. Its fields are Field, a name such as "Topic" or "SubscriberConfig.MaxInFlight", and Reason, which says what is
+// wrong and what to do.
+type FieldError = field.Error
 
 // Permanent marks an error that retrying cannot fix: the message fails at once, however many attempts are left.
 // It needs middleware.Outcome on the router, which passes a handler's error on to the row. Permanent(nil) is nil.

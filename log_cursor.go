@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -43,22 +44,22 @@ type LogMessage struct {
 }
 
 func (o *Outbox) openCursor(config seam.CursorConfig) (*cursor, error) {
-	setDefault(&config.Lease, 30*time.Second)
-	setDefault(&config.MaxBytes, defaultReadBytes)
+	field.Default(&config.Lease, 30*time.Second)
+	field.Default(&config.MaxBytes, defaultReadBytes)
 	if config.Group == "" {
-		return nil, badField("CursorConfig.Group", "is empty; name the consumer group")
+		return nil, field.Bad("CursorConfig.Group", "is empty; name the consumer group")
 	}
-	if err := validateKey("CursorConfig.Group", config.Group); err != nil {
+	if err := field.Key("CursorConfig.Group", config.Group); err != nil {
 		return nil, err
 	}
-	if err := validateKey("CursorConfig.Topic", config.Topic); err != nil {
+	if err := field.Key("CursorConfig.Topic", config.Topic); err != nil {
 		return nil, err
 	}
 	if config.MaxBytes < 1 {
-		return nil, badField("CursorConfig.MaxBytes", "%d is less than 1", config.MaxBytes)
+		return nil, field.Bad("CursorConfig.MaxBytes", "%d is less than 1", config.MaxBytes)
 	}
 	if config.Version < 0 {
-		return nil, badField("CursorConfig.Version", "%d is negative", config.Version)
+		return nil, field.Bad("CursorConfig.Version", "%d is negative", config.Version)
 	}
 	if err := validateLease("CursorConfig.Lease", config.Lease); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (c *cursor) wentBack(believed, position, last int64) error {
 // Read returns messages that come after a position.
 func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage, error) {
 	if limit < 1 || limit > maxBatch {
-		return nil, badField("limit", "%d is not between 1 and %d", limit, maxBatch)
+		return nil, field.Bad("limit", "%d is not between 1 and %d", limit, maxBatch)
 	}
 	arg := struct {
 		Topic   string `json:"topic"`

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -57,7 +58,7 @@ func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterPar
 		return nil, err
 	}
 	if len(params.Positions) > 0 || params.All {
-		return nil, badField("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
+		return nil, field.Bad("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
 	}
 	return o.listDead(ctx, deadArg{Group: params.Group, Topic: params.Topic, After: params.After, Limit: params.Limit})
 }
@@ -76,10 +77,10 @@ func (o *Outbox) DiscardGroupDeadLetters(ctx context.Context, params GroupDeadLe
 }
 
 func (p *GroupDeadLetterParams) validate() error {
-	if err := validateKey("GroupDeadLetterParams.Group", p.Group); err != nil {
+	if err := field.Key("GroupDeadLetterParams.Group", p.Group); err != nil {
 		return err
 	}
-	return validateKey("GroupDeadLetterParams.Topic", p.Topic)
+	return field.Key("GroupDeadLetterParams.Topic", p.Topic)
 }
 
 type deadArg struct {
@@ -97,11 +98,11 @@ func (o *Outbox) changeAllDead(ctx context.Context, op operation, params GroupDe
 	}
 	switch {
 	case params.Group == "":
-		return 0, badField("GroupDeadLetterParams.Group", "is empty; name the consumer group")
+		return 0, field.Bad("GroupDeadLetterParams.Group", "is empty; name the consumer group")
 	case params.After != 0 || params.Limit != 0:
-		return 0, badField("GroupDeadLetterParams.Limit", "and After are for listing; choose by Positions, or All")
+		return 0, field.Bad("GroupDeadLetterParams.Limit", "and After are for listing; choose by Positions, or All")
 	case params.All && len(params.Positions) > 0:
-		return 0, badField("GroupDeadLetterParams.All", "and Positions are both set; set one of them")
+		return 0, field.Bad("GroupDeadLetterParams.All", "and Positions are both set; set one of them")
 	case params.All:
 		return o.changeDeadInBatches(ctx, op, deadArg{Group: params.Group, Topic: params.Topic})
 	}

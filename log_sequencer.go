@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -21,9 +22,9 @@ const (
 	LogOnly     LogMode = 2
 )
 
-func (m LogMode) validate(field string) error {
+func (m LogMode) validate(name string) error {
 	if m < QueueOnly || m > LogOnly {
-		return badField(field, "%d is none of QueueOnly, QueueAndLog and LogOnly", int(m))
+		return field.Bad(name, "%d is none of QueueOnly, QueueAndLog and LogOnly", int(m))
 	}
 	return nil
 }
@@ -70,18 +71,18 @@ type Sequencer struct {
 // NewSequencer returns a sequencer of the outbox on db. It does not touch the database. A nil logger logs nothing.
 // It returns an error if db is nil, or a *FieldError that names a bad field.
 func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAdapter) (*Sequencer, error) {
-	setDefault(&config.PollInterval, 5*time.Millisecond)
-	setDefault(&config.MaxPollInterval, max(500*time.Millisecond, config.PollInterval))
+	field.Default(&config.PollInterval, 5*time.Millisecond)
+	field.Default(&config.MaxPollInterval, max(500*time.Millisecond, config.PollInterval))
 	if config.PollInterval < 0 || config.MaxPollInterval < config.PollInterval {
-		return nil, badField("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
+		return nil, field.Bad("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
 	}
-	setDefault(&config.Timeout, limits.Stamping(limits.DefaultLease))
+	field.Default(&config.Timeout, limits.Stamping(limits.DefaultLease))
 	if config.Timeout < 0 {
-		return nil, badField("SequencerConfig.Timeout", "%v is negative", config.Timeout)
+		return nil, field.Bad("SequencerConfig.Timeout", "%v is negative", config.Timeout)
 	}
 	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
-		return nil, inConfig("SequencerConfig", err)
+		return nil, field.In("SequencerConfig", err)
 	}
 	return &Sequencer{outbox: o, config: config, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }

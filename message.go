@@ -8,6 +8,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // correlationHeader is the header of Watermill's correlation middleware.
@@ -147,12 +149,12 @@ func (m *Message) delay(until, wait string) error {
 	var err error
 	if until != "" {
 		if due, err = time.Parse(time.RFC3339, until); err != nil {
-			return badField("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
+			return field.Bad("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
 		}
 	}
 	if wait != "" {
 		if exact, err = time.ParseDuration(wait); err != nil && until == "" {
-			return badField("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
+			return field.Bad("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
 		}
 	}
 	fresh := until == "" || wait != "" && err == nil && (exact-time.Until(due)).Abs() < delayHeaderAge

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // PurgeLog deletes entries older than olderThan from the log, in small batches, together with messages that are only in the
@@ -13,7 +15,7 @@ import (
 // is negative.
 func (o *Outbox) PurgeLog(ctx context.Context, olderThan time.Duration) (int, error) {
 	if olderThan < 0 {
-		return 0, badField("olderThan", "is negative")
+		return 0, field.Bad("olderThan", "is negative")
 	}
 	return o.purge(ctx, opLogPurge, purgeArg{OlderThanMS: olderThan.Milliseconds()}, 0)
 }
@@ -21,7 +23,7 @@ func (o *Outbox) PurgeLog(ctx context.Context, olderThan time.Duration) (int, er
 // ForgetGroup removes a consumer group. If it subscribes again, it begins with the oldest message that is left. It returns a
 // *FieldError if group is not a valid name.
 func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
-	if err := validateKey("group", group); err != nil {
+	if err := field.Key("group", group); err != nil {
 		return err
 	}
 	_, err := call(ctx, o.engine, o.db, opLogForget, struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -95,19 +96,19 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if config.WorkerName == "" {
 		config.WorkerName = defaultWorkerName()
 	}
-	if err := validateText("WorkerName", config.WorkerName); err != nil {
+	if err := field.Text("WorkerName", config.WorkerName); err != nil {
 		return nil, err
 	}
 	if utf16Length(config.WorkerName) > maxWorkerName {
-		return nil, badField("WorkerName", "is longer than %d characters", maxWorkerName)
+		return nil, field.Bad("WorkerName", "is longer than %d characters", maxWorkerName)
 	}
 	if err := config.Log.validate("Log"); err != nil {
 		return nil, err
 	}
-	if err := validateKey("Store", config.Store); err != nil {
+	if err := field.Key("Store", config.Store); err != nil {
 		return nil, err
 	}
-	setDefault(&config.OnStreamFailure, Block)
+	field.Default(&config.OnStreamFailure, Block)
 	if err := config.OnStreamFailure.validate("OnStreamFailure"); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // ReapExpired makes every message ready again whose lease has expired, which spends an attempt, and returns how many. Each
@@ -51,7 +53,7 @@ func (o *Outbox) Failed(ctx context.Context, params ListParams) ([]Record, error
 	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
+	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	records, err := call(ctx, o.engine, o.db, opFailed, struct {
@@ -80,11 +82,11 @@ func (p *RequeueParams) validate() error {
 	filtered := p.IDs != nil || p.Topic != ""
 	switch {
 	case p.All && filtered:
-		return badField("RequeueParams.All", "is set together with IDs or Topic; set one or the other")
+		return field.Bad("RequeueParams.All", "is set together with IDs or Topic; set one or the other")
 	case !p.All && !filtered:
-		return badField("RequeueParams.All", "is false, and neither IDs nor Topic is set; set All to requeue everything that has failed")
+		return field.Bad("RequeueParams.All", "is false, and neither IDs nor Topic is set; set All to requeue everything that has failed")
 	}
-	return validateKey("RequeueParams.Topic", p.Topic)
+	return field.Key("RequeueParams.Topic", p.Topic)
 }
 
 // topicFilter is a topic on the wire; its zero value is all topics.
@@ -158,7 +160,7 @@ type PurgeParams struct {
 // *FieldError for bad parameters.
 func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	if params.OlderThan < 0 {
-		return 0, badField("PurgeParams.OlderThan", "is negative")
+		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
 	}
 	status := Done
 	if params.Failed {

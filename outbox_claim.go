@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // ClaimParams say what a claim takes.
@@ -57,16 +58,12 @@ type topicArg struct {
 }
 
 func (p *ClaimParams) setDefaults() {
-	if p.Limit == 0 {
-		p.Limit = 100
-	}
-	if p.Lease == 0 {
-		p.Lease = 30 * time.Second
-	}
+	field.Default(&p.Limit, 100)
+	field.Default(&p.Lease, 30*time.Second)
 	if p.Owner == (OwnerToken{}) {
 		p.Owner = base.NewOwnerToken()
 	}
-	setDefault(&p.Run, defaultRun)
+	field.Default(&p.Run, defaultRun)
 	switch {
 	case p.GiveBack == 0:
 		p.GiveBack = 100
@@ -78,30 +75,30 @@ func (p *ClaimParams) setDefaults() {
 func (p *ClaimParams) validate() error {
 	switch {
 	case len(p.Topics) == 0:
-		return badField("ClaimParams.Topics", "is empty; name the topics to claim")
+		return field.Bad("ClaimParams.Topics", "is empty; name the topics to claim")
 	case p.Limit < 1 || p.Limit > maxBatch:
-		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
+		return field.Bad("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
 	case p.Bytes < 0:
-		return badField("ClaimParams.Bytes", "is negative; 0 means no limit")
+		return field.Bad("ClaimParams.Bytes", "is negative; 0 means no limit")
 	case p.Run < 1 || p.Run > maxBatch:
-		return badField("ClaimParams.Run", "%d is not between 1 and %d", p.Run, maxBatch)
+		return field.Bad("ClaimParams.Run", "%d is not between 1 and %d", p.Run, maxBatch)
 	case p.GiveBack > maxBatch:
-		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
+		return field.Bad("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
 	}
 	for _, t := range p.Topics {
 		if t.Quota < 0 {
-			return badField("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
+			return field.Bad("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
 		}
-		if err := validateKey("ClaimParams.Topics", t.Topic); err != nil {
+		if err := field.Key("ClaimParams.Topics", t.Topic); err != nil {
 			return err
 		}
 	}
 	return validateLease("ClaimParams.Lease", p.Lease)
 }
 
-func validateLease(field string, lease time.Duration) error {
+func validateLease(name string, lease time.Duration) error {
 	if lease < time.Millisecond || lease > maxLease {
-		return badField(field, "%v is not between 1 ms and %v", lease, maxLease)
+		return field.Bad(name, "%v is not between 1 ms and %v", lease, maxLease)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Enqueue inserts messages in order, all or none, and returns their ids. On a *sql.DB it makes its own transaction; on a
@@ -97,7 +98,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 		}
 		if rows[i].CorrelationID == "" {
 			rows[i].CorrelationID = m.Headers[correlationHeader]
-			if err := validateText("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
+			if err := field.Text("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -62,11 +63,11 @@ const (
 )
 
 func (c *JanitorConfig) setDefaults() {
-	setDefault(&c.Done, defaultRetention)
-	setDefault(&c.Failed, Forever)
-	setDefault(&c.Log, defaultRetention)
-	setDefault(&c.Joins, defaultRetention)
-	setDefault(&c.Entries, defaultRetention)
+	field.Default(&c.Done, defaultRetention)
+	field.Default(&c.Failed, Forever)
+	field.Default(&c.Log, defaultRetention)
+	field.Default(&c.Joins, defaultRetention)
+	field.Default(&c.Entries, defaultRetention)
 	if c.Interval == 0 {
 		shortest := roundEvery
 		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries} {
@@ -79,20 +80,20 @@ func (c *JanitorConfig) setDefaults() {
 }
 
 func (c *JanitorConfig) validate() error {
-	for _, field := range []struct {
+	for _, kept := range []struct {
 		name      string
 		retention time.Duration
 	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}} {
-		if field.retention < 0 && field.retention != Forever {
-			return badField("JanitorConfig."+field.name, "is negative; Forever keeps everything")
+		if kept.retention < 0 && kept.retention != Forever {
+			return field.Bad("JanitorConfig."+kept.name, "is negative; Forever keeps everything")
 		}
 	}
 	if c.Interval < 0 {
-		return badField("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
+		return field.Bad("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
 	}
 	for i, p := range c.Also {
 		if p.Name == "" || p.Purge == nil {
-			return badField("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
+			return field.Bad("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
 		}
 	}
 	return nil

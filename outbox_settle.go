@@ -3,6 +3,8 @@ package outbox
 import (
 	"fmt"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Outcome is how a held message is settled.
@@ -59,11 +61,11 @@ func outcomes(settlements []Settlement) map[Outcome]int {
 func (s Settlement) validate() error {
 	switch {
 	case s.Outcome < Ack || s.Outcome > Fail:
-		return badField("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
+		return field.Bad("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
 	case s.Delay < 0 && s.Delay != noDelay:
-		return badField("Settlement.Delay", "is negative; -1 means at once")
+		return field.Bad("Settlement.Delay", "is negative; -1 means at once")
 	case s.Outcome == Ack && s.Err != nil:
-		return badField("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
+		return field.Bad("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
 	default:
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // defaultRun is the most messages of a stream that a claim takes.
@@ -31,7 +32,7 @@ func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]Block
 	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
+	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	streams, err := call(ctx, o.engine, o.db, opStreamList, struct {
@@ -144,7 +145,7 @@ func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, er
 
 func validateStream(topic, key string) (id int64, err error) {
 	if key == "" {
-		return 0, badField("StreamKey", "is empty; name the stream")
+		return 0, field.Bad("StreamKey", "is empty; name the stream")
 	}
 	if err := (&Message{Topic: topic, StreamKey: key}).validate(); err != nil {
 		return 0, err

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // PublisherConfig configures a Publisher.
@@ -66,7 +67,7 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	o, err := newOutbox(nil, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
-		return nil, inConfig("PublisherConfig", err)
+		return nil, field.In("PublisherConfig", err)
 	}
 	return &Publisher{outbox: o, x: x, config: config}, nil
 }

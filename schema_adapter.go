@@ -5,6 +5,8 @@ import (
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // sqlServerSchema is watermill-sql's schema adapter over the outbox table.
@@ -24,11 +26,9 @@ var _ wmsql.SchemaAdapter = (*sqlServerSchema)(nil)
 // handled, one at a time; a Subscriber with a ConsumerGroup does not. Each subscription therefore holds a connection: give
 // the subscriptions their own pool, larger than their number, and the Publisher and the Sequencer another.
 func NewSQLServerSchema(config MigrateConfig, batchSize int) (wmsql.SchemaAdapter, error) {
-	if batchSize == 0 {
-		batchSize = 100
-	}
+	field.Default(&batchSize, 100)
 	if batchSize < 1 || batchSize > maxBatch {
-		return nil, badField("batchSize", "%d is not between 1 and %d", batchSize, maxBatch)
+		return nil, field.Bad("batchSize", "%d is not between 1 and %d", batchSize, maxBatch)
 	}
 	o, err := newOutbox(nil, Config{Dialect: SQLServer{}, Schema: config.Schema, Table: config.Table, Log: LogOnly}, nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -76,7 +77,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
-		return nil, inConfig("SubscriberConfig", err)
+		return nil, field.In("SubscriberConfig", err)
 	}
 	janitor, err := o.janitor(config.Janitor)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -142,9 +143,9 @@ const (
 	DeadLetter FailurePolicy = 2
 )
 
-func (p FailurePolicy) validate(field string) error {
+func (p FailurePolicy) validate(name string) error {
 	if p != Block && p != DeadLetter {
-		return badField(field, "%d is neither Block nor DeadLetter", int(p))
+		return field.Bad(name, "%d is neither Block nor DeadLetter", int(p))
 	}
 	return nil
 }
@@ -153,63 +154,56 @@ func (p FailurePolicy) validate(field string) error {
 const never time.Duration = -1
 
 func (c *SubscriberConfig) setDefaults() {
-	setDefault(&c.MaxInFlight, 100)
-	setDefault(&c.MaxInFlightPerTopic, c.MaxInFlight)
-	setDefault(&c.MaxInFlightBytes, 64<<20)
-	setDefault(&c.LeaseDuration, limits.DefaultLease)
-	setDefault(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
-	setDefault(&c.MaxHandlerTime, time.Hour)
-	setDefault(&c.MaxAttempts, 10)
-	setDefault(&c.OnGroupFailure, DeadLetter)
-	setDefault(&c.OnStreamFailure, Block)
-	setDefault(&c.MaxStreamRun, defaultRun)
-	setDefault(&c.PollInterval, 5*time.Millisecond)
-	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
-	setDefault(&c.DrainTimeout, 30*time.Second)
-	setDefault(&c.UnhandledAfter, time.Minute)
+	field.Default(&c.MaxInFlight, 100)
+	field.Default(&c.MaxInFlightPerTopic, c.MaxInFlight)
+	field.Default(&c.MaxInFlightBytes, 64<<20)
+	field.Default(&c.LeaseDuration, limits.DefaultLease)
+	field.Default(&c.ClaimTimeout, limits.Claiming(c.LeaseDuration))
+	field.Default(&c.MaxHandlerTime, time.Hour)
+	field.Default(&c.MaxAttempts, 10)
+	field.Default(&c.OnGroupFailure, DeadLetter)
+	field.Default(&c.OnStreamFailure, Block)
+	field.Default(&c.MaxStreamRun, defaultRun)
+	field.Default(&c.PollInterval, 5*time.Millisecond)
+	field.Default(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
+	field.Default(&c.DrainTimeout, 30*time.Second)
+	field.Default(&c.UnhandledAfter, time.Minute)
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 
 func (c *SubscriberConfig) validate() error {
 	switch {
 	case c.MaxInFlight < 1:
-		return badField("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
+		return field.Bad("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
 	case c.MaxInFlightPerTopic < 1 || c.MaxInFlightPerTopic > c.MaxInFlight:
-		return badField("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
+		return field.Bad("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
 	case c.MaxInFlightBytes < 1:
-		return badField("SubscriberConfig.MaxInFlightBytes", "%d is less than 1", c.MaxInFlightBytes)
+		return field.Bad("SubscriberConfig.MaxInFlightBytes", "%d is less than 1", c.MaxInFlightBytes)
 	case c.MaxAttempts < 1 && c.MaxAttempts != -1:
-		return badField("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
+		return field.Bad("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
 	case c.PollInterval < 0:
-		return badField("SubscriberConfig.PollInterval", "is negative")
+		return field.Bad("SubscriberConfig.PollInterval", "is negative")
 	case c.ClaimTimeout < 0:
-		return badField("SubscriberConfig.ClaimTimeout", "is negative")
+		return field.Bad("SubscriberConfig.ClaimTimeout", "is negative")
 	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
-		return badField("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
+		return field.Bad("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
-		return badField("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
+		return field.Bad("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
 	case c.MaxPollInterval < c.PollInterval:
-		return badField("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
+		return field.Bad("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:
-		return badField("SubscriberConfig.DrainTimeout", "is negative")
+		return field.Bad("SubscriberConfig.DrainTimeout", "is negative")
 	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
-		return badField("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
+		return field.Bad("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
 	case !slices.Contains([]slog.Level{slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace, LogOff}, c.HandlerLog):
-		return badField("SubscriberConfig.HandlerLog", "%v is none of slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace and LogOff", c.HandlerLog)
+		return field.Bad("SubscriberConfig.HandlerLog", "%v is none of slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace and LogOff", c.HandlerLog)
 	}
 	if err := c.OnGroupFailure.validate("SubscriberConfig.OnGroupFailure"); err != nil {
 		return err
 	}
-	if err := validateKey("SubscriberConfig.ConsumerGroup", c.ConsumerGroup); err != nil {
+	if err := field.Key("SubscriberConfig.ConsumerGroup", c.ConsumerGroup); err != nil {
 		return err
 	}
 	return validateLease("SubscriberConfig.LeaseDuration", c.LeaseDuration)

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -101,7 +102,7 @@ func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) er
 		return base.ErrNilDB
 	}
 	if outcome != Ack && outcome != Fail {
-		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
+		return field.Bad("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
 	}
 	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.reason()})
 }

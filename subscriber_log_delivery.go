@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"database/sql"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A place is the position in the log of a delivery to a consumer group.
@@ -16,7 +18,7 @@ type place struct {
 // passTx is SettleTx for a consumer group: the group moves on in the handler's transaction.
 func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
 	if settlement.Outcome == Release {
-		return badField("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
+		return field.Bad("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
 	}
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	err := d.outbox.inTx(ctx, tx, func(ctx context.Context, x Executor) error {
