@@ -2,11 +2,11 @@ package outbox
 
 import "time"
 
-// A Backoff says how long a message waits before its next attempt. retry counts the attempts already spent on it,
-// beginning at 0 for the first failure. It must be safe for concurrent use.
+// A Backoff returns how long a message waits before its next attempt. retry is the number of attempts spent before the
+// one that failed: 0 after the first failure. It must be safe for concurrent use.
 type Backoff func(retry int) time.Duration
 
-// The default backoff is min(2^retry s, 60 s): 1, 2, 4 … seconds (OBX-056).
+// The default backoff is min(2^retry s, 60 s): 1, 2, 4 … seconds.
 const (
 	defaultBackoffBase = time.Second
 	defaultBackoffMax  = time.Minute
@@ -30,16 +30,16 @@ func defaultBackoff(retry int) time.Duration {
 	return ExponentialBackoff(defaultBackoffBase, defaultBackoffMax)(retry)
 }
 
-// expiryBackoff is a Subscriber's Config.ExpiryBackoff: its own backoff, and where that is short the default one, but not
-// for longer than a message has waited already when its lease expires.
+// expiryBackoff is a Subscriber's Config.ExpiryBackoff: its own backoff or, if that is shorter, the default one, which is
+// limited to the lease: a message has already waited that long when its lease expires.
 func expiryBackoff(backoff Backoff, lease time.Duration) Backoff {
 	return func(retry int) time.Duration {
 		return max(backoff(retry), min(defaultBackoff(retry), lease))
 	}
 }
 
-// expiryWaits is a backoff as the operations take it: in milliseconds, by the attempts already spent. The last is for all
-// that have spent more.
+// expiryWaits is a backoff as the operations take it: in milliseconds, indexed by the attempts already spent. The last one
+// applies to any higher number.
 func expiryWaits(backoff Backoff) []int64 {
 	waits := make([]int64, 31)
 	for retry := range waits {

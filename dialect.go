@@ -19,20 +19,20 @@ type SQLServer = dialect.SQLServer
 type Postgres = dialect.Postgres
 
 // SQLite is the dialect of SQLite 3.45 and later through modernc.org/sqlite, which needs no C compiler.
-// Open the database by OpenSQLite, with WAL, a busy timeout and immediate transactions:
+// Open the database with OpenSQLite, with WAL, a busy timeout and immediate transactions:
 //
 //	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
 type SQLite = dialect.SQLite
 
-// OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone compiles each at
-// every call, a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
-// What (*sql.Conn).Raw is given has a method Unwrap, which returns the driver's connection.
+// OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone would compile
+// them at every call, which is a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
+// The connection that (*sql.Conn).Raw passes has a method Unwrap, which returns the driver's connection.
 func OpenSQLite(driverName, dsn string) (*sql.DB, error) { return kept.Open(driverName, dsn) }
 
-// IsRetryable reports whether err is a database's way of saying "run the transaction again": a deadlock victim, a
-// serialization failure, a lock timeout, a busy database. In its own transactions the outbox has already tried again
-// before it returns such an error; in yours, roll back and run the transaction once more.
-// What may have been committed (ErrUnknownOutcome) is not retryable.
+// IsRetryable reports whether err means that the transaction should be run again: a deadlock victim, a serialization
+// failure, a lock timeout, a busy database. In its own transactions the outbox has already retried before it returns such an
+// error; in yours, roll back and run the transaction again.
+// Work that may have been committed (ErrUnknownOutcome) is not retryable.
 func IsRetryable(err error) bool {
 	if errors.Is(err, ErrUnknownOutcome) {
 		return false

@@ -19,58 +19,59 @@
 //	└─────── Failed                    Done
 //	           └──── kept until Purge ──┘
 //
-// A message is Ready from the commit on; before its due time, and during a backoff, no claim takes it. A claim gives it to
-// one worker under a lease and a token of its own. The Subscriber renews the lease while the handler runs. Whoever has lost
-// a lease changes nothing any more.
+// A message is Ready once it is committed; claims skip it before its due time and during a backoff. A claim gives it to one
+// worker, under a lease and with its own token. The Subscriber renews the lease while the handler runs. A worker that has
+// lost a lease cannot change the message.
 //
 // # Guarantees
 //
 //   - A message is published if, and only if, its transaction commits.
-//   - A committed message is delivered at least once, also when workers are killed. It may be delivered twice: after a
+//   - A committed message is delivered at least once, even if workers are killed. It may be delivered twice: after a
 //     crash, or after a lease was lost. [Delivery.SettleTx] makes effects in the same database happen once.
 //   - No two workers hold a message at once.
-//   - A message that fails holds up no other, and there is no order among messages: but for those of one topic and stream key
-//     ([Message].StreamKey), which are delivered in order, one at a time, each when those before it have ended.
+//   - A failing message does not hold up others, and messages have no order, except those with the same topic and stream key
+//     ([Message].StreamKey): they are delivered in order, one at a time, each after those before it have ended.
 //   - A message that keeps failing ends as Failed, with its last error, and stays until it is requeued or purged.
-//   - Payload, UUID and metadata come back as they were.
+//   - Payload, UUID and metadata are delivered unchanged.
 //   - The database's clock decides on leases, due times and backoff; a worker's clock decides nothing.
-//   - Nothing but [Migrate] creates anything. Payloads are never logged.
+//   - Only [Migrate] creates anything. Payloads are never logged.
 //
 // # Use
 //
 // [Migrate] the database. Publish through a [Publisher] in the context of [InTx], or of [WithTx] and your own transaction.
 // Give a [Subscriber] to any Watermill router, and add middleware.Outcome first, so that a handler's error reaches the
-// row. An [Outbox] has the same queue as plain calls, for tools and for workers of your own.
+// row. An [Outbox] offers the same queue as plain calls, for tools and for your own workers.
 //
 // # Import graph
 //
-// Imports point one way, and each floor uses only those below it.
+// Imports point one way: each floor uses only those below it.
 //
-//	examples/…, internal/…      programs and tests; they alone import drivers
-//	forwarder/amqp, …/kafka     publishers for the forwarder; they alone bring the clients of brokers
+//	examples/…, internal/…      programs and tests; only they import drivers
+//	forwarder/amqp, …/kafka     publishers for the forwarder; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
-//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx; middleware uses inbox and join
-//	inbox                       what has been received, and a queue of it: an outbox of another name
-//	join                        fan-in: groups of messages whose end is waited for
+//	middleware, wake/pgx        around the outbox; only wake/pgx depends on pgx; middleware uses inbox and join
+//	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
+//	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
-//	subscriber.go               hands messages out. subscriber_claim claims; _window and _pacer say how many and when, _runs
-//	                            keep streams in order; subscriber_settle settles; _leases renew, _duties do the rest; _log reads
+//	subscriber.go               delivers messages. subscriber_claim claims; _window and _pacer decide how many and when, _runs
+//	                            keeps streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
-//	migrate.go                  creates the tables; migrate_check looks at them
-//	engine.go                   runs operations, engine_bracket their transactions
+//	migrate.go                  creates the tables; migrate_check checks them
+//	engine.go                   runs operations; engine_bracket handles their transactions
 //	dialect.go                  SQLServer, Postgres, SQLite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
-//	seam.go                     what the packages above use of all this, and users do not see: internal/seam
+//	seam.go                     what the packages above need and users do not see: internal/seam
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	internal/dialect            what the engine must know of a database
-//	internal/seam               the doors from the root to the packages around it
+//	internal/dialect            what the engine needs to know about a database
+//	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files
-//	internal/limits, …/quiet    what text every database can store, how long statements may take; one line a kind of trouble
-//	internal/base               ids and what statements run on
-//	internal/kept               connections that keep statements compiled
+//	internal/field              defaults of config fields, and errors for bad ones
+//	internal/limits, …/quiet    the text that every database can store, time limits of statements; one log line for repeated trouble
+//	internal/base               ids, errors, and what statements run on
+//	internal/kept               SQLite connections that keep statements compiled
 //	Watermill, google/uuid, the standard library
 package outbox

@@ -20,7 +20,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
-// engine runs the operations of one outbox, whatever the database: an operation has one JSON argument and one result.
+// engine runs the operations of one outbox on any database: an operation has one JSON argument and one result.
 // It holds no connection and is safe for concurrent use.
 type engine struct {
 	dialect    Dialect
@@ -28,7 +28,7 @@ type engine struct {
 	operations map[operation]preparedCall
 }
 
-// An operation is the name of a file in the dialect's folder operations, without its ending.
+// An operation is the name of a file in the dialect's operations folder, without its extension.
 type operation string
 
 const (
@@ -67,16 +67,16 @@ const (
 	opLogDeadDiscard operation = "outbox_log_dead_discard"
 )
 
-// An operation of ours that lost a conflict with another is run again this often before its error is returned: some
-// seconds long. Where a database is serializable by default, many workers lose many. One that was not sent, because the
-// pool's connection turned out to be broken, is sent on another.
+// An operation in its own transaction is run again this often after losing a conflict, which takes some seconds, before the
+// error is returned: many workers on a database that is serializable by default lose many. An operation that was not sent,
+// because the pool's connection turned out to be broken, is sent on another.
 const (
 	conflictRetries  = 60
 	conflictPauseMax = 100 * time.Millisecond
 	badConnections   = 3
 )
 
-// readOnly are the operations of which nothing is committed.
+// readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
@@ -120,8 +120,8 @@ func (n names) prepare(c dialect.Call) preparedCall {
 	return prepared
 }
 
-// parameters is how many arguments a statement takes at most: a procedure all that there are, another those that it marks, for
-// drivers refuse more. It looks at the text before the outbox's names, which may contain anything, are in it.
+// parameters is how many arguments a statement takes: a procedure takes all of them, any other statement those that it marks,
+// because drivers refuse more. It reads the text before the outbox's names, which may contain anything, are put in.
 func (n names) parameters(text string) int {
 	if n.dialect.Traits().Procedures {
 		return math.MaxInt
@@ -136,8 +136,8 @@ func (n names) parameters(text string) int {
 
 var marked = regexp.MustCompile(`\?(\d+)`)
 
-// call runs an operation on x with its argument and, for the one that takes it, a run of bytes, and returns its rows as
-// scan reads them. On a *sql.DB the operation is a transaction of its own, and run again if it lost a conflict.
+// call runs an operation on x with its argument and, if the operation takes them, payloads, and returns its rows as scan
+// reads them. On a *sql.DB the operation has its own transaction, and is run again if it loses a conflict.
 func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg any, payloads []byte, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	text, err := encodeArgument(arg)
 	if err != nil {
@@ -165,7 +165,7 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	return result, nil
 }
 
-// do runs an operation that answers no rows.
+// do runs an operation that returns no rows.
 func (e *engine) do(ctx context.Context, x Executor, op operation, args []any) error {
 	if err := e.retry(ctx, x, func() error { return e.run(ctx, x, op, args, nil) }); err != nil {
 		return e.explain(op, err)
@@ -173,8 +173,8 @@ func (e *engine) do(ctx context.Context, x Executor, op operation, args []any) e
 	return nil
 }
 
-// retry runs f again while it loses conflicts, where x makes the transaction ours. A caller's is the caller's to retry, and
-// what may have been committed is never run again.
+// retry runs f again while it loses conflicts, if the transaction is the outbox's own. Callers retry theirs, and what may
+// have been committed is never run again.
 func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
@@ -196,7 +196,7 @@ func (e *engine) explain(op operation, err error) error {
 	}
 }
 
-// encodeArgument is the value as JSON that escapes no more than it must.
+// encodeArgument returns the value as JSON with no more escapes than necessary.
 func encodeArgument(arg any) (string, error) {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -205,7 +205,6 @@ func encodeArgument(arg any) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// run runs an operation.
 func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
 	answers := false
 	if answer := scan; answer != nil {
@@ -216,12 +215,12 @@ func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, 
 	}
 	return onConn(ctx, x, func(x Executor) (again bool, err error) {
 		err = e.runOn(ctx, x, op, args, scan)
-		return !answers, err // rows that scan has had would come twice
+		return !answers, err // scan must not see rows twice
 	})
 }
 
-// onConn runs f on x; on a *sql.DB on a connection taken for it, so that an error from before anything was sent is told from
-// others: then f is run on another, if it says that it may be.
+// onConn runs f on x. On a *sql.DB it takes a connection, so that it can tell whether anything was sent: if not, and if f
+// allows it, f is run again on another connection.
 func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err error)) error {
 	db, pool := x.(*sql.DB)
 	if !pool {
@@ -234,7 +233,7 @@ func onConn(ctx context.Context, x Executor, f func(Executor) (again bool, err e
 			return fmt.Errorf("take a connection: %w", err)
 		}
 		again, err := f(ownConn{conn})
-		_ = conn.Close() // gives it back to the pool; its only error is that it was closed before
+		_ = conn.Close() // returns it to the pool; its only error is that it was already closed
 		if !again || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, ErrUnknownOutcome) {
 			return err
 		}
@@ -263,14 +262,14 @@ func (e *engine) runOn(ctx context.Context, x Executor, op operation, args []any
 	return e.asOne(ctx, x, job{statements, args, scan})
 }
 
-// A job is what statements of an operation are run with.
+// A job is an operation's statements with their arguments.
 type job struct {
 	statements preparedCall
 	args       []any
 	scan       func(*sql.Rows) error
 }
 
-// asOne runs jobs in one transaction: of ours, or as a part of the caller's.
+// asOne runs jobs in one transaction: its own, or part of the caller's.
 func (e *engine) asOne(ctx context.Context, x Executor, jobs ...job) error {
 	run := func(x Executor) error {
 		for _, j := range jobs {
@@ -293,7 +292,7 @@ func (e *engine) asOne(ctx context.Context, x Executor, jobs ...job) error {
 	return err
 }
 
-// runThrough runs the statements up to a gate that is closed.
+// runThrough runs the statements up to the first closed gate.
 func runThrough(ctx context.Context, x Executor, j job) error {
 	for _, s := range j.statements {
 		if s.gate {
@@ -318,8 +317,8 @@ func (s statement) run(ctx context.Context, x Executor, args []any, scan func(*s
 	return query(ctx, x, s.text, args[:min(s.parameters, len(args))], scan)
 }
 
-// query runs one statement to its end, through all its results; without scan it has no rows to answer. Errors that come after the rows, or with a
-// later result, are not lost.
+// query runs one statement to its end, through all its results, so that errors after the rows or in a later result are not
+// lost. A nil scan means that it returns no rows.
 func query(ctx context.Context, x Executor, statement string, args []any, scan func(*sql.Rows) error) (err error) {
 	if scan == nil {
 		_, err := x.ExecContext(ctx, statement, args...)

@@ -11,20 +11,20 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// A transaction is how several statements are bracketed: as our own, or as a part of the caller's.
+// A transaction brackets several statements: as a transaction of the outbox's own, or as part of the caller's.
 type transaction struct {
 	begin, end, rollback string
 
-	commits bool // its end does, and nothing else; then a rollback that succeeds proves that nothing was committed
+	commits bool // only its end commits, so a rollback that succeeds proves that nothing was committed
 }
 
 var errRollback = errors.New("roll back")
 
-// bracket takes back what f did if it returns an error.
+// bracket undoes what f did if it returns an error.
 func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
 		if _, own := x.(ownConn); own && ctx.Err() != nil {
-			// SQLite's driver may have begun although it says that the context had ended. If it has not, this changes nothing.
+			// SQLite's driver may have begun even though it reports that the context ended. If it has not, this changes nothing.
 			_ = t.undo(ctx, x)
 		}
 		return err
@@ -44,13 +44,13 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if t.commits && ending {
 		err = unknown(err)
 	}
-	if answered(rollbackErr) { // SQLite's, that there is nothing to roll back, must not be taken for the error at hand
-		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number says nothing
+	if answered(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
+		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number means nothing here
 	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
 }
 
-// undo rolls back, also after ctx has ended.
+// undo rolls back, even after ctx has ended.
 func (t transaction) undo(ctx context.Context, x Executor) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
 	defer cancel()
@@ -58,8 +58,8 @@ func (t transaction) undo(ctx context.Context, x Executor) error {
 	return err
 }
 
-// inSavepoint takes back what f did in the caller's transaction if it returns an error, and leaves the rest of it alone.
-// On a *sql.Conn without a transaction it makes one of its own.
+// inSavepoint undoes only what f did in the caller's transaction if it returns an error.
+// On a *sql.Conn without a transaction it begins its own.
 func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor) error) error {
 	traits := e.dialect.Traits()
 	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
@@ -67,7 +67,7 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 	if !alone {
 		return bracket(ctx, x, t, func() error { return f(x) })
 	}
-	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere it needs one around it
+	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere a savepoint needs a transaction around it
 	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
 	if e.dialect.Classify(err) != dialect.ErrorNoTransaction {
 		return err
@@ -76,7 +76,7 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; otherwise the returned error says why
 	if err := f(tx); err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 // inside is a connection on which a transaction has begun.
 type inside struct{ *sql.Conn }
 
-// cutOff ends the transaction of a procedure whose call was cut off by its context. On SQL Server neither its CATCH nor its
-// savepoint is heeded then: what it had done in a caller's transaction is there without the rest, such as a step that has
-// ended and is not counted, and a transaction of ours can stay open on its connection, with all its locks. PostgreSQL lets
-// nobody commit in this state either.
+// cutOff ends the transaction of a procedure whose call was cut off by its context. SQL Server then runs neither its CATCH
+// nor the rollback to its savepoint: a caller's transaction keeps half of its work, such as a step that has ended but is not
+// counted, and a transaction of the outbox's own can stay open on its connection, with all its locks. PostgreSQL also
+// refuses to commit in this state.
 func cutOff(x Executor) {
 	switch x := x.(type) {
 	case *sql.Tx:
-		_ = x.Rollback() // whoever commits is told that there is nothing to commit
+		_ = x.Rollback() // a later Commit then fails
 	case ownConn:
 		discard(x.Conn)
 	case *sql.Conn:
@@ -101,5 +101,5 @@ func cutOff(x Executor) {
 	}
 }
 
-// discard closes a connection instead of giving it back to its pool.
+// discard closes a connection instead of returning it to its pool.
 func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

@@ -12,7 +12,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// A database whose answer is never waited for, and that keeps what becomes of its transactions and connections.
+// deaf is a database that never answers. It records the ends of its transactions and connections.
 type deaf struct {
 	asked context.CancelFunc
 	ended []string
@@ -40,7 +40,7 @@ func (c *deafConn) end(how string) error {
 	return nil
 }
 
-// When a call to SQL Server is cut off, the caller could still commit the half that it has done, and a transaction of ours may
+// When a call to SQL Server is cut off, the caller could still commit half of its work, and the outbox's own transaction may
 // stay open on its connection.
 func TestTrap_ACallThatIsCutOff(t *testing.T) {
 	settleOn := func(t *testing.T, on func(*sql.DB) Executor) (d *deaf, x Executor) {

@@ -8,16 +8,18 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// names are the schema and table of one outbox. All else that it creates is named after the table.
+// names are the schema and table of one outbox. All its other objects are named after the table.
 type names struct {
 	dialect       Dialect
 	schema, table string
-	role          string // of RoleSQL; empty where that is named after schema and table
+	role          string // of RoleSQL; empty if it is named after schema and table
 }
 
-// Quoted identifiers are where names stand in the files; comments and the rest of literals are left as they are.
+// Names appear in the files as quoted identifiers; comments, and everything else in literals, stay as they are.
 var (
 	doubleQuoted = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|"[^"]+"`)
 	bracketed    = regexp.MustCompile(`--[^\n]*|'(?:[^']|'')*'|\[[A-Za-z_]+\]`)
@@ -45,7 +47,7 @@ type splitKey struct {
 	text    string
 }
 
-// split returns the pieces of a text of the files; pattern is one of those above.
+// split returns the pieces of a text from the files; pattern is one of those above.
 func split(pattern *regexp.Regexp, text string) []piece {
 	key := splitKey{pattern, text}
 	known, _ := splitTexts.Load(key)
@@ -72,7 +74,7 @@ func split(pattern *regexp.Regexp, text string) []piece {
 
 func newNames(d Dialect, schema, table string) (names, error) {
 	if d == nil {
-		return names{}, badField("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
+		return names{}, field.Bad("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
 	}
 	traits := d.Traits()
 	if schema == "" {
@@ -82,7 +84,7 @@ func newNames(d Dialect, schema, table string) (names, error) {
 		table = traits.Table
 	}
 	if traits.FixedSchema && schema != traits.Schema {
-		return names{}, badField("Schema", "must be empty: %s has no schemas to choose from", d.Name())
+		return names{}, field.Bad("Schema", "must be empty: %s has no schemas to choose from", d.Name())
 	}
 	n := names{dialect: d, schema: schema, table: table}
 	if err := n.validate("Schema", schema, traits.MaxName); err != nil {
@@ -95,23 +97,23 @@ func newNames(d Dialect, schema, table string) (names, error) {
 	return n, n.validate("Table", table, traits.MaxName-suffix)
 }
 
-func (n names) validate(field, name string, limit int) error {
+func (n names) validate(part, name string, limit int) error {
 	switch {
 	case !utf8.ValidString(name):
-		return badField(field, "is not valid UTF-8")
+		return field.Bad(part, "is not valid UTF-8")
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return badField(field, "contains a control character")
+		return field.Bad(part, "contains a control character")
 	case strings.TrimSpace(name) != name:
-		return badField(field, "has white space at an end")
+		return field.Bad(part, "has white space at an end")
 	case strings.Contains(name, "$outbox"):
-		return badField(field, "contains $outbox, which is reserved")
+		return field.Bad(part, "contains $outbox, which is reserved")
 	case n.dialect.Traits().NameLength(name) > limit:
-		return badField(field, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
+		return field.Bad(part, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
 	}
 	return nil
 }
 
-// qualified is the quoted name of an object of this outbox, given the default's.
+// qualified returns the quoted name of an object of this outbox, given its default name.
 func (n names) qualified(object string) string {
 	return n.dialect.Quote(n.schema) + "." + n.dialect.Quote(n.rename(object))
 }
@@ -120,7 +122,7 @@ func (n names) rename(object string) string {
 	return strings.Replace(object, n.dialect.Traits().Table, n.table, 1)
 }
 
-// apply puts the names into a text of the dialect's files.
+// apply puts the names into a text from the dialect's files.
 func (n names) apply(text string) string {
 	traits := n.dialect.Traits()
 	if n.schema == traits.Schema && n.table == traits.Table && n.role == "" {

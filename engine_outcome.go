@@ -11,11 +11,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// What is known of a transaction after an error: that it was not committed, or nothing. What does not prove the first is the
-// second.
+// After an error, a transaction is known not to have been committed only if the error proves it. Otherwise its outcome is
+// unknown.
 
-// commitsItself reports whether a statement on x is a transaction of its own. On a caller's *sql.Conn it may be, and is taken
-// to be: whoever has begun one there knows better.
+// commitsItself reports whether a statement on x is its own transaction. On a caller's *sql.Conn it may be, and is assumed
+// to be: a caller that has begun one there knows better.
 func commitsItself(x Executor) bool {
 	switch x.(type) {
 	case ownConn, *sql.Conn:
@@ -41,7 +41,7 @@ func neverCommitted(err error) bool {
 	case errors.Is(err, ErrUnknownOutcome):
 		return false
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		return true // which drivers and database/sql keep for what was not sent
+		return true // drivers and database/sql return these only if nothing was sent
 	case errors.As(err, &unsent) && unsent.SafeToRetry():
 		return true
 	case errors.As(err, &refusal):
@@ -51,7 +51,7 @@ func neverCommitted(err error) bool {
 	}
 }
 
-// answered reports whether err is the database's answer, and not the end of the connection on which it would have come.
+// answered reports whether err is the database's answer, and not a broken connection.
 // Each driver's errors have one of these methods.
 func answered(err error) bool {
 	var postgres interface{ SQLState() string }
@@ -63,22 +63,22 @@ func answered(err error) bool {
 		return true
 	}
 	var fatal interface{ SQLErrorClass() uint8 }
-	if errors.As(err, &fatal) { // go-mssqldb's own refusals have no number, but a class
+	if errors.As(err, &fatal) { // errors of go-mssqldb itself have no number, but a class
 		return fatal.SQLErrorClass() < lastingClass
 	}
 	var server interface{ SQLErrorNumber() int32 }
 	return errors.As(err, &server) && server.SQLErrorNumber() != 0
 }
 
-// lastingClass is from which class of errors on SQL Server ends the connection.
+// lastingClass is the lowest class of SQL Server errors that end the connection.
 const lastingClass = 20
 
-// endsConnection reports whether an SQLSTATE says that the connection ended, or that it is not known how the statement did.
+// endsConnection reports whether an SQLSTATE says that the connection ended, or that the statement's outcome is unknown.
 func endsConnection(state string) bool {
 	return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P0") || state == "40003"
 }
 
-// partly marks the error of one batch when batches before it, on x, are in.
+// partly marks the error of a batch when earlier batches on x may have been committed.
 func partly(x Executor, err error) error {
 	if !ours(x) || errors.Is(err, ErrUnknownOutcome) {
 		return err
@@ -86,10 +86,10 @@ func partly(x Executor, err error) error {
 	return fmt.Errorf("%w: a part was: %w", ErrUnknownOutcome, err)
 }
 
-// commit commits tx, unless ctx has ended: a commit that was not sent is known not to have happened.
+// commit commits tx, unless ctx has ended: a commit that was not sent certainly did not happen.
 //
-// Here neither driver.ErrBadConn nor SafeToRetry proves anything: pgx's "conn closed", and lib/pq's bad connection, are
-// also what they say when the commit was sent and its answer lost.
+// Here neither driver.ErrBadConn nor SafeToRetry proves anything: pgx's "conn closed" and lib/pq's bad connection are
+// also returned when the commit was sent and its answer was lost.
 func commit(ctx context.Context, tx *sql.Tx) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit the transaction: %w", err)

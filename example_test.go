@@ -83,7 +83,7 @@ func ExampleInTx() {
 	// 1 waiting on orders
 }
 
-// A transaction of your own: put it into the context of the messages, and wake the subscribers once it is committed.
+// Your own transaction: put it into the context of the messages, and wake the subscribers once it is committed.
 func ExampleWithTx() {
 	ctx := context.Background()
 	db, closeDB := openExample(ctx)
@@ -203,7 +203,7 @@ func ExampleDelivery_SettleTx() {
 	// stock 9
 }
 
-// An error that no retry will mend fails the message at once. It stays in the table with its error, until it is
+// An error that retrying cannot fix fails the message at once. It stays in the table with its error, until it is
 // requeued or purged.
 func ExamplePermanent() {
 	ctx := context.Background()
@@ -225,7 +225,7 @@ func ExamplePermanent() {
 	}, nil)
 	check(err)
 	router := message.NewDefaultRouter(nil)
-	router.AddMiddleware(middleware.Outcome) // carries the error from the router to the row
+	router.AddMiddleware(middleware.Outcome) // passes the error from the router to the row
 	router.AddConsumerHandler("ship", "orders", subscriber, func(*message.Message) error {
 		return outbox.Permanent(errors.New("there are no unicorns"))
 	})

@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // defaultReadBytes is CursorConfig.MaxBytes.
 const defaultReadBytes = 64 << 20
 
-// A cursor is one reader's hold on a consumer group's place in the log: see seam.Cursor.
+// A cursor reads the log for a consumer group, and moves the group's position: see seam.Cursor.
 type cursor struct {
 	outbox *Outbox
 	config seam.CursorConfig
 	owner  OwnerToken
 
-	read map[int64]MessageID // what the last Read returned, and what it came after
+	read map[int64]MessageID // by position: what the last Read returned, and the message before it
 }
 
 var _ seam.Cursor[LogMessage] = (*cursor)(nil)
@@ -33,32 +34,32 @@ type LogMessage struct {
 	// CreatedAt is when it was enqueued, by the database's clock.
 	CreatedAt time.Time
 
-	// LoggedAt is when it got its position, by the database's clock, and Age how long ago that was when it was read. Times of
-	// later positions may be earlier, if the clock was set back.
+	// LoggedAt is when it got its position, by the database's clock, and Age is how long ago that was when it was read. Times of
+	// later positions may be earlier if the clock was set back.
 	LoggedAt time.Time
 	Age      time.Duration
 
-	// Malformed says why the row's headers could not be read, after a change from outside; Headers are then empty.
+	// Malformed says why the row's headers could not be read, if something else changed them; Headers are then empty.
 	Malformed error
 }
 
 func (o *Outbox) openCursor(config seam.CursorConfig) (*cursor, error) {
-	setDefault(&config.Lease, 30*time.Second)
-	setDefault(&config.MaxBytes, defaultReadBytes)
+	field.Default(&config.Lease, 30*time.Second)
+	field.Default(&config.MaxBytes, defaultReadBytes)
 	if config.Group == "" {
-		return nil, badField("CursorConfig.Group", "is empty; name the consumer group")
+		return nil, field.Bad("CursorConfig.Group", "is empty; name the consumer group")
 	}
-	if err := validateKey("CursorConfig.Group", config.Group); err != nil {
+	if err := field.Key("CursorConfig.Group", config.Group); err != nil {
 		return nil, err
 	}
-	if err := validateKey("CursorConfig.Topic", config.Topic); err != nil {
+	if err := field.Key("CursorConfig.Topic", config.Topic); err != nil {
 		return nil, err
 	}
 	if config.MaxBytes < 1 {
-		return nil, badField("CursorConfig.MaxBytes", "%d is less than 1", config.MaxBytes)
+		return nil, field.Bad("CursorConfig.MaxBytes", "%d is less than 1", config.MaxBytes)
 	}
 	if config.Version < 0 {
-		return nil, badField("CursorConfig.Version", "%d is negative", config.Version)
+		return nil, field.Bad("CursorConfig.Version", "%d is negative", config.Version)
 	}
 	if err := validateLease("CursorConfig.Lease", config.Lease); err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (c *cursor) Acquire(ctx context.Context) (position int64, err error) {
 }
 
 func (c *cursor) acquire(ctx context.Context) (groupState, error) {
-	c.read = nil // the position is the database's, whatever was read
+	c.read = nil // the position comes from the database, whatever was read
 	return c.move(ctx, c.outbox.db, leaseArg{LeaseMS: c.config.Lease.Milliseconds(), Take: true})
 }
 
@@ -102,8 +103,8 @@ type leaseArg struct {
 	Owner    OwnerToken `json:"owner"`
 	From     int64      `json:"from"`
 	Position int64      `json:"position"`
-	Message  string     `json:"message"` // at Position, where it is known
-	Tried    int64      `json:"tried"`   // a position, and the attempts that were spent on it, if not 0
+	Message  string     `json:"message"` // at Position, if it is known
+	Tried    int64      `json:"tried"`   // a position, and the attempts spent on it, if not 0
 	Attempts int        `json:"attempts"`
 	LeaseMS  int64      `json:"lease_ms"`
 	Take     bool       `json:"take"`
@@ -111,20 +112,20 @@ type leaseArg struct {
 	Shape    int64      `json:"shape"`
 }
 
-// A groupState is how a group stands in the database.
+// A groupState is the state of a group in the database.
 type groupState struct {
 	held     bool
 	position int64
-	last     int64 // the last position that was given
+	last     int64 // the last position in the log
 	tried    int64
 	attempts int
 
-	version, shape int64 // of who has the lease, or had it last
+	version, shape int64 // of the reader that has the lease, or had it last
 
-	interrupted bool // whoever had it before did not give it back
+	interrupted bool // the last reader did not release the lease
 }
 
-// move returns how the group stands, and an error if the lease is not this reader's or the group could not be moved.
+// move returns the group's state, and an error if the lease is not this reader's or the group could not be moved.
 func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState, error) {
 	if isNil(x) {
 		return groupState{}, base.ErrNilDB
@@ -166,7 +167,7 @@ func (c *cursor) wentBack(believed, position, last int64) error {
 // Read returns messages that come after a position.
 func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage, error) {
 	if limit < 1 || limit > maxBatch {
-		return nil, badField("limit", "%d is not between 1 and %d", limit, maxBatch)
+		return nil, field.Bad("limit", "%d is not between 1 and %d", limit, maxBatch)
 	}
 	arg := struct {
 		Topic   string `json:"topic"`

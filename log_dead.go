@@ -10,10 +10,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// A GroupDeadLetter is a message that a consumer group could not handle and has passed. Purging the log spares it.
+// A GroupDeadLetter is a message that a consumer group could not handle and has passed. Purging the log keeps it.
 type GroupDeadLetter struct {
 	Message
 	Group     string
@@ -22,32 +23,33 @@ type GroupDeadLetter struct {
 	Attempts  int
 	Reason    string // the last error
 	FailedAt  time.Time
-	Requeued  bool  // the group is to have it again
+	Requeued  bool  // it will be delivered to the group again
 	Malformed error // as in LogMessage
 }
 
-// GroupDeadLetterParams choose dead letters of consumer groups. All filters that are set must hold.
+// GroupDeadLetterParams select dead letters of consumer groups. All filters that are set must match.
 type GroupDeadLetterParams struct {
-	// Group is the consumer group. Required, but for listing, where none means all.
+	// Group is the consumer group. Required, except for listing, where none means all.
 	Group string
 
 	// Topic restricts them to one topic. Defaults to all.
 	Topic string
 
-	// After restricts the list to what comes after a position in the log. Defaults to the beginning. Only for listing.
+	// After restricts the list to what comes after this position in the log. Defaults to the beginning. Only for listing.
 	After int64
 
 	// Limit is the most to list, 1 to 1,000. Defaults to 100. Only for listing.
 	Limit int
 
-	// Positions name the messages to requeue or to discard. An empty list is none. Not for listing.
+	// Positions are those of the messages to requeue or discard. An empty list is none. Not for listing.
 	Positions []int64
 
-	// All chooses every message of the group and Topic, instead of Positions. Not for listing.
+	// All selects every dead letter of the group and Topic, instead of Positions. Not for listing.
 	All bool
 }
 
-// GroupDeadLetters lists what consumer groups have given up, in the order of the log.
+// GroupDeadLetters lists the messages that consumer groups have given up, in the order of the log. It returns a *FieldError
+// for bad parameters.
 func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) ([]GroupDeadLetter, error) {
 	if err := params.validate(); err != nil {
 		return nil, err
@@ -56,28 +58,29 @@ func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterPar
 		return nil, err
 	}
 	if len(params.Positions) > 0 || params.All {
-		return nil, badField("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
+		return nil, field.Bad("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
 	}
 	return o.listDead(ctx, deadArg{Group: params.Group, Topic: params.Topic, After: params.After, Limit: params.Limit})
 }
 
-// RequeueGroupDeadLetters has a consumer group deliver dead letters again, within seconds and with a fresh retry budget, and
-// returns how many. They come out of order: before what comes next in the log.
+// RequeueGroupDeadLetters has dead letters delivered to a consumer group again, within seconds and with a fresh retry
+// budget, and returns how many. They are out of order: they come before the next message of the log. It returns a
+// *FieldError for bad parameters.
 func (o *Outbox) RequeueGroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) (int, error) {
 	return o.changeAllDead(ctx, opLogDeadRequeue, params)
 }
 
 // DiscardGroupDeadLetters forgets dead letters of a consumer group, and returns how many. Their messages are then purged
-// with the rest of the log.
+// with the rest of the log. It returns a *FieldError for bad parameters.
 func (o *Outbox) DiscardGroupDeadLetters(ctx context.Context, params GroupDeadLetterParams) (int, error) {
 	return o.changeAllDead(ctx, opLogDeadDiscard, params)
 }
 
 func (p *GroupDeadLetterParams) validate() error {
-	if err := validateKey("GroupDeadLetterParams.Group", p.Group); err != nil {
+	if err := field.Key("GroupDeadLetterParams.Group", p.Group); err != nil {
 		return err
 	}
-	return validateKey("GroupDeadLetterParams.Topic", p.Topic)
+	return field.Key("GroupDeadLetterParams.Topic", p.Topic)
 }
 
 type deadArg struct {
@@ -95,11 +98,11 @@ func (o *Outbox) changeAllDead(ctx context.Context, op operation, params GroupDe
 	}
 	switch {
 	case params.Group == "":
-		return 0, badField("GroupDeadLetterParams.Group", "is empty; name the consumer group")
+		return 0, field.Bad("GroupDeadLetterParams.Group", "is empty; name the consumer group")
 	case params.After != 0 || params.Limit != 0:
-		return 0, badField("GroupDeadLetterParams.Limit", "and After are for listing; choose by Positions, or All")
+		return 0, field.Bad("GroupDeadLetterParams.Limit", "and After are for listing; choose by Positions, or All")
 	case params.All && len(params.Positions) > 0:
-		return 0, badField("GroupDeadLetterParams.All", "and Positions are both set; set one of them")
+		return 0, field.Bad("GroupDeadLetterParams.All", "and Positions are both set; set one of them")
 	case params.All:
 		return o.changeDeadInBatches(ctx, op, deadArg{Group: params.Group, Topic: params.Topic})
 	}
@@ -113,7 +116,7 @@ func (o *Outbox) changeAllDead(ctx context.Context, op operation, params GroupDe
 	return total, nil
 }
 
-// changeDeadInBatches goes through the log once: what dies again meanwhile is left alone.
+// changeDeadInBatches goes through the log once: messages that fail again meanwhile are left alone.
 func (o *Outbox) changeDeadInBatches(ctx context.Context, op operation, arg deadArg) (total int, err error) {
 	for arg.Limit = maxBatch; ; {
 		n, last, err := o.changeDead(ctx, o.db, op, arg)
@@ -161,7 +164,7 @@ func (d *GroupDeadLetter) scan(rows *sql.Rows) error {
 	return nil
 }
 
-// redeliver delivers the group's requeued dead letters, if it is time to look for them. It answers whether there were any.
+// redeliver delivers the group's requeued dead letters, if it is time to look for them, and reports whether there were any.
 func (r *logReader) redeliver(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
 	if time.Since(r.looked) < lookEvery {
 		return false, nil
@@ -180,7 +183,7 @@ func (r *logReader) redeliver(work, reading context.Context, out chan<- *message
 	return found, nil
 }
 
-// requeued is the first dead letter that the group is to have again, nil if there is none.
+// requeued returns the group's first requeued dead letter, or nil if there is none.
 func (r *logReader) requeued(ctx context.Context) (*LogMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, limits.Reading(r.config.LeaseDuration))
 	defer cancel()
@@ -192,7 +195,7 @@ func (r *logReader) requeued(ctx context.Context) (*LogMessage, error) {
 	return &LogMessage{Message: d.Message, Position: d.Position, CreatedAt: d.CreatedAt, Malformed: d.Malformed}, nil
 }
 
-// redeemed takes a message that the group has handled out of its dead letters.
+// redeemed removes a message that the group has now handled from its dead letters.
 func (r *logReader) redeemed(ctx context.Context, l *LogMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Settling(r.config.LeaseDuration))
 	defer cancel()
@@ -200,7 +203,7 @@ func (r *logReader) redeemed(ctx context.Context, l *LogMessage) error {
 	return err
 }
 
-// giveUp keeps a message among the group's dead letters, and moves the group on.
+// giveUp adds a message to the group's dead letters, and moves the group on.
 func (r *logReader) giveUp(ctx context.Context, l *LogMessage, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Settling(r.config.LeaseDuration))
 	defer cancel()

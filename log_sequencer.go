@@ -8,10 +8,11 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// LogMode says whether messages are for the queue, for the log, or for both.
+// LogMode says whether messages go to the queue, to the log, or to both.
 type LogMode int
 
 // The modes. The queue delivers each message to one of its workers; the log delivers it to every consumer group, in order.
@@ -21,9 +22,9 @@ const (
 	LogOnly     LogMode = 2
 )
 
-func (m LogMode) validate(field string) error {
+func (m LogMode) validate(name string) error {
 	if m < QueueOnly || m > LogOnly {
-		return badField(field, "%d is none of QueueOnly, QueueAndLog and LogOnly", int(m))
+		return field.Bad(name, "%d is none of QueueOnly, QueueAndLog and LogOnly", int(m))
 	}
 	return nil
 }
@@ -36,31 +37,31 @@ type SequencerConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
-	// Store names this outbox among many, as in Config. Defaults to none.
+	// Store names this outbox among several, as in Config. Defaults to none.
 	Store string
 
-	// PollInterval is the pause after a look that found nothing. It doubles each time, up to MaxPollInterval. A wake-up
-	// of this process ends it. Defaults to 5 ms.
+	// PollInterval is the pause after a poll that found nothing. It doubles each time, up to MaxPollInterval. A wake-up
+	// ends it. Defaults to 5 ms.
 	PollInterval time.Duration
 
 	// MaxPollInterval is the longest pause. Defaults to 500 ms.
 	MaxPollInterval time.Duration
 
-	// Wakeups carries the wake-ups of other processes, from wake/pgx for example: it then gives positions at once to what
-	// they publish. Wake-ups of this process need no channel. A channel has one reader. Defaults to none.
+	// Wakeups carries the wake-ups of other processes, from wake/pgx for example: what they publish then gets its position
+	// at once. Wake-ups of this process need no channel. A channel must have only one reader. Defaults to none.
 	Wakeups <-chan string
 
-	// Timeout is how long one round may take, with the wait for a connection of the pool, before it has failed and is tried
-	// again. Defaults to 15 s.
+	// Timeout is how long one round may take, including the wait for a connection, before it fails and is tried again.
+	// Defaults to 15 s.
 	Timeout time.Duration
 }
 
 const cannotStamp = "Cannot give positions to messages, trying again"
 
-// A Sequencer gives the messages of the log their positions, once they are committed: the order in which consumer groups
-// read them. Each producer's order is kept; a transaction that commits late holds up nobody, and nobody misses it.
+// A Sequencer gives the messages of the log their positions once they are committed: the order in which consumer groups
+// read them. It keeps each producer's order. A transaction that commits late holds up no one, and no one misses it.
 //
-// At least one must run for each outbox that has a log. Any number may: they take turns.
+// At least one must run for each outbox that has a log. Several may run at once: they take turns.
 type Sequencer struct {
 	outbox *Outbox
 	config SequencerConfig
@@ -68,24 +69,25 @@ type Sequencer struct {
 }
 
 // NewSequencer returns a sequencer of the outbox on db. It does not touch the database. A nil logger logs nothing.
+// It returns an error if db is nil, or a *FieldError that names a bad field.
 func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAdapter) (*Sequencer, error) {
-	setDefault(&config.PollInterval, 5*time.Millisecond)
-	setDefault(&config.MaxPollInterval, max(500*time.Millisecond, config.PollInterval))
+	field.Default(&config.PollInterval, 5*time.Millisecond)
+	field.Default(&config.MaxPollInterval, max(500*time.Millisecond, config.PollInterval))
 	if config.PollInterval < 0 || config.MaxPollInterval < config.PollInterval {
-		return nil, badField("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
+		return nil, field.Bad("SequencerConfig.PollInterval", "%v is not between 0 and MaxPollInterval, %v", config.PollInterval, config.MaxPollInterval)
 	}
-	setDefault(&config.Timeout, limits.Stamping(limits.DefaultLease))
+	field.Default(&config.Timeout, limits.Stamping(limits.DefaultLease))
 	if config.Timeout < 0 {
-		return nil, badField("SequencerConfig.Timeout", "%v is negative", config.Timeout)
+		return nil, field.Bad("SequencerConfig.Timeout", "%v is negative", config.Timeout)
 	}
 	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
-		return nil, inConfig("SequencerConfig", err)
+		return nil, field.In("SequencerConfig", err)
 	}
 	return &Sequencer{outbox: o, config: config, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }
 
-// Run gives positions until ctx ends, and then returns nil. An error of the database is logged, and tried again.
+// Run gives positions until ctx ends, and then returns nil. Errors of the database are logged, and retried.
 func (s *Sequencer) Run(ctx context.Context) error {
 	stop := s.pacer.listen(s.outbox.config.Store, s.config.Wakeups, func(string) bool { return true })
 	defer stop()

@@ -8,55 +8,58 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// correlationHeader is where Watermill's correlation middleware keeps the id.
+// correlationHeader is the header of Watermill's correlation middleware.
 const correlationHeader = "correlation_id"
 
-// HeaderMessageID is the header in which a message's MessageID travels outside of its database.
+// HeaderMessageID is the header that carries a message's MessageID outside its database.
 const HeaderMessageID = "outbox_message_id"
 
-// A Message is what is enqueued: OutboxMessage of the specification as its writer sees it.
+// A Message is a message to enqueue.
 type Message struct {
 	// ID names the message for its whole life. Defaults to a new one, made when the message is enqueued.
 	ID MessageID
 
-	// UUID is Watermill's: a free text, not unique, at most 255 UTF-16 units. May be empty.
+	// UUID is Watermill's: any text of at most 255 UTF-16 units. It need not be unique, and may be empty.
 	UUID string
 
-	// Topic routes the message to its handler: 1 to 255 UTF-16 units, case-sensitive, no white space at an end (OBX-107).
+	// Topic routes the message to its handler: 1 to 255 UTF-16 units, case-sensitive, without white space at either end.
 	Topic string
 
-	// Payload comes back byte for byte. Nil is taken for empty.
+	// Payload is delivered byte for byte. Nil means empty.
 	Payload []byte
 
 	// Headers are Watermill's metadata: any keys and values of valid UTF-8.
 	Headers map[string]string
 
-	// CorrelationID traces the message to its source, at most 255 UTF-16 units (OBX-109).
+	// CorrelationID traces the message to its source. At most 255 UTF-16 units.
 	// Defaults to the header correlation_id.
 	CorrelationID string
 
-	// StreamKey names the stream that the message belongs to: at most 255 UTF-16 units, no white space at an end. Messages of
-	// one topic and key are delivered in order, one at a time, each when those before it have ended: in the order of commits,
-	// and within a transaction in that of publishing. It is the record's key on Kafka. Defaults to none.
+	// StreamKey names the stream that the message belongs to: at most 255 UTF-16 units, without white space at either end.
+	// Messages with the same topic and key are delivered in order, one at a time, each after those before it have ended: in
+	// the order of commits, and within a transaction in the order of publishing. It is the record's key on Kafka. Defaults to
+	// none.
 	StreamKey string
 
-	// DueAt is the time before which the message is not claimed (OBX-006), by the database's clock. Defaults to now.
+	// DueAt is the time before which the message is not claimed, by the database's clock. Defaults to now.
 	DueAt time.Time
 
-	// Delay is a due time relative to the database's clock at the insert. Not together with DueAt.
+	// Delay is how long the message waits from its insert on, by the database's clock. It excludes DueAt. Defaults to none.
 	Delay time.Duration
 }
 
-// A Receipt is the proof of a claim: the row and the token it was claimed with. Every claim has a token of its own, so
-// a receipt of an earlier claim settles nothing.
+// A Receipt proves a claim: it is the row and the token it was claimed with. Every claim has its own token, so a receipt
+// of an earlier claim settles nothing.
 type Receipt struct {
 	Seq   WorkItemID
 	Owner OwnerToken
 }
 
-// A Claimed message is held under a lease by whoever has its Receipt.
+// A Claimed message is held under a lease by the owner of its Receipt.
 type Claimed struct {
 	Message
 	Receipt Receipt
@@ -67,8 +70,8 @@ type Claimed struct {
 	// CreatedAt is when the message was enqueued, by the database's clock.
 	CreatedAt time.Time
 
-	// Malformed says why the row's headers could not be read, after a change from outside; Headers are then empty.
-	// Fail such a message: it stays as it is.
+	// Malformed says why the row's headers could not be read, if something else changed them; Headers are then empty.
+	// Fail such a message: its row stays as it is.
 	Malformed error
 
 	size int64 // of payload and headers in the row
@@ -77,13 +80,13 @@ type Claimed struct {
 // Status is the state of a message in the table.
 type Status int
 
-// The states of a message. Ready and InProgress are live; Done and Failed are the ends.
+// The states of a message. Ready and InProgress are live; Done and Failed are final.
 const (
 	Ready      Status = 0
 	InProgress Status = 1
 	Done       Status = 2
 	Failed     Status = 3
-	Logged     Status = 4 // for the log alone, see LogOnly
+	Logged     Status = 4 // only in the log, see LogOnly
 )
 
 func (s Status) String() string {
@@ -108,13 +111,13 @@ type Record struct {
 	Message
 	Seq           WorkItemID
 	CreatedAt     time.Time
-	RetryCount    int // attempts that another followed (OBX-030): of a failed message the last is not in it
+	RetryCount    int // attempts that another one followed: it does not count the last attempt of a failed message
 	Status        Status
 	NextAttemptAt time.Time
 	LockedUntil   time.Time  // zero unless InProgress
 	Owner         OwnerToken // zero unless InProgress
 	LastError     string
-	ProcessedAt   time.Time // when it was done or failed, else zero
+	ProcessedAt   time.Time // when it was done or failed; zero before
 	ProcessedBy   string    // the worker that ended it
 	Malformed     error     // as in Claimed
 }
@@ -122,9 +125,9 @@ type Record struct {
 // HeaderStreamKey is the header that sets a message's StreamKey.
 const HeaderStreamKey = "outbox_stream_key"
 
-// fromWatermill maps a Watermill message. Its delay headers set the due time. The absolute one has whole seconds: where both
-// were made just now, the exact one counts. Of headers that were published before, the absolute one does, so that the
-// message is not delayed again.
+// fromWatermill maps a Watermill message. Its delay headers set the due time. The absolute one has whole seconds: if both
+// were made just now, the exact one counts. If the message was published before, the absolute one counts, so that it is not
+// delayed again.
 func fromWatermill(topic string, msg *message.Message) (Message, error) {
 	m := Message{
 		UUID:          msg.UUID,
@@ -146,12 +149,12 @@ func (m *Message) delay(until, wait string) error {
 	var err error
 	if until != "" {
 		if due, err = time.Parse(time.RFC3339, until); err != nil {
-			return badField("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
+			return field.Bad("Metadata["+delay.DelayedUntilKey+"]", "is not an RFC 3339 time; set it with delay.Message")
 		}
 	}
 	if wait != "" {
 		if exact, err = time.ParseDuration(wait); err != nil && until == "" {
-			return badField("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
+			return field.Bad("Metadata["+delay.DelayedForKey+"]", "is not a duration; set it with delay.Message")
 		}
 	}
 	fresh := until == "" || wait != "" && err == nil && (exact-time.Until(due)).Abs() < delayHeaderAge
@@ -163,7 +166,7 @@ func (m *Message) delay(until, wait string) error {
 	return nil
 }
 
-// toWatermill makes a new Watermill message; ack state is one-shot, so each delivery has its own.
+// toWatermill makes a new Watermill message: a message can be acked only once, so each delivery needs its own.
 func (m *Message) toWatermill() *message.Message {
 	msg := message.NewMessage(m.UUID, m.Payload)
 	if m.Headers != nil {
@@ -175,8 +178,8 @@ func (m *Message) toWatermill() *message.Message {
 	return msg
 }
 
-// headersWithNUL is the JSON text of headers that contain a NUL, or empty: such headers travel as text, because JSON
-// functions of databases refuse the escape of a NUL.
+// headersWithNUL returns the JSON text of headers that contain a NUL, or else nothing: such headers are sent as text,
+// because the JSON functions of databases reject an escaped NUL.
 func headersWithNUL(headers map[string]string) (string, error) {
 	for key, value := range headers {
 		if strings.IndexByte(key, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
@@ -186,7 +189,7 @@ func headersWithNUL(headers map[string]string) (string, error) {
 	return "", nil
 }
 
-// decodeHeaders reads the JSON text of a row, in which a NUL is escaped; NULL is no headers.
+// decodeHeaders reads the JSON text of a row; empty means no headers.
 func decodeHeaders(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil

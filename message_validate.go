@@ -6,6 +6,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -17,55 +18,42 @@ const (
 
 func (m *Message) validate() error {
 	if m.Topic == "" {
-		return badField("Topic", "is empty; every message needs a topic")
+		return field.Bad("Topic", "is empty; every message needs a topic")
 	}
-	if err := validateKey("Topic", m.Topic); err != nil {
+	if err := field.Key("Topic", m.Topic); err != nil {
 		return err
 	}
-	if err := validateText("UUID", m.UUID); err != nil {
+	if err := field.Text("UUID", m.UUID); err != nil {
 		return err
 	}
-	if err := validateText("CorrelationID", m.CorrelationID); err != nil {
+	if err := field.Text("CorrelationID", m.CorrelationID); err != nil {
 		return err
 	}
-	if err := validateKey("StreamKey", m.StreamKey); err != nil {
+	if err := field.Key("StreamKey", m.StreamKey); err != nil {
 		return err
 	}
 	for key, value := range m.Headers {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return badField("Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+			return field.Bad("Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 		}
 	}
 	switch {
 	case m.Delay < 0:
-		return badField("Delay", "is negative; leave it 0 for a message that is due now")
+		return field.Bad("Delay", "is negative; leave it 0 for a message that is due now")
 	case m.Delay > 0 && !m.DueAt.IsZero():
-		return badField("Delay", "and DueAt are both set; set one of them")
+		return field.Bad("Delay", "and DueAt are both set; set one of them")
 	case !m.DueAt.IsZero() && (m.DueAt.UTC().Year() < firstYear || m.DueAt.UTC().Year() > lastYear):
-		return badField("DueAt", "is not in the years %d to %d", firstYear, lastYear)
+		return field.Bad("DueAt", "is not in the years %d to %d", firstYear, lastYear)
 	case time.Now().Add(m.Delay).UTC().Year() > lastYear:
-		return badField("Delay", "ends after the year %d", lastYear)
+		return field.Bad("Delay", "ends after the year %d", lastYear)
 	}
 	return nil
 }
 
-// validateKey is for text that is compared.
-func validateKey(field, text string) error { return bad(field, limits.Key(text)) }
-
-func validateText(field, text string) error { return bad(field, limits.Text(text)) }
-
-// bad is the error of a problem, where there is one.
-func bad(field, problem string) error {
-	if problem == "" {
-		return nil
-	}
-	return &FieldError{Field: field, Reason: problem}
-}
-
-// setListLimit sets how many rows a list returns to its default, 100, if it is not set, and checks it.
-func setListLimit(field string, limit *int) error {
-	if setDefault(limit, 100); *limit < 1 || *limit > maxBatch {
-		return badField(field, "%d is not between 1 and %d", *limit, maxBatch)
+// setListLimit checks how many rows a list returns, which defaults to 100.
+func setListLimit(name string, limit *int) error {
+	if field.Default(limit, 100); *limit < 1 || *limit > maxBatch {
+		return field.Bad(name, "%d is not between 1 and %d", *limit, maxBatch)
 	}
 	return nil
 }
@@ -75,7 +63,7 @@ func utf16Length(text string) int { return limits.UTF16(text) }
 // maxError is the longest LastError, in UTF-16 units.
 const maxError = 4000
 
-// storableError is the text of an error as every database can store it, without the end of a very long one.
+// storableError is the text of an error in a form that every database can store; it cuts off the end of a very long one.
 func storableError(err error) string {
 	if err == nil {
 		return ""

@@ -19,7 +19,7 @@ import (
 	"github.com/incursa/watermill-outbox/schema"
 )
 
-// MigrateConfig names the outbox to install.
+// MigrateConfig says which outbox to install.
 type MigrateConfig struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
@@ -27,21 +27,24 @@ type MigrateConfig struct {
 	// Schema and Table name the outbox. Default to those of Config. The schema is created if it is missing.
 	Schema, Table string
 
-	// Role is the name of the role that RoleSQL creates. Defaults to schema and table and Role: dbo_Outbox_Role, or
+	// Role is the name of the role that RoleSQL creates. Defaults to the schema, the table and Role: dbo_Outbox_Role, or
 	// public_outbox_role.
 	Role string
 
-	// WithoutJoins leaves out the tables of package join (JOIN-090, JOIN-092). Defaults to false.
+	// WithoutJoins leaves out the tables of package join. Defaults to false.
 	WithoutJoins bool
 
 	// WithInbox adds the table of package inbox. Defaults to false; inbox.Migrate sets it.
 	WithInbox bool
 }
 
-// Migrate creates or updates the tables, indexes and procedures of an outbox (OBX-102). It runs in one transaction under
-// a lock of its own, so that any number of processes may call it at once, and it changes nothing where all is there
-// (OBX-104). What was dropped it creates again, without what was in it. It only ever goes forward: if a newer version of
-// the library has migrated the database, it returns ErrSchemaNewer and leaves that alone. Nothing else in this module creates anything (OBX-103).
+// Migrate creates or updates the tables, indexes and procedures of an outbox. It runs in one transaction under its own lock,
+// so any number of processes may call it at once, and it changes nothing if everything is up to date. Objects that were
+// dropped are created again, without their contents. Nothing else in this module creates anything.
+//
+// Migrate only goes forward: if a newer version of the library has migrated the database, it returns ErrSchemaNewer and
+// changes nothing. It returns ErrSchema if it cannot repair a table, or if the tables are of an earlier layout, and a
+// *FieldError that names a bad field.
 func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
 		return base.ErrNilDB
@@ -65,7 +68,8 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 }
 
 // MigrationSQL returns the same as a script, for your own migration tool or your DBA: idempotent, one transaction or part
-// of yours, and with GO between batches for SQL Server. Unlike Migrate it does not ask what has migrated the database before.
+// of yours, and with GO between batches for SQL Server. Unlike Migrate, the script does not check which version migrated the
+// database before. It returns a *FieldError that names a bad field.
 func MigrationSQL(config MigrateConfig) (string, error) {
 	s, err := newScript(config)
 	if err != nil {
@@ -74,8 +78,8 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 	return s.print(), nil
 }
 
-// RoleSQL returns a script that creates a role with no more rights than publishers and workers need (OBX-117, OBX-118).
-// Run it after Migrate; running it again changes nothing.
+// RoleSQL returns a script that creates a role with only the rights that publishers and workers need.
+// Run it after Migrate; running it again changes nothing. It returns a *FieldError that names a bad field.
 func RoleSQL(config MigrateConfig) (string, error) {
 	s, err := newScript(config)
 	if err != nil {
@@ -91,7 +95,7 @@ func RoleSQL(config MigrateConfig) (string, error) {
 	return roles[0].text, nil
 }
 
-// A script is all that an outbox of one name consists of, in the order in which it is installed.
+// A script is everything that an outbox consists of, in the order of its installation.
 type script struct {
 	dialect    Dialect
 	names      names
@@ -109,13 +113,13 @@ type sqlFile struct {
 	version    int // of a migration
 }
 
-// A leftOut part is one that the configuration does not ask for.
+// A leftOut part is one that the configuration leaves out.
 type leftOut struct {
 	migration sqlFile
 	check     string
 }
 
-// proceduresVersion is the version under which the history keeps the procedures' checksum.
+// proceduresVersion is the version under which the history keeps the checksum of the procedures.
 const proceduresVersion = 0
 
 func newScript(config MigrateConfig) (*script, error) {
@@ -208,7 +212,7 @@ func (s *script) install(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // a no-op after the commit; else the error at hand says why
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; otherwise the returned error says why
 	for _, file := range s.setup {
 		if err := s.execute(ctx, tx, file); err != nil {
 			return err
@@ -227,7 +231,7 @@ func (s *script) install(ctx context.Context, db *sql.DB) error {
 	return commit(ctx, tx)
 }
 
-// bring runs what has not run yet, or everything if something is missing: all of it can be run again.
+// bring runs what has not run yet, or everything if something is missing: all of it is idempotent.
 func (s *script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) error {
 	s.keepParts(applied)
 	if err := s.earlier(ctx, tx); err != nil {
@@ -262,13 +266,13 @@ func (s *script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) 
 	if missing, err = s.missing(ctx, tx); err != nil {
 		return err
 	}
-	if len(missing) > 0 { // a column, which no migration adds to a table that is there
+	if len(missing) > 0 { // a column, which no migration adds to an existing table
 		return fmt.Errorf("%w: it cannot be repaired:\n%w", ErrSchema, errors.Join(missing...))
 	}
 	return nil
 }
 
-// earlier is an error if the tables are of a layout that no migration leads on from.
+// earlier returns an error if the tables are of a layout that no migration can update.
 func (s *script) earlier(ctx context.Context, x Executor) error {
 	problems, err := s.problems(ctx, x)
 	for _, p := range problems {
@@ -279,7 +283,7 @@ func (s *script) earlier(ctx context.Context, x Executor) error {
 	return err
 }
 
-// keepParts adds the parts that the database has already: what is left out today was not left out then.
+// keepParts adds the parts that the database already has: an earlier configuration did not leave them out.
 func (s *script) keepParts(applied map[int]string) {
 	for part, left := range s.leftOut {
 		if _, there := applied[left.migration.version]; there {
@@ -291,12 +295,12 @@ func (s *script) keepParts(applied map[int]string) {
 	slices.SortFunc(s.migrations, func(a, b sqlFile) int { return cmp.Compare(a.version, b.version) })
 }
 
-// edition is what the history says of the procedures: the edition of the library that has put them there, and their checksum.
+// edition is the history's entry for the procedures: the edition of the library that installed them, and their checksum.
 func (s *script) edition() string {
 	return fmt.Sprintf("%d:%s", schema.Edition, checksum(s.procedures...))
 }
 
-// A schemaNewerError is an ErrSchemaNewer, and an ErrSchema, with the editions of the schema.
+// A schemaNewerError is both ErrSchemaNewer and ErrSchema, with the editions of the schema.
 type schemaNewerError struct{ database, library int }
 
 func (e *schemaNewerError) Error() string {
@@ -308,7 +312,7 @@ func (e *schemaNewerError) Is(target error) bool {
 	return target == ErrSchemaNewer || target == ErrSchema
 }
 
-// newer is an error if a newer library has migrated the database.
+// newer returns an error if a newer library has migrated the database.
 func (s *script) newer(applied map[int]string) error {
 	number, _, _ := strings.Cut(applied[proceduresVersion], ":")
 	if edition, err := strconv.Atoi(number); err == nil && edition > schema.Edition {
@@ -335,7 +339,7 @@ func (s *script) history(ctx context.Context, x Executor) (map[int]string, error
 	return applied, nil
 }
 
-// remember is the statement that adds a version to the history. Both values are ours.
+// remember returns the statement that adds a version to the history. Neither value comes from outside.
 func (s *script) remember(version int, sum string) sqlFile {
 	text := strings.NewReplacer("/*version*/ 0", strconv.Itoa(version), "/*checksum*/ ''", "'"+sum+"'").Replace(s.addHistory)
 	return sqlFile{name: "history_add", text: text}

@@ -11,10 +11,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// Check compares what is in the database with what this version of the library needs, and changes nothing. A nil error
-// means all is well. Otherwise errors.Is(err, ErrSchema) is true and err names, one a line, each missing object, each
-// migration that has not run, and each setting that does not fit, such as a compatibility level under 130 or SQLite
-// without WAL. Call it when a service starts.
+// Check compares the database with what this version of the library needs, and changes nothing. It returns nil if all is
+// well, and else an ErrSchema that names, one per line, each missing object, each migration that has not run, and each
+// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. If a newer version of the library has
+// migrated the database, the error is an ErrSchemaNewer, too. A *FieldError names a bad field, and an error of the database
+// is returned as it is. Call Check when a service starts.
 func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
 		return base.ErrNilDB
@@ -34,7 +35,7 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	return fmt.Errorf("%s: %w\n%w", s.names.qualified(s.dialect.Traits().Table), ErrSchema, errors.Join(problems...))
 }
 
-// problems are what the checks name, one a row.
+// problems returns what the checks report, one per row.
 func (s *script) problems(ctx context.Context, x Executor) (problems []error, err error) {
 	for _, check := range s.checks {
 		err := query(ctx, x, check, nil, func(rows *sql.Rows) error {
@@ -50,13 +51,13 @@ func (s *script) problems(ctx context.Context, x Executor) (problems []error, er
 	return problems, nil
 }
 
-// missing are the problems that are objects which should be there. A setting is for somebody else to mend.
+// missing returns the problems that are missing objects. Settings are not for Migrate to fix.
 func (s *script) missing(ctx context.Context, x Executor) ([]error, error) {
 	problems, err := s.problems(ctx, x)
 	return slices.DeleteFunc(problems, func(p error) bool { return !strings.HasSuffix(p.Error(), " is missing") }), err
 }
 
-// unapplied names the migrations that have not run. A history that cannot be read is itself a problem.
+// unapplied returns the migrations that have not run. A history that cannot be read is itself a problem.
 func (s *script) unapplied(ctx context.Context, x Executor) (problems []error) {
 	applied, err := s.history(ctx, x)
 	if err != nil {

@@ -5,21 +5,25 @@ import (
 	"time"
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// PurgeLog deletes what is older than olderThan from the log, in small batches, and the messages that are for the log
-// alone; it returns how many. What a consumer group has not passed yet is never deleted: ForgetGroup removes one that is
-// not used any more. When ctx ends it stops with what it has deleted so far and ctx's error.
+// PurgeLog deletes entries older than olderThan from the log, in small batches, together with messages that are only in the
+// log, and returns how many. It never deletes what a consumer group has not passed yet: ForgetGroup removes a group that is
+// no longer used. When ctx ends, it returns the number deleted so far and ctx's error. It returns a *FieldError if olderThan
+// is negative.
 func (o *Outbox) PurgeLog(ctx context.Context, olderThan time.Duration) (int, error) {
 	if olderThan < 0 {
-		return 0, badField("olderThan", "is negative")
+		return 0, field.Bad("olderThan", "is negative")
 	}
 	return o.purge(ctx, opLogPurge, purgeArg{OlderThanMS: olderThan.Milliseconds()}, 0)
 }
 
-// ForgetGroup removes a consumer group. If it subscribes again, it begins with the oldest message that is left.
+// ForgetGroup removes a consumer group. If it subscribes again, it begins with the oldest message that is left. It returns a
+// *FieldError if group is not a valid name.
 func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
-	if err := validateKey("group", group); err != nil {
+	if err := field.Key("group", group); err != nil {
 		return err
 	}
 	_, err := call(ctx, o.engine, o.db, opLogForget, struct {
@@ -33,8 +37,8 @@ type sqlServerOffsets struct{ names names }
 
 var _ wmsql.OffsetsAdapter = (*sqlServerOffsets)(nil)
 
-// NewSQLServerOffsets keeps the positions of watermill-sql's consumer groups on SQL Server, together with
-// NewSQLServerSchema; of the configuration, Dialect may be left out.
+// NewSQLServerOffsets keeps the positions of watermill-sql's consumer groups on SQL Server. Use it with NewSQLServerSchema.
+// MigrateConfig.Dialect may be left out. It returns a *FieldError that names a bad field.
 func NewSQLServerOffsets(config MigrateConfig) (wmsql.OffsetsAdapter, error) {
 	n, err := newNames(SQLServer{}, config.Schema, config.Table)
 	if err != nil {
@@ -56,7 +60,7 @@ func (o *sqlServerOffsets) ConsumedMessageQuery(string, wmsql.Row, string, []byt
 // NextOffsetQuery implements OffsetsAdapter. sqlServerSchema does not need it: its procedure reads the position itself.
 func (o *sqlServerOffsets) NextOffsetQuery(string, string) wmsql.Query { return wmsql.Query{} }
 
-// SchemaInitializingQueries implements OffsetsAdapter: Migrate has made everything.
+// SchemaInitializingQueries implements OffsetsAdapter: Migrate has created everything.
 func (o *sqlServerOffsets) SchemaInitializingQueries(string) []wmsql.Query { return nil }
 
 // BeforeSubscribingQueries implements OffsetsAdapter: a group exists from its first subscription on.

@@ -10,10 +10,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// Config is what every part of an outbox needs to know of it.
+// Config configures an Outbox.
 type Config struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
@@ -26,58 +27,59 @@ type Config struct {
 	// Defaults to Outbox on SQL Server, and to outbox elsewhere.
 	Table string
 
-	// Store names this outbox among many (OBX-064): all that is logged has it as the field "store" (OBX-065, OBX-101), the
-	// events of hooks carry it, and wake-ups reach the Subscribers of the same store only. At most 255 UTF-16 units.
-	// Defaults to none.
+	// Store names this outbox among several: log lines have it as the field "store", events of hooks carry it, and wake-ups
+	// reach only Subscribers of the same store. At most 255 UTF-16 units. Defaults to none.
 	Store string
 
-	// WorkerName is written to the rows that this process ends (OBX-023), at most 100 characters.
+	// WorkerName is written to the rows of messages that this process ends. At most 100 UTF-16 units.
 	// Defaults to the host's name and the process id.
 	WorkerName string
 
-	// DeleteOnAck deletes acknowledged rows at once instead of keeping them for a janitor. Defaults to false.
+	// DeleteOnAck deletes acknowledged messages at once instead of leaving them to the janitor. Defaults to false.
 	DeleteOnAck bool
 
 	// Log says whether Enqueue writes to the queue, to the log, or to both. Defaults to QueueOnly.
 	Log LogMode
 
-	// ExpiryBackoff bounds how long a message waits once its lease has expired: a random time up to it. Messages that were
-	// claimed with one that ends its process are then not claimed with it again. At most 24 h. Defaults to ExponentialBackoff(time.Second,
-	// time.Minute).
+	// ExpiryBackoff limits how long a message waits after its lease has expired: a random time up to it. It separates a
+	// message that kills its process from those that were claimed with it. At most 24 h. Defaults to
+	// ExponentialBackoff(time.Second, time.Minute).
 	ExpiryBackoff Backoff
 
-	// OnStreamFailure says what becomes of a stream, of messages with a StreamKey, when one of them fails for good:
-	// Block or DeadLetter. Defaults to Block.
+	// OnStreamFailure says what happens to a stream when one of its messages fails for good: Block or DeadLetter. Defaults to
+	// Block.
 	OnStreamFailure FailurePolicy
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
 
-// An Outbox is the queue in the table, call by call: what Publisher and Subscriber are made of, and what tools need.
+// An Outbox offers the queue in the table as plain calls: Publisher and Subscriber are built on it, and tools use it.
 // It is safe for concurrent use; it holds no connection and need not be closed.
 //
-// Every call that makes its own transaction returns ErrUnknownOutcome when the answer to its commit was lost. Settling,
-// renewing, requeuing and purging can then be repeated: what was done already is left as it is.
+// A call that makes its own transaction returns ErrUnknownOutcome if the answer to its commit was lost. Settling, renewing,
+// requeuing and purging can then be repeated: what is already done stays as it is. Any call may return ErrSchema, and in the
+// caller's transaction an error for which IsRetryable is true.
 type Outbox struct {
 	db     *sql.DB
 	engine *engine
 	config Config
 	logger watermill.LoggerAdapter
 
-	troubles *quiet.Troubles // for what goes wrong again and again
+	troubles *quiet.Troubles // logs errors that repeat
 }
 
-// Limits of one call to the database. More is done in several.
+// Limits of one call to the database. Larger work is done in several calls.
 const (
-	maxBatch        = 1000    // rows a statement touches: SQL Server would escalate to a table lock at 5,000 locks
-	maxBatchBytes   = 8 << 20 // payload bytes of one insert; a single larger payload goes alone
+	maxBatch        = 1000    // rows per statement: SQL Server would escalate to a table lock at 5,000 locks
+	maxBatchBytes   = 8 << 20 // bytes of messages per insert; a larger message is inserted alone
 	maxLease        = 24 * time.Hour
 	maxWorkerName   = 100
 	backlogCountCap = 10_000
 )
 
-// New returns the outbox in the table that config names. It does not touch the database. A nil logger logs nothing.
+// New returns the outbox in the table that config names. It does not touch the database. A nil logger logs nothing. It
+// returns an error if db is nil, or a *FieldError that names a bad field.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	if db == nil {
 		return nil, base.ErrNilDB
@@ -85,7 +87,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, er
 	return newOutbox(db, config, logger)
 }
 
-// newOutbox allows db to be nil for what only ever runs in a caller's transaction.
+// newOutbox allows a nil db, for use in callers' transactions only.
 func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	engine, err := newEngine(config.Dialect, config.Schema, config.Table)
 	if err != nil {
@@ -94,19 +96,19 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if config.WorkerName == "" {
 		config.WorkerName = defaultWorkerName()
 	}
-	if err := validateText("WorkerName", config.WorkerName); err != nil {
+	if err := field.Text("WorkerName", config.WorkerName); err != nil {
 		return nil, err
 	}
 	if utf16Length(config.WorkerName) > maxWorkerName {
-		return nil, badField("WorkerName", "is longer than %d characters", maxWorkerName)
+		return nil, field.Bad("WorkerName", "is longer than %d characters", maxWorkerName)
 	}
 	if err := config.Log.validate("Log"); err != nil {
 		return nil, err
 	}
-	if err := validateKey("Store", config.Store); err != nil {
+	if err := field.Key("Store", config.Store); err != nil {
 		return nil, err
 	}
-	setDefault(&config.OnStreamFailure, Block)
+	field.Default(&config.OnStreamFailure, Block)
 	if err := config.OnStreamFailure.validate("OnStreamFailure"); err != nil {
 		return nil, err
 	}
@@ -133,15 +135,15 @@ func defaultWorkerName() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// DB is the database handle that New was given.
+// DB returns the database handle that was passed to New.
 func (o *Outbox) DB() *sql.DB { return o.db }
 
-// NewID makes an id that grows with time in the byte order of the database.
+// NewID returns a new id. Ids grow with time in the byte order of the database.
 func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().NewMessageID() }
 
-// Settle ends or returns held messages of any number of claims in one transaction. Receipts that are not held any more
-// are ignored and answered as refused (OBX-024, OBX-025, OBX-032, OBX-033, OBX-038, OBX-039). On a *sql.Tx or *sql.Conn
-// it runs in the caller's transaction, which it never ends.
+// Settle ends held messages of any number of claims, or returns them to the queue. Receipts that are no longer held are
+// ignored and returned as refused. On a *sql.DB each 1,000 settlements are one transaction; on a *sql.Tx or *sql.Conn it
+// runs in the caller's transaction, which it never ends. It returns a *FieldError for a bad settlement.
 func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlement) (refused []WorkItemID, err error) {
 	if isNil(x) {
 		return nil, base.ErrNilDB
@@ -158,8 +160,8 @@ func (o *Outbox) Settle(ctx context.Context, x Executor, settlements []Settlemen
 	return workItems(receipts, err)
 }
 
-// settle does it in batches, and tells no hook; on a *sql.DB each batch is a transaction of its own, and an error of a later
-// one leaves unknown how much was committed.
+// settle works in batches, and calls no hook. On a *sql.DB each batch has its own transaction, so the error of a later one
+// leaves unknown how much was committed.
 func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlement) (refused []Receipt, err error) {
 	all := settlements
 	for len(settlements) > 0 && err == nil {
@@ -174,7 +176,7 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	return refused, err
 }
 
-// settled is what became of receipts that were not settled: they were no longer held, or others have locked their rows. gone
+// settled are the receipts that were not settled, because they were no longer held or others have locked their rows. gone
 // are the messages whose states may have been deleted.
 type settled struct {
 	refused, busy []Receipt
@@ -182,10 +184,10 @@ type settled struct {
 }
 
 type settleOptions struct {
-	passOver bool         // do not wait for who has locked a row
-	over     []OwnerToken // claims that are settled to the last message, whose leases end now
+	passOver bool         // skip locked rows instead of waiting
+	over     []OwnerToken // claims whose messages are all settled: their leases end now
 
-	skipFailed bool // what fails does not block its stream, whatever the config says
+	skipFailed bool // failed messages do not block their streams, whatever the config says
 }
 
 // settleBatch settles up to 1,000.
@@ -212,7 +214,7 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 	}
 }
 
-// readSettled says what the rows mean that settling has answered with, and tells of the joins that have ended by it.
+// readSettled interprets the rows that settling returned, and reports the joins that it ended.
 func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
 	if o.config.DeleteOnAck {
 		for _, s := range settlements {
@@ -241,20 +243,21 @@ func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Sett
 	return result, o.joinsEnded(ctx, x, rows)
 }
 
-// Ack marks held messages as processed (OBX-021 to OBX-026). Ids not held with this token are ignored.
+// Ack marks held messages as done. Ids not held with this token are ignored.
 func (o *Outbox) Ack(ctx context.Context, owner OwnerToken, ids ...WorkItemID) error {
 	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Ack, nil))
 	return err
 }
 
-// Abandon returns held messages for another attempt after the backoff (OBX-029 to OBX-035). Ids not held with this
-// token are ignored. A nil lastError leaves the last one in the row.
+// Abandon returns held messages to the queue for another attempt after a backoff of min(2^RetryCount s, 60 s). Ids not held
+// with this token are ignored. A nil lastError keeps the one in the row.
 func (o *Outbox) Abandon(ctx context.Context, owner OwnerToken, lastError error, ids ...WorkItemID) error {
 	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Retry, lastError))
 	return err
 }
 
-// Fail marks held messages as failed for good (OBX-036 to OBX-042). Ids not held with this token are ignored.
+// Fail marks held messages as failed for good. Ids not held with this token are ignored. A nil lastError keeps the one in
+// the row.
 func (o *Outbox) Fail(ctx context.Context, owner OwnerToken, lastError error, ids ...WorkItemID) error {
 	_, err := o.Settle(ctx, o.db, settleAll(owner, ids, Fail, lastError))
 	return err
@@ -268,8 +271,9 @@ func settleAll(owner OwnerToken, ids []WorkItemID, outcome Outcome, lastError er
 	return settlements
 }
 
-// Renew extends the leases of held messages to lease from now, and answers which it refused: those are lost. A message
-// that a transaction has locked is passed over: its lease stays as it is.
+// Renew extends the leases of held messages to lease from now, 1 ms to 24 h, and returns those that it refused: they are
+// lost. A message that a transaction has locked is skipped: its lease stays as it is. It returns a *FieldError for a bad
+// lease.
 func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Receipt) (refused []WorkItemID, err error) {
 	if err := validateLease("lease", lease); err != nil {
 		return nil, err

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// ReapExpired gives back every message whose lease has expired, which counts an attempt, and returns how many
-// (OBX-043 to OBX-046). Each is due again after a random time up to Config.ExpiryBackoff. Subscribers do it by themselves
-// (OBX-047).
+// ReapExpired makes every message ready again whose lease has expired, which spends an attempt, and returns how many. Each
+// is due again after a random time up to Config.ExpiryBackoff. Subscribers do it by themselves.
 func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
 	arg := struct {
 		Limit int     `json:"limit"`
@@ -32,12 +33,12 @@ func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
 
 func (o *Outbox) reaped(n int) {
 	if n > 0 {
-		o.logger.Info("Gave back messages whose lease had expired", watermill.LogFields{"count": n})
+		o.logger.Info("Gave back messages whose leases had expired", watermill.LogFields{"count": n})
 	}
 	o.config.Hooks.reaped(ReapEvent{o.config.Store, n})
 }
 
-// ListParams choose failed messages, or blocked streams, to look at.
+// ListParams select failed messages, or blocked streams, to list.
 type ListParams struct {
 	// Topic restricts the list to one topic. Defaults to all.
 	Topic string
@@ -46,12 +47,13 @@ type ListParams struct {
 	Limit int
 }
 
-// Failed lists dead letters, those that failed most recently first. Requeue gives them another chance.
+// Failed lists dead letters, the most recently failed first. Requeue gives them another chance. It returns a *FieldError for
+// bad parameters.
 func (o *Outbox) Failed(ctx context.Context, params ListParams) ([]Record, error) {
 	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
+	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	records, err := call(ctx, o.engine, o.db, opFailed, struct {
@@ -64,15 +66,15 @@ func (o *Outbox) Failed(ctx context.Context, params ListParams) ([]Record, error
 	return records, err
 }
 
-// RequeueParams choose failed messages. Both filters together mean that both must hold.
+// RequeueParams select failed messages. If both filters are set, both must match.
 type RequeueParams struct {
-	// IDs are those of the messages. An empty list that is not nil is none. Defaults to nil: whatever id.
+	// IDs are the ids of the messages. An empty list that is not nil selects none. Defaults to nil: any id.
 	IDs []MessageID
 
 	// Topic restricts them to one topic. Defaults to all.
 	Topic string
 
-	// All means all that have failed. It is required where neither IDs nor Topic is set, and refused beside them.
+	// All selects every failed message. It is required if neither IDs nor Topic is set, and invalid otherwise.
 	All bool
 }
 
@@ -80,14 +82,14 @@ func (p *RequeueParams) validate() error {
 	filtered := p.IDs != nil || p.Topic != ""
 	switch {
 	case p.All && filtered:
-		return badField("RequeueParams.All", "is set beside IDs or Topic; set one or the other")
+		return field.Bad("RequeueParams.All", "is set together with IDs or Topic; set one or the other")
 	case !p.All && !filtered:
-		return badField("RequeueParams.All", "is false, and neither IDs nor Topic is set; set All to requeue everything that has failed")
+		return field.Bad("RequeueParams.All", "is false, and neither IDs nor Topic is set; set All to requeue everything that has failed")
 	}
-	return validateKey("RequeueParams.Topic", p.Topic)
+	return field.Key("RequeueParams.Topic", p.Topic)
 }
 
-// topicFilter is a topic on the wire, or all.
+// topicFilter is a topic on the wire; its zero value is all topics.
 type topicFilter struct {
 	Topic    string `json:"topic,omitempty"`
 	TopicKey *int64 `json:"topic_key,omitempty"`
@@ -108,8 +110,9 @@ type requeueArg struct {
 	Limit int         `json:"limit"`
 }
 
-// Requeue makes messages ready again that have failed, with a fresh retry budget, and returns how many. LastError stays.
-// What fails while it works is left as it is, and so no message is requeued twice by one call.
+// Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays. Messages that
+// fail during the call are left alone, so one call never requeues a message twice. It returns a *FieldError for bad
+// parameters.
 func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, err error) {
 	if err := params.validate(); err != nil {
 		return 0, err
@@ -129,7 +132,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 	return total, nil
 }
 
-// requeue asks until there are no more, and notes in arg when it asked for the first time.
+// requeue works until no more are left, and records in arg when it began.
 func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err error) {
 	for {
 		n := 0
@@ -143,20 +146,21 @@ func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err e
 	}
 }
 
-// PurgeParams choose ended messages.
+// PurgeParams select ended messages.
 type PurgeParams struct {
-	// OlderThan spares what ended more recently. Zero spares nothing.
+	// OlderThan keeps messages that ended more recently. Defaults to 0: keep none.
 	OlderThan time.Duration
 
 	// Failed purges failed messages instead of those that are done. Defaults to false.
 	Failed bool
 }
 
-// Purge deletes ended messages by age, in small batches that claims and settles do not wait for, and returns how many.
-// A live message is never deleted. When ctx ends it stops with what it has deleted so far and ctx's error.
+// Purge deletes ended messages by age, in small batches that claims and settlements do not wait for, and returns how many.
+// It never deletes a live message. When ctx ends, it returns the number deleted so far and ctx's error. It returns a
+// *FieldError for bad parameters.
 func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	if params.OlderThan < 0 {
-		return 0, badField("PurgeParams.OlderThan", "is negative")
+		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
 	}
 	status := Done
 	if params.Failed {
@@ -171,13 +175,13 @@ type purgeArg struct {
 	OlderThanMS int64        `json:"older_than_ms"`
 	Limit       int          `json:"limit"`
 
-	// Where the next batch goes on. Of the log also the position where the round ends, which the first batch finds.
+	// Where the next batch begins and, for the log, the position where the round ends, which the first batch finds.
 	After int64 `json:"after,omitempty"`
 	Until int64 `json:"until,omitempty"`
 }
 
-// A purgeRow is the result of one batch of a purge: the number of rows deleted, how many of them were joins, and, for the
-// log, where the next batch begins and ends.
+// A purgeRow is the result of one batch of a purge: the number of rows deleted, how many of them were joins, and where the
+// next batch begins and the round ends.
 type purgeRow struct {
 	rows, joins  int
 	until, after int64
@@ -196,7 +200,7 @@ func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 	}
 }
 
-// purge runs an operation that deletes until it finds no more, each batch within limit, where that is not 0.
+// purge runs an operation that deletes until it finds no more, each batch within limit; 0 is no limit.
 func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (total int, err error) {
 	arg.Limit = maxBatch
 	for {
@@ -206,7 +210,7 @@ func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit ti
 		} else {
 			total += n
 		}
-		walks := op == opPurge && arg.Status == Done // to the end, past what is not purged
+		walks := op == opPurge && arg.Status == Done // goes to the end, past messages that are kept
 		if err != nil || walks && arg.After == 0 || !walks && n == 0 {
 			return total, err
 		}
@@ -227,7 +231,7 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	return rows, joins, err
 }
 
-// Topics lists the topics that have due messages waiting, or streams that are blocked.
+// Topics lists the topics that have due messages or blocked streams.
 func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	arg := struct {
 		Limit int `json:"limit"`
@@ -249,7 +253,7 @@ func (t *TopicBacklog) scan(rows *sql.Rows, more ...any) error {
 	return err
 }
 
-// Get reads the state of messages by id. Unknown ids are left out; the order is that of Seq.
+// Get reads messages by id. Unknown ids are left out; the order is that of Seq.
 func (o *Outbox) Get(ctx context.Context, ids ...MessageID) ([]Record, error) {
 	var records []Record
 	for len(ids) > 0 {

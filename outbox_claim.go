@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // ClaimParams say what a claim takes.
@@ -16,34 +17,34 @@ type ClaimParams struct {
 	// Topics are tried in this order, each up to its quota, until Limit is reached. Required.
 	Topics []TopicQuota
 
-	// Limit is the most messages to take, 1 to 1,000 (OBX-020). Defaults to 100.
+	// Limit is the most messages to take, 1 to 1,000. Defaults to 100.
 	Limit int
 
-	// Lease is how long the messages are held (OBX-014): 1 ms to 24 h. Defaults to 30 s.
+	// Lease is how long the messages are held, 1 ms to 24 h. Defaults to 30 s.
 	Lease time.Duration
 
-	// Owner is the token of this claim (OBX-015). Defaults to a new one. Use a token for one claim only.
+	// Owner is the token of this claim. Use a token for one claim only. Defaults to a new one.
 	Owner OwnerToken
 
-	// Bytes is the most payload and headers to take, in bytes: the claim ends before the first message that does not fit. The
-	// very first message may be larger. Defaults to 0: no limit.
+	// Bytes limits payload and headers, in bytes: the claim ends before the first message that does not fit, but the very first
+	// message may be larger. Defaults to 0: no limit.
 	Bytes int64
 
-	// GiveBack is about how many messages with an expired lease are given back first, at most 1,000; those of one claim come
-	// together. Defaults to 100; a negative number means none.
+	// GiveBack is about how many messages with expired leases are first made ready again, at most 1,000; messages of one claim
+	// stay together. Defaults to 100; a negative number means none.
 	GiveBack int
 
 	// Run is the most messages of one stream to take, 1 to 1,000. Fewer are taken while many streams wait. Defaults to 32.
 	Run int
 
-	allFit bool // the first message has to fit, too
+	allFit bool // the first message must fit, too
 
-	// from is where the claim begins in each topic: messages that became due earlier are skipped. While an old snapshot is
-	// open, this spares the database the dead index entries of everything claimed since.
+	// from is where the claim begins in each topic: it skips messages that became due earlier. While an old snapshot is open,
+	// this keeps the database from reading the dead index entries of everything claimed since.
 	from map[string]time.Time
 }
 
-// A TopicQuota is the most messages that a claim takes of a topic. A Quota of 0 means as many as the claim's limit.
+// A TopicQuota is the most messages that a claim takes from a topic. A Quota of 0 means the claim's limit.
 type TopicQuota struct {
 	Topic string
 	Quota int
@@ -57,16 +58,12 @@ type topicArg struct {
 }
 
 func (p *ClaimParams) setDefaults() {
-	if p.Limit == 0 {
-		p.Limit = 100
-	}
-	if p.Lease == 0 {
-		p.Lease = 30 * time.Second
-	}
+	field.Default(&p.Limit, 100)
+	field.Default(&p.Lease, 30*time.Second)
 	if p.Owner == (OwnerToken{}) {
 		p.Owner = base.NewOwnerToken()
 	}
-	setDefault(&p.Run, defaultRun)
+	field.Default(&p.Run, defaultRun)
 	switch {
 	case p.GiveBack == 0:
 		p.GiveBack = 100
@@ -78,36 +75,37 @@ func (p *ClaimParams) setDefaults() {
 func (p *ClaimParams) validate() error {
 	switch {
 	case len(p.Topics) == 0:
-		return badField("ClaimParams.Topics", "is empty; name the topics to claim")
+		return field.Bad("ClaimParams.Topics", "is empty; name the topics to claim")
 	case p.Limit < 1 || p.Limit > maxBatch:
-		return badField("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
+		return field.Bad("ClaimParams.Limit", "%d is not between 1 and %d", p.Limit, maxBatch)
 	case p.Bytes < 0:
-		return badField("ClaimParams.Bytes", "is negative; 0 means no limit")
+		return field.Bad("ClaimParams.Bytes", "is negative; 0 means no limit")
 	case p.Run < 1 || p.Run > maxBatch:
-		return badField("ClaimParams.Run", "%d is not between 1 and %d", p.Run, maxBatch)
+		return field.Bad("ClaimParams.Run", "%d is not between 1 and %d", p.Run, maxBatch)
 	case p.GiveBack > maxBatch:
-		return badField("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
+		return field.Bad("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
 	}
 	for _, t := range p.Topics {
 		if t.Quota < 0 {
-			return badField("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
+			return field.Bad("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
 		}
-		if err := validateKey("ClaimParams.Topics", t.Topic); err != nil {
+		if err := field.Key("ClaimParams.Topics", t.Topic); err != nil {
 			return err
 		}
 	}
 	return validateLease("ClaimParams.Lease", p.Lease)
 }
 
-func validateLease(field string, lease time.Duration) error {
+func validateLease(name string, lease time.Duration) error {
 	if lease < time.Millisecond || lease > maxLease {
-		return badField(field, "%v is not between 1 ms and %v", lease, maxLease)
+		return field.Bad(name, "%v is not between 1 ms and %v", lease, maxLease)
 	}
 	return nil
 }
 
-// Claim takes due messages under a lease, in one round trip and one transaction (OBX-011 to OBX-020). No message is
-// ever held by two claims. None due is an empty list, not an error. Fewer than asked for means "ask again".
+// Claim takes due messages under a lease, in one round trip and one transaction. No message is ever held by two claims. It
+// may return fewer messages than are due, so ask again; an empty list is not an error. It returns a *FieldError for bad
+// parameters.
 func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, error) {
 	params.setDefaults()
 	if err := params.validate(); err != nil {
@@ -156,10 +154,10 @@ func (p *ClaimParams) scan(rows *sql.Rows, c *Claimed) error {
 	return c.scan(rows)
 }
 
-// took says what the rows mean that a claim has answered with, and tells of them.
+// took interprets the rows that a claim returned, and reports them.
 func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
 	sortBySeq(claimed)
-	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // no message: the number of those that were given back
+	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // not a message: the number of messages that were given back
 		o.reaped(claimed[0].RetryCount)
 		claimed = claimed[1:]
 	}
@@ -176,13 +174,13 @@ func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed
 	return claimed, nil
 }
 
-// strangerDelay is how long a message waits that was claimed for a topic that only has the same key.
+// strangerDelay is how long a message waits after it was claimed for another topic with the same key.
 const strangerDelay = time.Minute
 
-// withoutStrangers gives back what is of another topic than those asked for: two have the same key. Theirs come again.
+// withoutStrangers gives back messages of topics that were not asked for: they have the same key as one that was.
 func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
 	var back []Settlement
-	known := "" // messages of one topic come together
+	known := "" // the topic of the message before: most have the same
 	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
 		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
 			known = c.Topic
@@ -194,8 +192,8 @@ func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics
 	if len(back) == 0 {
 		return asked
 	}
-	_, err := o.settle(ctx, o.db, back) // else their lease runs out
-	o.logger.Error("A topic has the same key as another; its messages wait for a minute each time they are claimed for that: rename one of the two",
+	_, err := o.settle(ctx, o.db, back) // if it fails, their leases expire
+	o.logger.Error("A topic has the same key as another, and its messages wait for a minute each time they are claimed for that one; rename one of the two",
 		err, watermill.LogFields{"count": len(back)})
 	return asked
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// Enqueue inserts messages, in order and all or none, and returns their ids. On a *sql.DB it makes its own transaction
-// (OBX-002); on a *sql.Tx or *sql.Conn it runs in the caller's, which it never ends (OBX-003). Nothing is written if a
-// message is not valid. A message whose ID is there already is ErrDuplicateID, and nothing was written; the caller's
-// transaction goes on.
+// Enqueue inserts messages in order, all or none, and returns their ids. On a *sql.DB it makes its own transaction; on a
+// *sql.Tx or *sql.Conn it runs in the caller's, which it never ends.
 //
-// ErrUnknownOutcome says that the answer to the commit was lost. Enqueue the messages again with the IDs that they had:
-// ErrDuplicateID then means that they are there.
+// It returns a *FieldError for an invalid message, and ErrDuplicateID if a Message.ID already exists. In both cases nothing
+// was written, and the caller's transaction can go on. ErrUnknownOutcome means that the answer to its own commit was lost. If
+// you chose the IDs, enqueue the messages again: ErrDuplicateID then means that they were committed.
 //
-// After a commit of its own, and of InTx, the subscribers of this process are woken; after one of yours, call Wake.
+// Subscribers of this process are woken after its own commit, and after that of InTx; after your own, call Wake.
 func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) ([]MessageID, error) {
 	if isNil(x) {
 		return nil, base.ErrNilDB
@@ -48,7 +48,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	return ids, nil
 }
 
-// enqueuedMessage is a message on the wire; its payload is cut from the run of bytes beside it.
+// enqueuedMessage is a message on the wire; At and Size locate its payload among the joined payloads.
 type enqueuedMessage struct {
 	N             int               `json:"n"`
 	ID            string            `json:"id"`
@@ -98,7 +98,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 		}
 		if rows[i].CorrelationID == "" {
 			rows[i].CorrelationID = m.Headers[correlationHeader]
-			if err := validateText("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
+			if err := field.Text("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -111,12 +111,11 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 	return rows, ids, nil
 }
 
-// insert sends the rows in batches; where that takes more than one, in one transaction of ours, or under a savepoint of the
-// caller's.
+// insert sends the rows in batches. More than one batch needs its own transaction, or a savepoint in the caller's.
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
 	named := slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
-	if first == len(messages) && (ours(x) || !named) { // an id that is there already must not end the caller's transaction
+	if first == len(messages) && (ours(x) || !named) { // an id that already exists must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
 	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
@@ -142,14 +141,14 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 	return err
 }
 
-// parameters are the message as the typed parameters of opEnqueueOne.
+// parameters returns the message as typed parameters of opEnqueueOne.
 func (m *enqueuedMessage) parameters(payload []byte) ([]any, error) {
 	headers, err := m.headersText()
 	if err != nil {
 		return nil, err
 	}
 	if payload == nil {
-		payload = []byte{} // NULL is refused
+		payload = []byte{} // the column is NOT NULL
 	}
 	var due sql.NullInt64
 	if m.DueMS != nil {
@@ -159,7 +158,7 @@ func (m *enqueuedMessage) parameters(payload []byte) ([]any, error) {
 	return []any{m.ID, m.UUID, m.Topic, m.TopicKey, payload, optional(headers), optional(m.CorrelationID), optional(m.StreamKey), due, delay}, nil
 }
 
-// headersText is what the row has: JSON, or nothing.
+// headersText returns the headers as JSON, or empty for none.
 func (m *enqueuedMessage) headersText() (string, error) {
 	if len(m.Headers) == 0 {
 		return m.HeadersText, nil
@@ -171,10 +170,10 @@ func (m *enqueuedMessage) headersText() (string, error) {
 	return text, nil
 }
 
-// optional is NULL where there is no text; with a type, because not every server takes a parameter without one.
+// optional is NULL for an empty text. It has a type, because not every server accepts a parameter without one.
 func optional(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
-// enqueueOperation is opEnqueue for what needs no more than contents and states.
+// enqueueOperation returns opEnqueue if the messages need only contents and states.
 func (o *Outbox) enqueueOperation(rows []enqueuedMessage) operation {
 	switch {
 	case o.config.Log != QueueOnly:
@@ -186,13 +185,13 @@ func (o *Outbox) enqueueOperation(rows []enqueuedMessage) operation {
 	}
 }
 
-// joinPayloads makes one run of bytes, and notes in the rows where each payload is in it.
+// joinPayloads concatenates the payloads, and records in the rows where each one is.
 func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	size := 0
 	for i := range messages {
 		size += len(messages[i].Payload)
 	}
-	if len(messages) == 1 && size > 0 { // which need not be copied
+	if len(messages) == 1 && size > 0 { // no need to copy it
 		rows[0].N, rows[0].At, rows[0].Size = 0, 0, size
 		return messages[0].Payload
 	}
@@ -204,7 +203,8 @@ func joinPayloads(messages []Message, rows []enqueuedMessage) []byte {
 	return payloads
 }
 
-// batchEnd is where the batch that begins at from ends, by number and by bytes, those of headers too; it has at least one message.
+// batchEnd returns the end of the batch that begins at from. Batches are limited in messages and in bytes, including headers,
+// and have at least one message.
 func batchEnd(messages []Message, from int) int {
 	bytes, to := 0, from
 	for to < len(messages) && to-from < maxBatch {
@@ -217,7 +217,7 @@ func batchEnd(messages []Message, from int) int {
 	return to
 }
 
-// size is how many bytes of the caller's a message has.
+// size is the bytes of payload and headers.
 func (m *Message) size() int {
 	n := len(m.Payload)
 	for key, value := range m.Headers {
@@ -236,7 +236,7 @@ func topicsOf(messages []Message) []string {
 	return topics
 }
 
-// isNil also sees a nil handle in the interface, the usual slip.
+// isNil also reports true for a nil handle inside the interface, a common mistake.
 func isNil(x Executor) bool {
 	switch x := x.(type) {
 	case nil:
@@ -252,7 +252,7 @@ func isNil(x Executor) bool {
 	}
 }
 
-// logs is false where building the fields of a line would be for nothing.
+// logs reports whether a line would be written, so that its fields need not be built for nothing.
 func logs(logger watermill.LoggerAdapter) bool {
 	_, nop := logger.(watermill.NopLogger)
 	return !nop

@@ -10,48 +10,49 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// Forever is the retention of what is kept until somebody purges it.
+// Forever is the retention of what is kept until a call purges it.
 const Forever time.Duration = -1
 
-// JanitorConfig says how long what has ended is kept, by the database's clock.
+// JanitorConfig says how long ended messages, joins and entries are kept, by the database's clock.
 type JanitorConfig struct {
-	// Disabled switches the janitor off: everything stays until it is purged by a call. Defaults to false.
+	// Disabled switches the janitor off: everything stays until a call purges it. Defaults to false.
 	Disabled bool
 
-	// Done is how long messages are kept that are done. Defaults to 7 days; Forever keeps them.
+	// Done is how long messages that are done are kept. Defaults to 7 days; Forever keeps them.
 	Done time.Duration
 
 	// Failed is how long dead letters are kept. Defaults to Forever.
 	Failed time.Duration
 
-	// Log is how long the log keeps what every consumer group has passed. What one has not is always kept.
-	// Defaults to 7 days; Forever keeps it.
+	// Log is how long the log keeps messages that every consumer group has passed; it always keeps the others.
+	// Defaults to 7 days; Forever keeps them.
 	Log time.Duration
 
-	// Joins is how long joins are kept that have ended. Defaults to 7 days; Forever keeps them.
+	// Joins is how long ended joins are kept. Defaults to 7 days; Forever keeps them.
 	Joins time.Duration
 
-	// Entries is how long the entries of package inbox are kept, where this outbox is the queue of one: a message that comes
-	// again after that counts as new. Those that have failed are kept as Failed says. Defaults to 7 days; Forever keeps them.
+	// Entries is how long the entries of package inbox are kept, if this outbox is the queue of one: a message that is received
+	// again after that counts as new. Failed applies to entries that have failed. Defaults to 7 days; Forever keeps them.
 	Entries time.Duration
 
-	// Interval is the time between two rounds, give or take a half, so that many workers do not come at once. Defaults to
-	// 1 min, or to the shortest retention, but no less than 1 s.
+	// Interval is the time between two rounds, give or take a half, so that workers do not run them all at once. Defaults to
+	// 1 min, or to the shortest retention if that is less, but at least 1 s.
 	Interval time.Duration
 
-	// Also are more purges to do in each round. Defaults to none.
+	// Also are other purges to run in each round. Defaults to none.
 	Also []Purger
 }
 
-// A Purger deletes what is old, in batches, and returns how much.
+// A Purger deletes old rows.
 type Purger struct {
-	// Name says in logs and in what PurgeOnce returns what is deleted. Required.
+	// Name says what is deleted, in logs and in the result of PurgeOnce. Required.
 	Name string
 
-	// Purge stops when ctx ends. Required.
+	// Purge deletes in batches, and returns how many it deleted. It must stop when ctx ends. Required.
 	Purge func(ctx context.Context) (int, error)
 }
 
@@ -62,11 +63,11 @@ const (
 )
 
 func (c *JanitorConfig) setDefaults() {
-	setDefault(&c.Done, defaultRetention)
-	setDefault(&c.Failed, Forever)
-	setDefault(&c.Log, defaultRetention)
-	setDefault(&c.Joins, defaultRetention)
-	setDefault(&c.Entries, defaultRetention)
+	field.Default(&c.Done, defaultRetention)
+	field.Default(&c.Failed, Forever)
+	field.Default(&c.Log, defaultRetention)
+	field.Default(&c.Joins, defaultRetention)
+	field.Default(&c.Entries, defaultRetention)
 	if c.Interval == 0 {
 		shortest := roundEvery
 		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries} {
@@ -79,27 +80,26 @@ func (c *JanitorConfig) setDefaults() {
 }
 
 func (c *JanitorConfig) validate() error {
-	for _, field := range []struct {
+	for _, kept := range []struct {
 		name      string
 		retention time.Duration
 	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}} {
-		if field.retention < 0 && field.retention != Forever {
-			return badField("JanitorConfig."+field.name, "is negative; Forever keeps everything")
+		if kept.retention < 0 && kept.retention != Forever {
+			return field.Bad("JanitorConfig."+kept.name, "is negative; Forever keeps everything")
 		}
 	}
 	if c.Interval < 0 {
-		return badField("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
+		return field.Bad("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
 	}
 	for i, p := range c.Also {
 		if p.Name == "" || p.Purge == nil {
-			return badField("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
+			return field.Bad("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
 		}
 	}
 	return nil
 }
 
-// A janitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
-// inbox. It works in small batches that skip what others have locked, each with a limit of time.
+// A janitor does what RunJanitor says. Each of its batches has a time limit.
 type janitor struct {
 	outbox *Outbox
 	config JanitorConfig
@@ -107,11 +107,11 @@ type janitor struct {
 }
 
 // RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
-// inbox. It does a round now and then until ctx ends, and then returns nil; at once if the janitor is disabled. An error of
-// the database is logged.
+// inbox. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it returns at
+// once. Errors of the database are logged. It returns a *FieldError that names a bad field.
 //
-// It works in small batches that skip what others have locked; any number of janitors may run beside each other, and nobody
-// waits for them. Each Subscriber has one: where there are only publishers, run one of these.
+// It works in small batches that skip locked rows: any number of janitors may run at once, and nothing waits for them. Each
+// Subscriber has one; run one yourself if there are only publishers.
 func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 	j, err := o.janitor(config)
 	if err != nil {
@@ -121,9 +121,9 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 	return nil
 }
 
-// PurgeOnce does one round of RunJanitor, for a job that runs now and then, and returns what it has deleted, by name: "log",
-// "joins", "entries", "failed entries", "messages", "failed messages", and the names of JanitorConfig.Also. When ctx ends, or
-// a purge fails, it stops with what it has done so far and the error.
+// PurgeOnce does one round of RunJanitor, for a scheduled job, and returns how much it deleted, by name: "log", "joins",
+// "entries", "failed entries", "messages", "failed messages", and the names of JanitorConfig.Also. When ctx ends, or a purge
+// fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
 	if err != nil {
@@ -144,9 +144,9 @@ func (o *Outbox) janitor(config JanitorConfig) (*janitor, error) {
 	return &janitor{outbox: o, config: config, parts: o.engine.names.apply(string(text))}, nil
 }
 
-const cannotPurge = "Cannot purge what is old, trying again"
+const cannotPurge = "Cannot purge old rows, trying again"
 
-// run leaves out the rounds in which the database is known to be away.
+// run skips rounds while the database is known to be down.
 func (j *janitor) run(ctx context.Context, away func() bool) {
 	if j.config.Disabled {
 		return
@@ -174,7 +174,7 @@ func (j *janitor) purge(ctx context.Context) (map[string]int, error) {
 		n, err := duty.Purge(ctx)
 		if n > 0 {
 			purged[duty.Name] = n
-			j.outbox.logger.Info("Purged what is old", watermill.LogFields{"what": duty.Name, "count": n})
+			j.outbox.logger.Info("Purged old rows", watermill.LogFields{"what": duty.Name, "count": n})
 		}
 		if err != nil {
 			return purged, fmt.Errorf("purge %s: %w", duty.Name, err)
@@ -183,7 +183,7 @@ func (j *janitor) purge(ctx context.Context) (map[string]int, error) {
 	return purged, nil
 }
 
-// round is what there is to do. The log and the joins come first: they need messages that go after them.
+// round returns the purges to run. The log and the joins come first: they refer to messages.
 func (j *janitor) round(ctx context.Context) (duties []Purger, err error) {
 	has := map[string]bool{}
 	limited, cancel := context.WithTimeout(ctx, limits.Upkeep(limits.DefaultLease))

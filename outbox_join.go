@@ -10,10 +10,10 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// Joins themselves are package join. Here is what settling has to do with them: it counts a message that has ended in the
-// joins whose step it is, and tells which joins that has ended.
+// Joins are package join. Settling has a part in them: it counts an ended message in the joins that it is a step of, and
+// reports the joins that this has ended.
 
-// A JoinEvent tells of a join that has ended. Its transaction may yet be rolled back where it is a caller's.
+// A JoinEvent reports a join that has ended. In a caller's transaction, it may still be rolled back.
 type JoinEvent struct {
 	ID                base.JoinID     // a join.ID
 	Status            base.JoinStatus // a join.Status: Completed, Failed or Cancelled
@@ -22,11 +22,11 @@ type JoinEvent struct {
 	Store             string // of the outbox's configuration
 }
 
-// receiptBusy is the status under which settling answers with a receipt that it has passed over.
+// receiptBusy is the status of a receipt that settling skipped because its row was locked.
 const receiptBusy = 1
 
-// countRow is a row that operations answer with if they count steps: under a seq above 0 a receipt that was refused, or is
-// busy, under 0 a join that has ended, below it a refusal.
+// countRow is a row returned by operations that count steps. A positive seq is a receipt that was refused or is busy, 0 is a
+// join that has ended, and a negative seq is a refusal.
 type countRow struct {
 	seq                         int64
 	id                          string
@@ -35,7 +35,7 @@ type countRow struct {
 	expected, completed, failed sql.NullInt64
 }
 
-// scan ends the operation, and what it has done, with a refusal.
+// scan returns a refusal as an error, which rolls the operation back.
 func (r *countRow) scan(rows *sql.Rows) error {
 	if err := rows.Scan(&r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (r *countRow) refusal() error {
 
 // joinsEnded looks through the rows for joins that have ended.
 func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) error {
-	told := map[string]bool{} // a join has a row for each topic
+	told := map[string]bool{} // a join has one row per topic
 	var topics []string
 	for _, r := range rows {
 		if r.seq != 0 {

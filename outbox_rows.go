@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Results are scanned by position, in the order that every dialect's file answers in.
+// Results are scanned by position: the files of all dialects return the same columns.
 
 // messageColumns are the first columns of outbox_claim and outbox_get.
 type messageColumns struct {
@@ -67,7 +67,7 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	return nil
 }
 
-// An unrenewed is a receipt whose lease was not extended: refused, or held in a row that a transaction has locked.
+// An unrenewed is a receipt whose lease was not extended: it was refused, or it is held and a transaction has locked its row.
 type unrenewed struct {
 	receipt Receipt
 	held    bool
@@ -81,7 +81,7 @@ func (u *unrenewed) scan(rows *sql.Rows) error {
 	return u.receipt.Owner.UnmarshalText([]byte(owner))
 }
 
-// scanCount reads the number of rows that an operation touched.
+// scanCount reads how many rows an operation touched.
 func scanCount(rows *sql.Rows, n *int) error { return rows.Scan(n) }
 
 func workItems(receipts []Receipt, err error) ([]WorkItemID, error) {
@@ -99,7 +99,7 @@ func fromMillis(ms sql.NullInt64) time.Time {
 	return time.UnixMilli(ms.Int64).UTC()
 }
 
-// Databases answer in no order.
+// sortBySeq is needed because databases return rows in any order.
 func sortBySeq(claimed []Claimed) {
 	slices.SortFunc(claimed, func(a, b Claimed) int { return cmp.Compare(a.Receipt.Seq, b.Receipt.Seq) })
 }

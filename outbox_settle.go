@@ -3,6 +3,8 @@ package outbox
 import (
 	"fmt"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Outcome is how a held message is settled.
@@ -10,10 +12,10 @@ type Outcome int
 
 // The outcomes. Only Retry spends an attempt; Ack and Fail end the message.
 const (
-	Ack     Outcome = 0 // done (OBX-021)
-	Retry   Outcome = 1 // back to ready after a backoff (OBX-029 to OBX-031)
-	Release Outcome = 2 // back to ready as it was: it was not tried
-	Fail    Outcome = 3 // failed for good (OBX-036)
+	Ack     Outcome = 0 // done
+	Retry   Outcome = 1 // ready again after a backoff
+	Release Outcome = 2 // ready again as before: it was not tried
+	Fail    Outcome = 3 // failed for good
 )
 
 func (o Outcome) String() string {
@@ -31,23 +33,23 @@ func (o Outcome) String() string {
 	}
 }
 
-// noDelay as a Settlement's Delay makes the message due at once.
+// noDelay is the Settlement.Delay of a message that is due at once.
 const noDelay time.Duration = -1
 
-// A Settlement ends or returns one held message.
+// A Settlement ends one held message, or returns it to the queue.
 type Settlement struct {
 	Receipt Receipt
 	Outcome Outcome
 
-	// Delay is how long the message waits before it is due again, after Retry and Release.
-	// Defaults to the backoff of the specification after Retry (min(2^RetryCount s, 60 s)), to none after Release; -1 means at once.
+	// Delay is how long the message waits before it is due again after Retry or Release; -1 means not at all. Defaults to
+	// min(2^RetryCount s, 60 s) after Retry, and to none after Release.
 	Delay time.Duration
 
-	// Err is kept as the row's LastError. Nil leaves the last one there. An Ack has none.
+	// Err becomes the row's LastError; nil keeps the last one. It must be nil for an Ack.
 	Err error
 }
 
-// outcomes counts what is asked for.
+// outcomes counts settlements by outcome.
 func outcomes(settlements []Settlement) map[Outcome]int {
 	counts := map[Outcome]int{}
 	for _, s := range settlements {
@@ -59,18 +61,18 @@ func outcomes(settlements []Settlement) map[Outcome]int {
 func (s Settlement) validate() error {
 	switch {
 	case s.Outcome < Ack || s.Outcome > Fail:
-		return badField("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
+		return field.Bad("Settlement.Outcome", "%d is none of Ack, Retry, Release and Fail", int(s.Outcome))
 	case s.Delay < 0 && s.Delay != noDelay:
-		return badField("Settlement.Delay", "is negative; -1 means at once")
+		return field.Bad("Settlement.Delay", "is negative; -1 means at once")
 	case s.Outcome == Ack && s.Err != nil:
-		return badField("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
+		return field.Bad("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
 	default:
 		return nil
 	}
 }
 
-// settleGroup is one group of settlements on the wire: all that are equal but for the row, so that the usual batch,
-// one claim acknowledged whole, is a single group.
+// settleGroup is a group of settlements on the wire that differ only in their rows, so that the usual batch, a whole claim
+// acknowledged, is a single group.
 type settleGroup struct {
 	Owner   OwnerToken   `json:"owner"`
 	Outcome Outcome      `json:"outcome"`
@@ -85,14 +87,14 @@ type settleArg struct {
 	BackoffMaxMS int64         `json:"backoff_max_ms"`
 	DeleteAcked  bool          `json:"delete_acked"`
 	PassOver     bool          `json:"pass_over,omitempty"`
-	Along        bool          `json:"along,omitempty"` // a claim waits for it
+	Along        bool          `json:"along,omitempty"` // a claim in the same transaction waits for it
 	Over         []OwnerToken  `json:"over,omitempty"`
 	Own          bool          `json:"own,omitempty"`
 	SkipFailed   bool          `json:"skip_failed,omitempty"`
 	Groups       []settleGroup `json:"groups"`
 }
 
-// groupSettlements puts settlements into groups; of two with the same receipt the first counts.
+// groupSettlements groups settlements; if two have the same receipt, the first counts.
 func groupSettlements(settlements []Settlement) []settleGroup {
 	type key struct {
 		owner   OwnerToken
@@ -120,7 +122,7 @@ func groupSettlements(settlements []Settlement) []settleGroup {
 	return groups
 }
 
-// wholeMS is a delay as the database is told it, so that those that differ by less are one group.
+// wholeMS rounds a delay to what the database takes, so that delays that differ by less are one group.
 func wholeMS(delay time.Duration) time.Duration {
 	if delay <= 0 {
 		return delay
@@ -128,7 +130,7 @@ func wholeMS(delay time.Duration) time.Duration {
 	return max(delay.Truncate(time.Millisecond), time.Millisecond)
 }
 
-// delayMS leaves the database's own default out.
+// delayMS returns nil for the database's default.
 func delayMS(s Settlement) *int64 {
 	if s.Outcome != Retry && s.Outcome != Release || s.Delay == 0 {
 		return nil

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// defaultRun is how many messages of a stream a claim takes at most.
+// defaultRun is the most messages of a stream that a claim takes.
 const defaultRun = 32
 
-// errDiscarded is the LastError of messages that DiscardStream has ended.
-var errDiscarded = errors.New("discarded with what else waited in its stream")
+// errDiscarded is the LastError of messages ended by DiscardStream.
+var errDiscarded = errors.New("discarded with the rest of its stream")
 
-// A BlockedStream has a message that has failed for good, and nothing of it is delivered.
+// A BlockedStream delivers nothing, because one of its messages has failed for good.
 type BlockedStream struct {
 	Topic, StreamKey string
 	Head             MessageID // the message that has failed
@@ -26,12 +27,12 @@ type BlockedStream struct {
 	Waiting          int // messages behind it, counted up to 10,000
 }
 
-// BlockedStreams lists streams that are blocked, those first that have been for longest.
+// BlockedStreams lists blocked streams, those blocked the longest first. It returns a *FieldError for bad parameters.
 func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]BlockedStream, error) {
 	if err := setListLimit("ListParams.Limit", &params.Limit); err != nil {
 		return nil, err
 	}
-	if err := validateKey("ListParams.Topic", params.Topic); err != nil {
+	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
 	streams, err := call(ctx, o.engine, o.db, opStreamList, struct {
@@ -56,14 +57,15 @@ func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]Block
 	return streams, err
 }
 
-// RequeueStream lets a blocked stream go on with the message that has failed, which gets a fresh retry budget; LastError stays.
-// A stream that is not blocked is ErrStreamNotBlocked.
+// RequeueStream resumes a blocked stream at the message that has failed, with a fresh retry budget; LastError stays.
+// It returns ErrStreamNotBlocked, or a *FieldError for a bad topic or key.
 func (o *Outbox) RequeueStream(ctx context.Context, topic, key string) error {
 	return o.resumeStream(ctx, topic, key, false)
 }
 
-// SkipHead lets a blocked stream go on behind the message that has failed, which stays a dead letter: Requeue puts it back in
-// its place, before what is not delivered by then. A stream that is not blocked is ErrStreamNotBlocked.
+// SkipHead resumes a blocked stream after the message that has failed, which stays a dead letter: Requeue puts it back in its
+// place, before messages that are not delivered by then. It returns ErrStreamNotBlocked, or a *FieldError for a bad topic or
+// key.
 func (o *Outbox) SkipHead(ctx context.Context, topic, key string) error {
 	return o.resumeStream(ctx, topic, key, true)
 }
@@ -87,9 +89,10 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 	return err
 }
 
-// DiscardStream ends all that waits in a blocked stream: it has failed, as has the message that blocks it, and is kept as dead
-// letters. It returns how many messages it has ended. What is published meanwhile is delivered. A stream that is not blocked is
-// ErrStreamNotBlocked; if it returns another error, the stream is still blocked, and may have lost messages already.
+// DiscardStream fails all messages that wait in a blocked stream, and returns how many. They are kept as dead letters, like
+// the message that blocks the stream. Messages published meanwhile are delivered. It returns ErrStreamNotBlocked, or a
+// *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its messages may
+// already have failed.
 func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total int, err error) {
 	id, err := validateStream(topic, key)
 	if err != nil {
@@ -124,7 +127,7 @@ type takeArg struct {
 	Limit    int        `json:"limit"`
 }
 
-// takeStream claims messages that wait in a blocked stream, and notes in arg where the stream ended at the first time.
+// takeStream claims messages that wait in a blocked stream, and records in arg where the stream ended at first.
 func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, error) {
 	arg.Owner = base.NewOwnerToken()
 	var until int64
@@ -142,7 +145,7 @@ func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, er
 
 func validateStream(topic, key string) (id int64, err error) {
 	if key == "" {
-		return 0, badField("StreamKey", "is empty; name the stream")
+		return 0, field.Bad("StreamKey", "is empty; name the stream")
 	}
 	if err := (&Message{Topic: topic, StreamKey: key}).validate(); err != nil {
 		return 0, err
@@ -150,7 +153,7 @@ func validateStream(topic, key string) (id int64, err error) {
 	return streamID(topic, key), nil
 }
 
-// streamTopics adds what waits in streams to the topics.
+// streamTopics adds the messages of streams to the topics.
 func (o *Outbox) streamTopics(ctx context.Context, topics []TopicBacklog, arg any) ([]TopicBacklog, error) {
 	streams, err := call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store

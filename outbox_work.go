@@ -8,8 +8,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
-// work settles and claims in one transaction and, where there is a server, in one round trip: what a worker's loop needs each
-// time round. It is not tried again: who loses a conflict does one after the other.
+// work settles and claims in one transaction and, on a server, in one round trip: a worker needs both in every iteration. It
+// is not retried: after a lost conflict, the worker settles and claims separately.
 func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement, options settleOptions, params ClaimParams) (result settled, claimed []Claimed, err error) {
 	params.setDefaults()
 	if err := params.validate(); err != nil {
@@ -29,13 +29,13 @@ func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement,
 	return result, claimed, err
 }
 
-// workRows is what settling and claiming have answered with.
+// workRows are the rows that settling and claiming returned.
 type workRows struct {
 	counts  []countRow
 	claimed []Claimed
 }
 
-// work runs opSettle and opClaim as one: as the procedure opWork, or statement by statement in a transaction of ours.
+// work runs opSettle and opClaim as one: as the procedure opWork, or statement by statement in its own transaction.
 func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim claimArg) (rows workRows, err error) {
 	var args [2]string
 	for i, arg := range []any{settle, claim} {
@@ -60,8 +60,8 @@ func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim c
 	return rows, nil
 }
 
-// What opWork answers with: a result of opSettle and one of opClaim, or where there is only one result, rows of both, which are
-// told apart by their first column.
+// opWork returns a result of opSettle and one of opClaim, or a single result with rows of both, which differ in their first
+// column.
 const (
 	countColumns = 7
 	claimColumns = 11

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // PublisherConfig configures a Publisher.
@@ -20,26 +21,26 @@ type PublisherConfig struct {
 	// Schema and Table name the outbox. Default to those of Config.
 	Schema, Table string
 
-	// Store names this outbox among many, as in Config. Defaults to none.
+	// Store names this outbox among several, as in Config. Defaults to none.
 	Store string
 
-	// RequireTx refuses to publish outside a transaction, with ErrTxRequired: it catches the handler that forgot to
-	// pass one on. A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
+	// RequireTx makes Publish return ErrTxRequired outside a transaction: it catches a handler that forgot to pass one on.
+	// A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
 	RequireTx bool
 
 	// Log says whether messages go to the queue, to the log, or to both. Defaults to QueueOnly.
 	Log LogMode
 
-	// StreamKey chooses a message's StreamKey, which is the record's key on Kafka. Where it is empty, and by default, that is
-	// the header outbox_stream_key (HeaderStreamKey), or none.
+	// StreamKey returns a message's StreamKey, which is the record's key on Kafka. If it returns an empty string, the header
+	// outbox_stream_key (HeaderStreamKey) counts. Defaults to that header.
 	StreamKey func(topic string, msg *message.Message) string
 
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
 
-// A Publisher is a Watermill publisher that writes messages into the outbox. It is safe for concurrent use, and one
-// may serve any number of transactions.
+// A Publisher is a Watermill publisher that writes messages into the outbox. It is safe for concurrent use, and one may
+// serve any number of transactions.
 type Publisher struct {
 	outbox *Outbox
 	x      Executor
@@ -54,7 +55,8 @@ var _ message.Publisher = (*Publisher)(nil)
 // NewPublisher returns a publisher on x: a *sql.DB, or a *sql.Tx for a publisher that lives as long as that transaction.
 //
 // On a *sql.DB, the messages of a call that carry a transaction in their context (WithTx, InTx) are written in that
-// transaction; others in one of their own. x may be nil if every message carries one.
+// transaction, others in one of their own. x may be nil if RequireTx is set and every message carries a transaction. A nil
+// logger logs nothing. It returns an error if x is nil without RequireTx, or a *FieldError that names a bad field.
 func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if isNil(x) {
 		if !config.RequireTx {
@@ -65,16 +67,17 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	o, err := newOutbox(nil, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
-		return nil, inConfig("PublisherConfig", err)
+		return nil, field.In("PublisherConfig", err)
 	}
 	return &Publisher{outbox: o, x: x, config: config}, nil
 }
 
-// Publish writes the messages of one call all or none, in order, in batches of any number. It honours the metadata
-// correlation_id, outbox_stream_key and Watermill's delay headers. No messages is no error.
+// Publish writes any number of messages in order, all or none. It honours the metadata correlation_id, outbox_stream_key and
+// Watermill's delay headers. Publishing no messages is no error.
 //
-// ErrUnknownOutcome says that the answer to its own commit was lost: the messages may have been published. In a
-// transaction of yours it is never returned.
+// It returns ErrClosed, ErrTxRequired, ErrMixedTx, ErrSchema, or a *FieldError for an invalid message. ErrUnknownOutcome
+// means that the answer to its own commit was lost: the messages may have been published. It is never returned in your own
+// transaction.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -120,7 +123,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	})
 }
 
-// Close makes later calls fail with ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.
+// Close makes later calls return ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.
 func (p *Publisher) Close() error {
 	p.closed.Store(true)
 	return nil

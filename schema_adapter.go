@@ -5,6 +5,8 @@ import (
 
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // sqlServerSchema is watermill-sql's schema adapter over the outbox table.
@@ -15,20 +17,18 @@ type sqlServerSchema struct {
 
 var _ wmsql.SchemaAdapter = (*sqlServerSchema)(nil)
 
-// NewSQLServerSchema lets watermill-sql's own Publisher and Subscriber (v3) run on SQL Server, over the outbox table: they
-// publish into the log and read it by position. Use it with NewSQLServerOffsets, and with a Sequencer that runs. Create the
-// tables with Migrate: there is nothing to initialize for a topic. Of the configuration, Dialect may be left out. batchSize
-// is the most messages that a subscriber reads at once; 0 means 100.
+// NewSQLServerSchema lets the Publisher and Subscriber of watermill-sql (v3) run on SQL Server over the outbox table: they
+// publish into the log and read it by position. Use it with NewSQLServerOffsets and a running Sequencer. Create the tables
+// with Migrate: topics need no initialization. MigrateConfig.Dialect may be left out. batchSize is the most messages that a
+// subscriber reads at once, 1 to 1,000; 0 means 100. It returns a *FieldError that names a bad field.
 //
-// It is for those who have watermill-sql in place. It holds a transaction open while messages are handled, one at a time, as
-// watermill-sql does; a Subscriber with a ConsumerGroup does not. Each of its subscriptions so holds a connection: let
-// them have a pool of their own, larger than their number, and the Publisher and the Sequencer another.
+// It is for applications that already use watermill-sql. Like watermill-sql, it holds a transaction open while messages are
+// handled, one at a time; a Subscriber with a ConsumerGroup does not. Each subscription therefore holds a connection: give
+// the subscriptions their own pool, larger than their number, and the Publisher and the Sequencer another.
 func NewSQLServerSchema(config MigrateConfig, batchSize int) (wmsql.SchemaAdapter, error) {
-	if batchSize == 0 {
-		batchSize = 100
-	}
+	field.Default(&batchSize, 100)
 	if batchSize < 1 || batchSize > maxBatch {
-		return nil, badField("batchSize", "%d is not between 1 and %d", batchSize, maxBatch)
+		return nil, field.Bad("batchSize", "%d is not between 1 and %d", batchSize, maxBatch)
 	}
 	o, err := newOutbox(nil, Config{Dialect: SQLServer{}, Schema: config.Schema, Table: config.Table, Log: LogOnly}, nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *sqlServerSchema) UnmarshalMessage(row wmsql.Scanner) (wmsql.Row, error)
 	return r, nil
 }
 
-// SchemaInitializingQueries implements SchemaAdapter: Migrate has made everything.
+// SchemaInitializingQueries implements SchemaAdapter: Migrate has created everything.
 func (s *sqlServerSchema) SchemaInitializingQueries(string) []wmsql.Query { return nil }
 
 // SubscribeIsolationLevel implements SchemaAdapter.

@@ -13,7 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// What the other packages of this module are built on, and users do not see. Package seam says what each function does.
+// The other packages of this module are built on these functions, which users do not see. Package seam documents them.
 func init() {
 	seam.Outbox = func(o seam.AnOutbox) seam.Operations { return operations{own[*Outbox](o)} }
 	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
@@ -26,7 +26,7 @@ func init() {
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
 }
 
-// own is a value of a type of this package, for which an interface has stood in package seam.
+// own returns the value of this package's type that package seam passes as an interface.
 func own[T any](value any) T {
 	v, ok := value.(T)
 	if !ok {
@@ -75,7 +75,7 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	if !own {
 		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
-	ownCtx := withoutTx(ctx) // the transaction is ours, whatever the context carries
+	ownCtx := withoutTx(ctx) // it runs in its own transaction, whatever the context carries
 	return o.engine.retry(ctx, db, func() error {
 		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
 	})

@@ -14,20 +14,21 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// closeGrace is how long Close waits for the database after handlers have had their time; the last second is for
-// statements to end that are cut short.
+// closeGrace is how long Close waits for the database after DrainTimeout; the last second is for interrupted statements to
+// end.
 const closeGrace = 15 * time.Second
 
 // A Subscriber is a Watermill subscriber that delivers the messages of the outbox, each at least once, to one of any
-// number of competing workers. One loop serves all topics that are subscribed on it: one round trip to the database settles what
-// was acked and nacked, and claims more. It is safe for concurrent use.
+// number of competing workers. One loop serves all topics that are subscribed on it: one round trip to the database settles
+// acked and nacked messages, and claims more. It is safe for concurrent use.
 //
 // It needs up to four connections of the pool at a time. In a pool with a limit it keeps one for itself while it holds
-// messages, so that handlers that hold connections cannot keep it from renewing leases and settling. A pool of one has none
-// to spare: handlers that hold its only connection for long then get fewer messages at a time, down to one.
+// messages, so that it can renew leases and settle even if handlers hold all others. A pool of one has none to spare:
+// handlers that hold its only connection for long then get fewer messages at a time, down to one.
 type Subscriber struct {
 	outbox *Outbox
 	config SubscriberConfig
@@ -40,14 +41,14 @@ type Subscriber struct {
 	keeper   *keeper
 	pacer    *pacer
 
-	closing chan struct{} // closed when Close begins: nothing is claimed or handed out any more
+	closing chan struct{} // closed when Close begins: from then on nothing is claimed or handed out
 	closed  chan struct{} // closed when Close is done
 	failure error         // of Close, set before closed is closed
 	expire  func()        // ends the time of handlers
 
-	limiter seam.Limiter // shares out the claims of many Subscribers; may be nil
+	limiter seam.Limiter // schedules the claims of many Subscribers; may be nil
 
-	wakeups wakeRelay // of other processes, to the readers of the log
+	wakeups wakeRelay // from other processes, to the readers of the log
 
 	mu            sync.Mutex
 	topics        map[string]*topic // those with a live subscription
@@ -59,12 +60,12 @@ var _ message.Subscriber = (*Subscriber)(nil)
 
 // A topic is the queue between the claim loop and the subscriptions to one topic.
 type topic struct {
-	queue       chan *Delivery // claimed and not yet handed out; has room for all that may be
+	queue       chan *Delivery // claimed and not yet handed out; has room for all of MaxInFlight
 	subscribers int
 }
 
-// NewSubscriber returns a subscriber on db. It touches the database only once something is subscribed.
-// A nil logger logs nothing.
+// NewSubscriber returns a subscriber on db. It does not touch the database before the first subscription. A nil logger logs
+// nothing. It returns an error if db is nil, or a *FieldError that names a bad field.
 func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -76,7 +77,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
-		return nil, inConfig("SubscriberConfig", err)
+		return nil, field.In("SubscriberConfig", err)
 	}
 	janitor, err := o.janitor(config.Janitor)
 	if err != nil {
@@ -112,13 +113,14 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 }
 
 // Subscribe delivers the messages of a topic until ctx ends or the Subscriber is closed; then the channel is closed,
-// what was not handed out is released, and handlers may finish.
+// messages that were not handed out are released, and handlers may finish.
 //
 // A message's context keeps the values of ctx, and ends when the message is acked, nacked, loses its lease, or outlives
-// DrainTimeout or MaxHandlerTime. If its lease could not be renewed in time, it ends before another worker may have the
-// message; the message is then delivered again after the handler has returned, whatever it answers.
+// DrainTimeout or MaxHandlerTime. If its lease could not be renewed in time, the context ends before another worker may
+// have the message; the message is then delivered again after the handler has returned, whether it acks or nacks.
 //
-// A second live subscription to the topic in this process is refused with ErrCompeting, unless AllowCompeting is set.
+// It returns ErrClosed after Close, ErrCompeting if the topic already has a live subscription in this process and
+// AllowCompeting is not set, or a *FieldError if topic is not valid.
 func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *message.Message, error) {
 	out := make(chan *message.Message)
 	if err := s.subscribeInto(ctx, name, out, func() { close(out) }); err != nil {
@@ -127,7 +129,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, name string) (<-chan *messag
 	return out, nil
 }
 
-// subscribeInto does the same into a channel that it leaves open: see seam.Subscribing.
+// subscribeInto is Subscribe into a channel that it leaves open: see seam.Subscribing.
 func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- *message.Message, done func()) error {
 	if err := (&Message{Topic: name}).validate(); err != nil {
 		return err
@@ -150,7 +152,7 @@ func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- 
 		t = &topic{queue: make(chan *Delivery, s.config.MaxInFlight)}
 		s.topics[name] = t
 	} else {
-		s.logger.Info("A second subscription to a topic competes for its messages; for several handlers of each message use an EventGroupProcessor",
+		s.logger.Info("A second subscription to a topic competes for its messages; to give each message to several handlers use an EventGroupProcessor",
 			watermill.LogFields{"topic": name})
 	}
 	t.subscribers++
@@ -189,7 +191,7 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 	})
 }
 
-// runLog is the Subscriber's life where it reads the log: each subscription reads for itself.
+// runLog is run for a consumer group: each subscription reads the log for itself.
 func (s *Subscriber) runLog() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
@@ -201,8 +203,8 @@ func (s *Subscriber) runLog() {
 	close(s.closed)
 }
 
-// SubscribeInitialize implements message.SubscribeInitializer: a consumer group exists from then on, and what is purged
-// from the log waits for it.
+// SubscribeInitialize implements message.SubscribeInitializer. It creates the consumer group, so that messages that the group
+// has not passed are not purged from the log. Without a consumer group it does nothing.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if err := (&Message{Topic: topic}).validate(); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	// Taking the lease creates the group; giving it back leaves it for whoever reads.
+	// Taking the lease creates the group.
 	c := s.groupCursor(topic)
 	if _, err := c.Acquire(ctx); errors.Is(err, base.ErrLeaseHeld) {
 		return nil
@@ -300,7 +302,7 @@ func (s *Subscriber) logDelivery(d *Delivery) {
 	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
 }
 
-// run is the Subscriber's life: from the first subscription to the end of Close.
+// run works from the first subscription to the end of Close.
 func (s *Subscriber) run() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	stopWakeups := s.pacer.listen(s.config.Store, s.config.Wakeups, s.subscribed)
@@ -331,15 +333,15 @@ func (s *Subscriber) run() {
 	close(s.closed)
 }
 
-var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
+var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that it held are delivered again when their leases expire")
 
-// InFlight returns, by topic, the number of queue messages that are claimed and not yet acked or nacked. Use it for a gauge;
-// it is safe for concurrent use.
+// InFlight returns, by topic, the number of messages of the queue that are claimed and not yet acked or nacked, for a gauge.
+// It is safe for concurrent use.
 func (s *Subscriber) InFlight() map[string]int { return s.window.inFlight() }
 
-// Close stops claiming, releases at once what was not handed out, lets handlers finish and settle within DrainTimeout,
-// and then releases what they still hold. It is bounded, idempotent, and safe to call from many goroutines at once; all
-// of them return when it is done.
+// Close stops claiming, releases messages that were not handed out, lets handlers finish and settle within DrainTimeout,
+// and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, at
+// the latest 30 s after DrainTimeout. It returns an error if the database did not answer in time.
 func (s *Subscriber) Close() error {
 	s.beginClose()
 	hung := time.NewTimer(s.config.DrainTimeout + 2*closeGrace)
@@ -347,7 +349,7 @@ func (s *Subscriber) Close() error {
 	select {
 	case <-s.closed:
 		return s.failure
-	case <-hung.C: // the driver does not heed its context
+	case <-hung.C: // the driver ignores its context
 		return errCloseTimeout
 	}
 }
@@ -364,8 +366,9 @@ func (s *Subscriber) beginClose() {
 	}
 }
 
-// Shutdown is Close within the deadline of ctx: handlers get the less of DrainTimeout and four fifths of what is left, and
-// the rest is for settling. It may follow a Close that has begun, and shortens it.
+// Shutdown is Close within the deadline of ctx: handlers get DrainTimeout or four fifths of the time left, whichever is less,
+// and the rest is for settling. It shortens a Close that has already begun. It returns an error if it is not done when ctx
+// ends.
 func (s *Subscriber) Shutdown(ctx context.Context) error {
 	s.beginClose()
 	if deadline, limited := ctx.Deadline(); limited {
@@ -375,7 +378,7 @@ func (s *Subscriber) Shutdown(ctx context.Context) error {
 	case <-s.closed:
 		return s.failure
 	case <-ctx.Done():
-		return fmt.Errorf("outbox: the subscriber has not closed in time; what it holds is delivered again when the leases expire: %w", context.Cause(ctx))
+		return fmt.Errorf("outbox: the subscriber has not closed in time; the messages that it holds are delivered again when their leases expire: %w", context.Cause(ctx))
 	}
 }
 

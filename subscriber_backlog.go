@@ -10,20 +10,20 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// A backlog looks at the topics that have due messages, tells the hooks, and warns of those that nobody handles here.
+// A backlog checks the topics that have due messages, calls the hook, and warns of topics without a handler here.
 type backlog struct {
 	outbox     *Outbox
 	subscribed func() []string // in order
 	after      time.Duration   // how long messages may wait on a topic before it warns
 
-	reported map[string]bool // topics of the last look
-	warned   map[string]bool // topics that the log knows to be unhandled
+	reported map[string]bool // topics with a backlog at the last look
+	warned   map[string]bool // unhandled topics at the last look
 }
 
 var errUnhandled = errors.New("no handler for these topics")
 
-// look warns of topics whose messages wait although this Subscriber runs. Another may be meant to handle them, and so they
-// stay where they are. There may be thousands: one line names the first, and comes again only when there are new ones.
+// look warns of topics whose messages wait while this Subscriber runs. They may be meant for another, so they stay where
+// they are. There may be thousands of topics: one line names the first, and is repeated only for new ones.
 func (b *backlog) look(ctx context.Context) error {
 	topics, err := b.outbox.Topics(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (b *backlog) look(ctx context.Context) error {
 	return nil
 }
 
-// warn writes a line if there are topics that the last look did not know.
+// warn logs a line if there are topics that the last look did not find.
 func (b *backlog) warn(unhandled []TopicBacklog) {
 	before := b.warned
 	b.warned = make(map[string]bool, len(unhandled))
@@ -68,7 +68,7 @@ func (b *backlog) warn(unhandled []TopicBacklog) {
 		errUnhandled, watermill.LogFields{"topics": len(unhandled), "new": len(fresh), "names": names, "waiting": waiting, "age": oldest.String()})
 }
 
-// withEmpty adds the topics that are subscribed, or had a backlog at the last look, and have none, so that gauges fall to 0.
+// withEmpty adds topics without a backlog that are subscribed, or had one at the last look, so that gauges fall to 0.
 func (b *backlog) withEmpty(topics []TopicBacklog, subscribed []string) []TopicBacklog {
 	before := b.reported
 	b.reported = make(map[string]bool, len(topics))

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// reapInterval is how often a claim also gives back expired leases: often enough to take over soon from a dead worker.
+// reapInterval is how often a claim also gives back expired leases, to take over soon from a dead worker.
 const reapInterval = time.Second
 
 const noGiveBack = -1
 
 const cannotClaim = "Cannot claim messages, trying again"
 
-// errNoAttemptsLeft is the LastError of a message whose workers died or lost it as often as it may be tried.
+// errNoAttemptsLeft is the LastError of a message that spent all its attempts on workers that died or lost their leases.
 var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the message stopped, or lost its lease")
 
 // claim runs until Close begins: it keeps the window full while there are messages, and waits longer and longer while
@@ -52,7 +52,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.settler.pending.wait(0)
 		}
 		if err != nil {
-			if s.limiter == nil { // else it says so, and when to claim again
+			if s.limiter == nil { // otherwise it logs the error and decides when to claim again
 				s.outbox.troubles.Error(cannotClaim, err, nil)
 				s.pacer.pause(outage, nil, s.closing)
 				outage = min(2*outage, outagePauseMax)
@@ -75,7 +75,8 @@ func (s *Subscriber) claim(ctx context.Context) {
 	}
 }
 
-// awaitLimiter waits until the Limiter lets this Subscriber claim, and says what may be claimed by then. The limit is 0 if Close begins first.
+// awaitLimiter waits until the Limiter lets this Subscriber claim, and returns what may be claimed by then. The limit is 0 if
+// Close begins first.
 func (s *Subscriber) awaitLimiter(topics []string, allowed allowance) allowance {
 	granted := s.limiter.Acquire(func() int { return s.window.allow(topics).limit }, s.closing)
 	if now := s.window.allow(topics); now.limit > 0 {
@@ -85,7 +86,7 @@ func (s *Subscriber) awaitLimiter(topics []string, allowed allowance) allowance 
 	return allowed
 }
 
-// take claims within ClaimTimeout, and settles on the way what is answered.
+// take claims within ClaimTimeout, and settles answers in the same transaction.
 func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
@@ -93,7 +94,7 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	if !along.isEmpty() {
 		claimed, err = s.settler.claimAlong(ctx, along, params)
 	}
-	if along.isEmpty() || IsRetryable(err) { // what is locked holds up the settling alone
+	if along.isEmpty() || IsRetryable(err) { // locked rows hold up only settling
 		claimed, err = s.outbox.Claim(ctx, params)
 	}
 	if s.limiter != nil {
@@ -102,7 +103,7 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	return claimed, err
 }
 
-// dispatch puts messages into the queues of their topics, which a claim has brought that was sent at a time.
+// dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
 func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
 	for i := range claimed {
@@ -121,7 +122,7 @@ func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.
 	}
 }
 
-// hand puts a message into the queue of its topic, or gives it back and answers false.
+// hand puts a message into the queue of its topic, or gives it back and returns false.
 func (s *Subscriber) hand(d *Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +141,7 @@ func (s *Subscriber) hand(d *Delivery) bool {
 	return false
 }
 
-// rotate begins with another topic each turn, so that none is always served last.
+// rotate begins with a different topic each turn, so that no topic is always last.
 func rotate(topics []string, turn int) []string {
 	if len(topics) == 0 {
 		return topics

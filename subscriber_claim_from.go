@@ -2,27 +2,27 @@ package outbox
 
 import "time"
 
-// A claim begins where the last one of its topic ended, and once in a while at the beginning of the topic, to find what a
-// long transaction published some time ago.
+// A claim begins where the last one of its topic ended, and now and then at the beginning of the topic, to find messages of
+// long transactions.
 const (
 	fullClaimInterval = time.Second // between claims that begin at the beginning
-	claimOverlap      = time.Second // by which the others begin before the end of the last
+	claimOverlap      = time.Second // how long before the end of the last claim the others begin
 
-	// relearnInterval is how often a claim may move a topic's beginning back: a message that was released became due again
-	// later than its row tells, but if the database's clock is set back, all are earlier.
+	// relearnInterval is how often a claim may move a topic's beginning back, which is needed only if the database's clock
+	// was set back: a released message also looks earlier, because its row does not say when it became due again.
 	relearnInterval = 10 * time.Second
 )
 
 // claimFrom is where the claims of each topic begin. It belongs to the loop that claims.
 type claimFrom struct {
-	ends map[string]time.Time // when the last message that was claimed became due
+	ends map[string]time.Time // by topic: when the last claimed message became due
 	full time.Time            // when a claim last began at the beginning
 
 	relearned time.Time // when such a claim could last move ends back
 	relearn   bool      // the present one can
 }
 
-// next says where the next claim begins; nil is at the beginning.
+// next returns where the next claim begins; nil is the beginning.
 func (c *claimFrom) next(now time.Time) map[string]time.Time {
 	if now.Sub(c.full) >= fullClaimInterval {
 		c.full = now
@@ -34,8 +34,8 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 	return c.ends
 }
 
-// claimed records the messages of a claim that began at from. Left out are retried messages, of which the claim does not return
-// when they became due, and those of streams, which come in an order of their own.
+// claimed records the messages of a claim that began at from. It skips retried messages, because the claim does not return
+// when they became due, and messages of streams, which have their own order.
 func (c *claimFrom) claimed(from map[string]time.Time, messages []Claimed) {
 	ends := map[string]time.Time{}
 	for i := range messages {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// competing are the live subscriptions of this process to topics of the queue: a second one to the same topic gets some of
-// the messages and not all, which is rarely what was meant.
+// competing are the live subscriptions of this process to topics of the queue. A second subscription to a topic would get
+// only some of the messages, which is rarely intended.
 var competing struct {
 	mu   sync.Mutex
 	live map[contest][]*contender
@@ -21,12 +21,13 @@ type contest struct {
 	table, topic string
 }
 
-// A contender is a subscription, with what ends it.
+// A contender is a subscription with the channels that end it.
 type contender struct{ cancelled, closing <-chan struct{} }
 
 func (c *contender) ended() bool { return isClosed(c.cancelled) || isClosed(c.closing) }
 
-// compete registers a subscription until leave is called. Others are an error unless the config allows them.
+// compete registers a subscription until leave is called. It returns ErrCompeting if there are others, unless the config
+// allows them.
 func (s *Subscriber) compete(ctx context.Context, topic string) (leave func(), err error) {
 	n := s.outbox.engine.names
 	key := contest{s.outbox.db, n.qualified(n.dialect.Traits().Table), topic}

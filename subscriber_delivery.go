@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -21,15 +22,15 @@ type Delivery struct {
 	place   *place // in the log, nil in the queue
 
 	settledInTx atomic.Pointer[Outcome] // by SettleTx, if its transaction was committed
-	lost        atomic.Bool             // the lease is somebody else's: nothing that happens here counts
-	lapsed      atomic.Bool             // the lease ran out before there was an answer: the message is delivered again, whatever it is
+	lost        atomic.Bool             // another worker may have the lease: nothing that happens here counts
+	lapsed      atomic.Bool             // the lease expired before the answer: the message is delivered again, whatever it is
 
 	// Only used by the settler.
 	handed  time.Time
 	over    bool // it has an answer
-	endsRun bool // nothing of its run comes after it
+	endsRun bool // it is the last of its run
 
-	timedOut bool // only used by who waits for the answer
+	timedOut bool // only used by the goroutine that waits for the answer
 
 	mu    sync.Mutex
 	msg   *message.Message        // nil until it is handed out
@@ -40,36 +41,36 @@ type Delivery struct {
 
 type deliveryKey struct{}
 
-// DeliveryFrom returns the delivery whose message's context ctx is, or derives from.
+// DeliveryFrom returns the delivery of a message, given the message's context or one derived from it.
 func DeliveryFrom(ctx context.Context) (*Delivery, bool) {
 	d, ok := ctx.Value(deliveryKey{}).(*Delivery)
 	return d, ok
 }
 
-// in returns a context in which DeliveryFrom finds d, and all else as in ctx.
+// in returns ctx with d, for DeliveryFrom.
 func (d *Delivery) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, deliveryKey{}, d)
 }
 
-// MessageID names the message for its whole life.
+// MessageID returns the id that names the message for its whole life.
 func (d *Delivery) MessageID() MessageID { return d.claimed.ID }
 
-// Topic is the message's topic.
+// Topic returns the message's topic.
 func (d *Delivery) Topic() string { return d.claimed.Topic }
 
-// StreamKey names the stream whose order the message belongs to, or is empty.
+// StreamKey returns the name of the message's stream, or an empty string.
 func (d *Delivery) StreamKey() string { return d.claimed.StreamKey }
 
-// Attempt is 1 for the first delivery and grows with each that failed or whose worker died.
+// Attempt returns 1 for the first delivery. It grows with each delivery that failed or whose worker died.
 func (d *Delivery) Attempt() int { return d.claimed.RetryCount + 1 }
 
-// DueAt is the due time that the message was published with, or zero.
+// DueAt returns the due time that the message was published with, or zero.
 func (d *Delivery) DueAt() time.Time { return d.claimed.DueAt }
 
-// CreatedAt is when the message was enqueued, by the database's clock.
+// CreatedAt returns when the message was enqueued, by the database's clock.
 func (d *Delivery) CreatedAt() time.Time { return d.claimed.CreatedAt }
 
-// Group is the consumer group that the message is delivered to, empty in the queue.
+// Group returns the consumer group that the message is delivered to, or an empty string in the queue.
 func (d *Delivery) Group() string {
 	if d.place == nil {
 		return ""
@@ -77,7 +78,7 @@ func (d *Delivery) Group() string {
 	return d.place.cursor.config.Group
 }
 
-// Position is the message's position in the log, 0 in the queue.
+// Position returns the message's position in the log, or 0 in the queue.
 func (d *Delivery) Position() int64 {
 	if d.place == nil {
 		return 0
@@ -86,22 +87,22 @@ func (d *Delivery) Position() int64 {
 }
 
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
-// wrote is committed; an ack then changes nothing. If the transaction cannot be committed, nack: the message then is
-// delivered again. The outcome is Ack or Fail; to have the message delivered again, roll back and nack.
+// wrote is committed; an ack then changes nothing. If the commit fails, nack: the message is delivered again. The outcome
+// must be Ack or Fail; to have the message delivered again, roll back and nack.
 //
-// Call it last. The lease of a row that a transaction has locked cannot be renewed: the message's context ends when
-// LeaseDuration has passed before the commit.
+// Call it last. The lease of a row that a transaction has locked cannot be renewed: the message's context ends if the
+// transaction is not committed within LeaseDuration.
 //
-// In a consumer group, Ack moves the group on in that transaction, and Fail also keeps the message among the group's dead
-// letters. Until it ends it locks the group's place in the log.
+// In a consumer group, Ack moves the group on in that transaction, and Fail also adds the message to the group's dead
+// letters. The group's position in the log is locked until the transaction ends.
 //
-// ErrLeaseLost means that another worker may have the message: roll back.
+// It returns ErrLeaseLost if another worker may have the message: roll back. It returns a *FieldError for any other outcome.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
 	if tx == nil {
 		return base.ErrNilDB
 	}
 	if outcome != Ack && outcome != Fail {
-		return badField("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
+		return field.Bad("outcome", "%v cannot be settled in your transaction; roll it back and nack instead", outcome)
 	}
 	return d.settleTx(ctx, tx, Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: d.reason()})
 }
@@ -121,7 +122,7 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 	if err := settlement.validate(); err != nil {
 		return err
 	}
-	// From now on the row may be found settled; whether the transaction is committed nobody here can know.
+	// From now on the row may be found settled: the caller decides whether the transaction is committed.
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})
 	if err == nil && len(refused) > 0 {
@@ -133,15 +134,15 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 	return err
 }
 
-// SetErr records why the handler does not succeed, before it nacks: the row's LastError. An error marked by Permanent
-// fails the message at once. middleware.Outcome calls it.
+// SetErr records why the handler fails, before it nacks. The error becomes the row's LastError; one marked by Permanent
+// fails the message at once, and one marked by Unavailable spends no attempt. middleware.Outcome calls SetErr.
 func (d *Delivery) SetErr(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = err
 }
 
-// reason is what SetErr has recorded.
+// reason returns the error that SetErr recorded.
 func (d *Delivery) reason() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,15 +158,15 @@ func (d *Delivery) postpone(delay time.Duration) {
 
 var errPostponed = Unavailable(errors.New("the handler has postponed the message"))
 
-// ownDelay is how long a nacked message waits in place of the Backoff; 0 leaves it to the Backoff.
+// ownDelay returns how long a nacked message waits instead of the Backoff; 0 leaves it to the Backoff.
 func (d *Delivery) ownDelay() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.delay
 }
 
-// deliveryContext gives a message its own life: it ends when the message is settled, not when the router begins to
-// close. It keeps the values of the context that was subscribed with.
+// deliveryContext has the values of the subscription's context, but ends when the message is settled, not when the router
+// begins to close.
 type deliveryContext struct {
 	context.Context //nolint:containedctx // it is a context
 	delivery        *Delivery
@@ -179,7 +180,7 @@ func (c deliveryContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// open makes the Watermill message, with values from the subscription's context. It reports whether the message may still
+// open makes the Watermill message, with the values of the subscription's context. It reports whether the message may still
 // be handed out.
 func (d *Delivery) open(subscription context.Context) bool {
 	d.mu.Lock()
@@ -193,7 +194,7 @@ func (d *Delivery) open(subscription context.Context) bool {
 	return true
 }
 
-// lose notes that the lease is somebody else's and ends the handler's context. It reports whether a handler had the
+// lose records that another worker may have the lease, and ends the handler's context. It reports whether a handler had the
 // message and had not answered yet.
 func (d *Delivery) lose() bool {
 	d.mu.Lock()
@@ -202,8 +203,8 @@ func (d *Delivery) lose() bool {
 	return d.interrupt(ErrLeaseLost)
 }
 
-// lapse notes that the lease has run out and ends the handler's context, unless there is an answer, which may still be
-// settled if nobody else has taken the message. It reports the same as lose.
+// lapse records that the lease has expired, and ends the handler's context, unless there is an answer: that may still be
+// settled if no one else has taken the message. It reports the same as lose.
 func (d *Delivery) lapse() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Drain stops everything within the deadline of ctx, as a program does that is told to end:
+// Drain stops everything within the deadline of ctx, for a program that is told to end:
 //
 //	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 //	defer stop()
@@ -19,12 +19,12 @@ import (
 //	defer cancel()
 //	err := outbox.Drain(ctx, router, subscriber, forwarder)
 //
-// From the moment it is called, nothing more is claimed. Handlers finish and are settled; those that do not finish in
-// time have their messages given back. Everything stops at once, not one after the other, and the error names what has not
-// stopped when ctx ends. A nil router is none; a router that ends with ctx, before Drain, does not wait for its handlers.
+// From then on nothing is claimed. Handlers finish, and their messages are settled; messages of handlers that do not finish
+// in time are given back. Everything stops at the same time, and the error names what has not stopped when ctx ends. The
+// router may be nil. A router that ends with ctx, before Drain, does not wait for its handlers.
 //
-// Whatever has a Close can be stopped along: a Subscriber, a Forwarder, another's subscriber or publisher. Where there is a
-// Shutdown(context.Context) error, that is called.
+// Closers can be a Subscriber, a Forwarder, or any other subscriber or publisher. If one has a method
+// Shutdown(context.Context) error, that is called instead of Close.
 func Drain(ctx context.Context, router *message.Router, closers ...io.Closer) error {
 	type stopped struct {
 		name string

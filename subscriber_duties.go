@@ -10,8 +10,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// A keeper does a Subscriber's periodic duties: it keeps its leases, reaps those of dead workers, looks for topics that
-// nobody handles, and has the janitor with it.
+// A keeper does a Subscriber's periodic duties: it renews its leases, gives back those of dead workers, looks for topics
+// without a handler, and runs the janitor.
 type keeper struct {
 	outbox  *Outbox
 	leases  *leases
@@ -38,14 +38,14 @@ func (k *keeper) run(ctx context.Context) {
 	duties.Wait()
 }
 
-// A duty comes round again and again; trouble is what is said when it fails.
+// A duty is repeated; trouble is logged when it fails.
 type duty struct {
 	trouble string
 	do      func(context.Context) error
 }
 
-// inTurn does a duty that can wait: where there is a Limiter it begins at any moment, so that many Subscribers do not all ask
-// at once, and leaves a store alone that is down.
+// inTurn does a duty that can wait. With a Limiter, it begins at a random time, so that many Subscribers do not all call the
+// database at once, and skips a store that is down.
 func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
 	if k.limiter == nil || interval <= 0 {
 		k.every(ctx, interval, interval, d)
@@ -59,7 +59,7 @@ func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
 	}})
 }
 
-// every does a duty until ctx ends. An error is logged; the duty is tried again the next time.
+// every does a duty until ctx ends. An error is logged, and the duty is tried again the next time.
 func (k *keeper) every(ctx context.Context, first, interval time.Duration, d duty) {
 	if interval <= 0 {
 		return
@@ -84,7 +84,7 @@ func (k *keeper) every(ctx context.Context, first, interval time.Duration, d dut
 	}
 }
 
-// reap gives back what dead workers held; after a gap in renewing, only once this worker's own leases are renewed.
+// reap gives back messages of dead workers; after a gap in renewing, only once this worker's own leases are renewed.
 func (k *keeper) reap(ctx context.Context) error {
 	if !k.leases.mayGiveBack() {
 		return nil
@@ -95,12 +95,12 @@ func (k *keeper) reap(ctx context.Context) error {
 	return err
 }
 
-// look asks which topics wait, within its time.
+// look checks the topics, with a time limit.
 func (k *keeper) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Upkeep(k.config.LeaseDuration))
 	defer cancel()
 	return k.backlog.look(ctx)
 }
 
-// away says whether the store is known to be down.
+// away reports whether the store is known to be down.
 func (k *keeper) away() bool { return k.limiter != nil && k.limiter.Down() }

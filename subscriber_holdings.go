@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// holdings are the messages whose lease a Subscriber has, from the claim until the settlement is in the database.
+// holdings are the messages whose leases a Subscriber has, from the claim until the settlement is in the database.
 type holdings struct {
 	mu      sync.Mutex
 	leases  map[*Delivery]*heldLease
-	claims  map[OwnerToken]int // how many of each claim are not settled yet
-	settled []OwnerToken       // of claims that are settled to the last message
+	claims  map[OwnerToken]int // how many messages of each claim are not settled yet
+	settled []OwnerToken       // of claims whose messages are all settled
 }
 
-// A heldLease is what the process knows of a lease; the database decides. Its times are read off the process's monotonic
-// clock before the call was sent: the lease cannot be over before its duration has passed since.
+// A heldLease is what the process knows about a lease; the database decides. Its times are read off the process's monotonic
+// clock before the call is sent: the lease cannot expire until its duration has passed since then.
 type heldLease struct {
-	given time.Time // by the call that gave or renewed it
+	given time.Time // when the call that gave or renewed it was sent
 	asked time.Time // when a renewal was last answered: the lease was given, or the row was locked
-	ended bool      // nobody renewed it in time, and the handler knows
+	ended bool      // it was not renewed in time, and the handler's context has ended
 }
 
 func newHoldings() *holdings {
 	return &holdings{leases: map[*Delivery]*heldLease{}, claims: map[OwnerToken]int{}}
 }
 
-// add takes in what a claim has brought that was sent at a time.
+// add adds the messages of a claim, which was sent at the given time.
 func (h *holdings) add(deliveries []*Delivery, sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -35,7 +35,7 @@ func (h *holdings) add(deliveries []*Delivery, sent time.Time) {
 	}
 }
 
-// remove lets go of messages that are not settled: their lease has to run out.
+// remove drops messages that are not settled: their leases must expire.
 func (h *holdings) remove(deliveries ...*Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +45,7 @@ func (h *holdings) remove(deliveries ...*Delivery) {
 	}
 }
 
-// finish lets go of messages that are settled, in the database too.
+// finish drops messages whose settlements are in the database.
 func (h *holdings) finish(deliveries ...*Delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +63,7 @@ func (h *holdings) finish(deliveries ...*Delivery) {
 	}
 }
 
-// claimsOver are the claims that were settled to the last message since it was asked before: their leases may end.
+// claimsOver returns the claims whose messages have all been settled since the last call: their leases may end.
 func (h *holdings) claimsOver() []OwnerToken {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,7 +72,7 @@ func (h *holdings) claimsOver() []OwnerToken {
 	return settled
 }
 
-// older returns the messages whose lease was given longer ago than age.
+// older returns the messages whose leases are older than age.
 func (h *holdings) older(age time.Duration) []*Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +85,7 @@ func (h *holdings) older(age time.Duration) []*Delivery {
 	return older
 }
 
-// renewed notes what a renewal that was sent at a time has answered. Locked rows were passed over.
+// renewed records the result of a renewal, which was sent at the given time. Locked rows were skipped.
 func (h *holdings) renewed(deliveries []*Delivery, locked map[*Delivery]bool, sent time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,7 +101,7 @@ func (h *holdings) renewed(deliveries []*Delivery, locked map[*Delivery]bool, se
 	}
 }
 
-// end returns the messages whose lease is over, each once.
+// end returns the messages whose leases are over, each once.
 func (h *holdings) end(lease time.Duration) []*Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +115,7 @@ func (h *holdings) end(lease time.Duration) []*Delivery {
 	return over
 }
 
-// oldest is the age of the lease that was given first, of those that have not ended. It is 0 if there is none.
+// oldest returns the age of the oldest lease that has not ended, or 0 if there is none.
 func (h *holdings) oldest() (age time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +127,7 @@ func (h *holdings) oldest() (age time.Duration) {
 	return age
 }
 
-// inTouch reports whether the database has answered for all of them within a time.
+// inTouch reports whether the database has answered for all messages within the given time.
 func (h *holdings) inTouch(within time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +139,7 @@ func (h *holdings) inTouch(within time.Duration) bool {
 	return true
 }
 
-// over reports whether the lease of a message is.
+// over reports whether the lease of a message is over.
 func (h *holdings) over(d *Delivery, lease time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// A lease ends by the caller's word only once all that its claim has taken is settled; of what was let go of otherwise the
-// lease runs out.
+// A claim's leases end early only once all its messages are settled; the leases of messages that were dropped otherwise
+// expire.
 func TestClaimsAreOverWhenTheirLastMessageIsSettled(t *testing.T) {
 	h := newHoldings()
 	whole, torn := base.NewOwnerToken(), base.NewOwnerToken()

@@ -10,11 +10,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// leases keeps the leases of what a Subscriber holds: it renews each when a quarter of it has run, and ends the context of
-// a handler whose lease nobody could renew, before another worker may have the message.
+// leases keeps the leases of the messages that a Subscriber holds: it renews each after a quarter of its duration. If a lease
+// cannot be renewed, it ends the handler's context before another worker may have the message.
 //
-// A message whose handler's context it has ended stays held, and is still renewed if that is possible again, until the
-// handler returns: only then is it given back. No other handler has it while the first is alive.
+// After that the message stays held, and its lease is renewed if that is possible again, until the handler returns: only then
+// is it given back, so that no other handler has it while the first is running.
 type leases struct {
 	outbox   *Outbox
 	holdings *holdings
@@ -23,11 +23,11 @@ type leases struct {
 	lease    time.Duration
 	logger   watermill.LoggerAdapter
 
-	starved bool // it has been said that connections are too few
+	starved bool // the shortage of connections has been logged
 }
 
-// begin is called before messages are handed out: it keeps a connection for renewing them before handlers take all. If
-// there is none the first renewal tries again, and says what is wrong.
+// begin is called before messages are handed out: it keeps a connection for renewals before handlers take all of them. If
+// there is none, the first renewal tries again, and logs the error.
 func (l *leases) begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(l.lease)/8)
 	defer cancel()
@@ -47,13 +47,13 @@ func (l *leases) renewAll(ctx context.Context) {
 			continue
 		}
 		l.outbox.troubles.Over(cannotRenew)
-		// When the oldest has run for a quarter; a claim that was long on its way may bring one that is old already.
+		// When the oldest has run for a quarter of its duration; a slow claim may return leases that are already old.
 		wait = min(max(every-l.holdings.oldest(), every/8), every/2)
 	}
 }
 
-// renew extends the leases that have run for a while. What the database refuses is lost: another worker has or will have
-// the message, and the handler's context ends.
+// renew extends the leases that have run for a while. A lease that the database refuses is lost: another worker has or will
+// have the message, and the handler's context ends.
 func (l *leases) renew(ctx context.Context) error {
 	every := limits.RenewEvery(l.lease)
 	if l.holdings.none() {
@@ -102,11 +102,11 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 		case u.held:
 			locked[d] = true
 		case d.settledInTx.Load() != nil && !d.lapsed.Load():
-			// Nobody else can have it yet: the handler's transaction is committed, and the handler not yet done.
+			// Settled, not lost: the handler's transaction is committed, but the handler has not returned yet.
 		default:
 			l.holdings.remove(d)
 			if d.lose() {
-				l.logger.Info("Lost the lease of a message that is being handled; its late answer will change nothing", d.logFields())
+				l.logger.Info("Lost the lease of a message that is being handled; a late ack or nack will change nothing", d.logFields())
 			}
 		}
 	}
@@ -114,10 +114,10 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 	return nil
 }
 
-// mayGiveBack reports whether no lease of the worker's own can be over by the end of a give-back that begins now.
+// mayGiveBack reports whether none of the worker's own leases can be over by the end of a give-back that begins now.
 func (l *leases) mayGiveBack() bool { return l.holdings.inTouch(l.lease / 2) }
 
-// adapt takes fewer messages at a time while handlers leave no connection to renew their leases with.
+// adapt claims fewer messages at a time while handlers leave no connection for renewals.
 func (l *leases) adapt(err error) {
 	switch {
 	case err == nil:
@@ -126,13 +126,13 @@ func (l *leases) adapt(err error) {
 		l.window.narrow()
 		if !l.starved {
 			l.starved = true
-			l.logger.Error("Handlers hold all connections of the pool, so that leases cannot be renewed: fewer messages are taken at a time; raise SetMaxOpenConns or lower MaxInFlight",
+			l.logger.Error("Handlers hold all connections of the pool, so leases cannot be renewed and fewer messages are claimed at a time; raise SetMaxOpenConns or lower MaxInFlight",
 				err, watermill.LogFields{"max_open_connections": l.spare.db.Stats().MaxOpenConnections})
 		}
 	}
 }
 
-// endAll ends contexts as leases run out, until ctx ends. It needs no database.
+// endAll ends contexts as leases expire, until ctx ends. It needs no database.
 func (l *leases) endAll(ctx context.Context) {
 	trusted := limits.Trusted(l.lease)
 	for pause(ctx, min(max(trusted-l.holdings.oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {

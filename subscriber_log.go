@@ -15,26 +15,26 @@ import (
 )
 
 // A logReader delivers one topic of the log to one subscription of a consumer group: in order, one message at a time, and
-// only while it has the group's lease. The group's position is written behind the acks: after a crash, what was acked
-// since is delivered again.
+// only while it has the group's lease. The group's position is written some time after the acks: after a crash, messages
+// acked since then are delivered again.
 type logReader struct {
 	cursor   *cursor
 	config   SubscriberConfig
 	pacer    *pacer
 	logger   watermill.LoggerAdapter
 	troubles *quiet.Troubles
-	announce func(*Delivery) // logs that a message is handed out
+	announce func(*Delivery) // logs a message that is handed out
 
 	closing <-chan struct{}
-	drained chan struct{} // closed when handlers have had their time after closing
+	drained chan struct{} // closed at the end of DrainTimeout
 
-	acked    int64             // up to here the group has answered
-	written  int64             // and up to here the database knows
-	leased   time.Time         // when the lease was asked for; zero while it is not held
+	acked    int64             // the position up to which the group has acked
+	written  int64             // the position in the database
+	leased   time.Time         // when the lease was last requested; zero while it is not held
 	trial    trial             // of the message that is being delivered
-	careful  int               // how many messages to go have their attempts written before they are handed out
-	looked   time.Time         // when the group's requeued dead letters were looked for
-	wentBack *LogWentBackError // what the next lease tells more of
+	careful  int               // how many more messages have their attempts written before they are handed out
+	looked   time.Time         // when requeued dead letters were last looked for
+	wentBack *LogWentBackError // completed by the next lease
 }
 
 // A trial is what a group has spent on a message that it has not passed.
@@ -43,7 +43,7 @@ type trial struct {
 	attempts int
 	reason   error // of the last one
 	hopeless bool  // the reason is permanent
-	written  bool  // the database knows
+	written  bool  // it is in the database
 }
 
 const cannotRead = "Cannot read the log, trying again"
@@ -51,7 +51,7 @@ const cannotRead = "Cannot read the log, trying again"
 // logBatch is how many messages are read at once.
 const logBatch = 100
 
-// flushEvery is how much work a crash may have delivered again.
+// flushEvery is how often the position is written: a crash repeats at most this much work.
 const flushEvery = 100 * time.Millisecond
 
 // lookEvery is how long a requeued dead letter may wait for its group.
@@ -71,8 +71,8 @@ func (s *Subscriber) groupCursor(topic string) *cursor {
 		Group: s.config.ConsumerGroup, Topic: topic, Lease: s.config.LeaseDuration, MaxBytes: s.config.MaxInFlightBytes})
 }
 
-// run delivers until ctx ends or the Subscriber closes. What is then being handled may be finished within DrainTimeout; the
-// database is given up closeGrace later at the latest.
+// run delivers until ctx ends or the Subscriber closes. The message that is then being handled may be finished within
+// DrainTimeout; database calls end within closeGrace after that.
 func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -108,7 +108,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	}
 }
 
-// endWith ends the reading with the subscription or the Subscriber, then the time of handlers, and then the work.
+// endWith ends the reading with the subscription or the Subscriber, then the handlers after DrainTimeout, and then the work.
 func (r *logReader) endWith(subscription, work context.Context, stopReading, giveUp func()) {
 	select {
 	case <-subscription.Done():
@@ -122,7 +122,8 @@ func (r *logReader) endWith(subscription, work context.Context, stopReading, giv
 	<-work.Done()
 }
 
-// deliverBatch reads and delivers one batch. It answers whether there was any. Reading ends when nothing more is to be handed out.
+// deliverBatch reads and delivers one batch, and reports whether there was any. reading ends when nothing more may be handed
+// out.
 func (r *logReader) deliverBatch(work, reading context.Context, out chan<- *message.Message) (found bool, err error) {
 	if err := r.keep(work); err != nil {
 		return false, err
@@ -166,7 +167,7 @@ func (r *logReader) read(ctx context.Context) ([]LogMessage, error) {
 	return messages, err
 }
 
-// keep renews the lease when it is time. It is asked before each message is handed out: a read may have taken long.
+// keep renews the lease when it is time. It is called before each message is handed out: a read may have taken long.
 func (r *logReader) keep(ctx context.Context) error {
 	if time.Since(r.leased) < limits.RenewEvery(r.config.LeaseDuration) {
 		return nil
@@ -174,12 +175,12 @@ func (r *logReader) keep(ctx context.Context) error {
 	return r.lease(ctx)
 }
 
-// lease takes the lease, or keeps it, and writes the group's position and what was spent on the message that comes next.
+// lease takes or extends the lease, and writes the group's position and the attempts spent on the next message.
 func (r *logReader) lease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 	defer cancel()
 	held, at := !r.leased.IsZero(), time.Now()
-	if held || r.acked != r.written { // what was acked counts after an interruption too, unless another has had the lease
+	if held || r.acked != r.written { // acks count even after an interruption, unless another reader has had the lease
 		err := r.write(ctx, r.progress())
 		if err == nil {
 			r.noteWritten(at)
@@ -188,7 +189,7 @@ func (r *logReader) lease(ctx context.Context) error {
 		if held || !errors.Is(err, ErrLeaseLost) {
 			return err
 		}
-		r.acked = r.written // nobody asks for the rest
+		r.acked = r.written // the other reader's position counts
 	}
 	s, err := r.cursor.acquire(ctx)
 	if err != nil {
@@ -198,9 +199,8 @@ func (r *logReader) lease(ctx context.Context) error {
 	return nil
 }
 
-// begin goes on from where the group stands. A reader that did not give its lease back may have been killed by one of the
-// messages that come next, and by which is not known: they have their attempts counted before they are handed out. Doing so
-// always would write once a message.
+// begin goes on from the group's position. If the last reader did not release its lease, one of the next messages may have
+// killed it, so their attempts are written before they are handed out. Doing that always would cost a write per message.
 func (r *logReader) begin(s groupState, at time.Time) {
 	if s.position < r.written && r.wentBack == nil {
 		r.wentBack = &LogWentBackError{Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic, Reader: r.written}
@@ -218,12 +218,12 @@ func (r *logReader) begin(s groupState, at time.Time) {
 	r.trial = trial{position: s.tried, attempts: s.attempts, written: true}
 }
 
-// forget gives up what this reader believes; the next lease asks how the group stands.
+// forget drops this reader's state; the next lease reads the group's.
 func (r *logReader) forget(e *LogWentBackError) {
 	r.leased, r.acked, r.wentBack = time.Time{}, r.written, e
 }
 
-// progress is what the database does not know, or might not.
+// progress returns what the database may not have yet.
 func (r *logReader) progress() leaseArg {
 	arg := leaseArg{From: r.written, Position: r.acked, LeaseMS: r.config.LeaseDuration.Milliseconds()}
 	if !r.trial.written {
@@ -237,7 +237,7 @@ func (r *logReader) write(ctx context.Context, arg leaseArg) error {
 	return err
 }
 
-// noteWritten is for a call that was sent at a moment, since when nothing else has changed.
+// noteWritten records a successful write that was sent at the given time; nothing else has changed since.
 func (r *logReader) noteWritten(at time.Time) {
 	r.written, r.leased, r.trial.written = r.acked, at, true
 }
@@ -250,6 +250,6 @@ func (r *logReader) giveBack(ctx context.Context) {
 		err = r.cursor.Release(ctx)
 	}
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		r.logger.Error("Cannot give the group's lease back; it runs out", err, nil)
+		r.logger.Error("Cannot release the group's lease; it will expire", err, nil)
 	}
 }

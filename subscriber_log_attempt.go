@@ -13,13 +13,13 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// errReaderDied is the reason of a message whose last attempt has left none.
-var errReaderDied = errors.New("the process that handled the message last ended before it answered, and no attempts are left")
+// errReaderDied is the reason of a message whose last attempt left no error.
+var errReaderDied = errors.New("the last process that handled the message ended before it acked or nacked, and no attempts are left")
 
 const groupIsBlocked = "A message holds up its consumer group: it has no attempts left, and OnGroupFailure is Block"
 
-// deliver hands out one message until the group is done with it: acked, or given up. Again says that the group has passed
-// it before and has it once more from its dead letters.
+// deliver hands out one message until the group is done with it: acked, or given up. again means that the message is a
+// requeued dead letter, which the group has already passed.
 func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop <-chan struct{}, out chan<- *message.Message) error {
 	if l.Malformed != nil {
 		r.logger.Error("A message of the log cannot be read; it is delivered without its headers", l.Malformed, watermill.LogFields{
@@ -42,7 +42,7 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 			switch {
 			case !again:
 				r.acked = l.Position
-			case !a.inTx: // whose transaction says what becomes of it
+			case !a.inTx: // otherwise the handler's transaction decides
 				err = errors.Join(err, r.redeemed(ctx, l))
 			}
 			return err
@@ -65,7 +65,7 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 	}
 }
 
-// over reports whether the message that is being tried has had its chances, and the group is to go on without it.
+// over reports whether the message has no attempts left and the group goes on without it.
 func (r *logReader) over(again bool) bool {
 	return r.exhausted() && (again || r.config.OnGroupFailure == DeadLetter)
 }
@@ -74,7 +74,7 @@ func (r *logReader) exhausted() bool {
 	return r.trial.hopeless || r.config.MaxAttempts != -1 && r.trial.attempts >= r.config.MaxAttempts
 }
 
-// spend renews the lease when it is time. While the reader is careful it also writes the attempt that is about to begin.
+// spend renews the lease when it is time. While the reader is careful, it also writes the attempt that is about to begin.
 func (r *logReader) spend(ctx context.Context) error {
 	if r.careful == 0 {
 		return r.keep(ctx)
@@ -89,19 +89,19 @@ func (r *logReader) spend(ctx context.Context) error {
 	return err
 }
 
-// A logAnswer is what became of one delivery.
+// A logAnswer is the result of one delivery.
 type logAnswer struct {
 	outcome Outcome
 	reason  error
 	handed  bool
-	delay   time.Duration // that the handler has chosen
-	hung    bool          // the handler has not answered in time
-	inTx    bool          // the handler has settled in a transaction of its own
+	delay   time.Duration // chosen by the handler
+	hung    bool          // the handler did not answer in time
+	inTx    bool          // the handler settled the message in its own transaction
 	took    time.Duration
 }
 
-// attempt hands out a message once and waits for its answer, keeping the lease meanwhile. An outcome that is neither Ack nor
-// Retry says that it was not tried, or not to the end.
+// attempt hands out a message once and waits for its answer, and keeps the lease meanwhile. The outcome Release means that
+// the message was not tried, or not to the end.
 func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again bool, stop <-chan struct{}, out chan<- *message.Message) (a logAnswer, err error) {
 	d := r.delivery(l, spent, again)
 	d.open(ctx)
@@ -115,7 +115,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 	defer over.Stop()
 	handout := out
 	var handed time.Time
-	var late <-chan time.Time // when the handler has had its time, and then its grace
+	var late <-chan time.Time // the end of MaxHandlerTime, and then of DrainTimeout
 	for {
 		if time.Since(r.leased) >= trusted {
 			return a, ErrLeaseLost
@@ -155,7 +155,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			stop = nil
 		case <-r.drained:
 			if handout == nil {
-				r.logger.Info("Handler did not finish before DrainTimeout; its message is delivered to its group again", d.logFields())
+				r.logger.Info("Handler did not finish before DrainTimeout; its message will be delivered to its group again", d.logFields())
 			}
 			return a, nil
 		}
@@ -184,7 +184,7 @@ func (a logAnswer) nacked(d *Delivery) logAnswer {
 
 // ended closes a delivery, and waits for the renewal that may be under way.
 func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
-	if errors.Is(err, ErrLeaseLost) { // told before the wait, so that the handler knows at once
+	if errors.Is(err, ErrLeaseLost) { // before the wait, so that the handler knows at once
 		d.lose()
 	}
 	d.close()
@@ -196,17 +196,17 @@ func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
 
 func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
 	c := Claimed{Message: l.Message, RetryCount: spent, CreatedAt: l.CreatedAt, Malformed: l.Malformed}
-	c.Headers = maps.Clone(l.Headers) // a handler may change them, and the next attempt begins with the message as it is
+	c.Headers = maps.Clone(l.Headers) // a handler may change them, and the next attempt needs the originals
 	return &Delivery{claimed: c, outbox: r.cursor.outbox, place: r.place(l, again)}
 }
 
-// A renewal is a call that has been made beside the handler.
+// A renewal is the result of a call that ran beside the handler.
 type renewal struct {
 	at  time.Time
 	err error
 }
 
-// renew asks for the lease without the reader waiting for the answer: it may hang, and so may the handler.
+// renew extends the lease in the background, because both the call and the handler may hang.
 func (r *logReader) renew(ctx context.Context) chan renewal {
 	done := make(chan renewal, 1)
 	arg, at := r.progress(), time.Now()
@@ -218,22 +218,22 @@ func (r *logReader) renew(ctx context.Context) chan renewal {
 	return done
 }
 
-// renewed returns an error if the lease is lost. Others are logged: what is left of the lease is left, and the next try is
-// soon.
+// renewed returns an error if the lease is lost. Other errors are logged: the lease is still valid for a while, and the next
+// try is soon.
 func (r *logReader) renewed(done renewal) error {
 	var wentBack *LogWentBackError
 	switch {
 	case done.err == nil:
 		r.noteWritten(done.at)
 	case errors.Is(done.err, ErrLeaseLost), errors.As(done.err, &wentBack):
-		return done.err // the message's context ends: its late answer changes nothing
+		return done.err // the message's context ends, and a late answer changes nothing
 	default:
 		r.logger.Debug("Cannot extend the lease of a consumer group, trying again", watermill.LogFields{"err": done.err})
 	}
 	return nil
 }
 
-// settled notes what a delivery has spent, and tells of it.
+// settled records the attempt that a delivery spent, and reports it.
 func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	if r.careful > 0 && a.handed {
 		r.careful--
@@ -273,7 +273,7 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	}
 }
 
-// rest waits before the next attempt, and keeps the lease.
+// rest waits before the next attempt, and keeps the lease meanwhile.
 func (r *logReader) rest(ctx context.Context, d time.Duration, stop <-chan struct{}) error {
 	if !r.trial.written {
 		if err := r.lease(ctx); err != nil {

@@ -3,20 +3,22 @@ package outbox
 import (
 	"context"
 	"database/sql"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// A place is where a delivery to a consumer group stands in the log.
+// A place is the position in the log of a delivery to a consumer group.
 type place struct {
 	cursor   *cursor
-	from     int64 // where the group stands
+	from     int64 // the group's position
 	position int64
-	again    bool // it is a dead letter that was requeued: the group has passed it
+	again    bool // the message is a requeued dead letter, which the group has already passed
 }
 
 // passTx is SettleTx for a consumer group: the group moves on in the handler's transaction.
 func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement) error {
 	if settlement.Outcome == Release {
-		return badField("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
+		return field.Bad("ReleaseTx", "is not for a consumer group, which goes in order; roll the transaction back and nack instead")
 	}
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	err := d.outbox.inTx(ctx, tx, func(ctx context.Context, x Executor) error {
@@ -39,7 +41,7 @@ func (d *Delivery) passTx(ctx context.Context, tx *sql.Tx, settlement Settlement
 	return err
 }
 
-// pass moves the group on, if it still is this reader's; a requeued message it has passed before.
+// pass moves the group on, if this reader still has it; the group has already passed a requeued message.
 func (p *place) pass(ctx context.Context, x Executor) error {
 	to := p.position
 	if p.again {
@@ -48,7 +50,7 @@ func (p *place) pass(ctx context.Context, x Executor) error {
 	return p.cursor.Advance(ctx, x, p.from, to)
 }
 
-// bury keeps the message among the group's dead letters.
+// bury adds the message to the group's dead letters.
 func (p *place) bury(ctx context.Context, x Executor, id MessageID, attempts int, reason error) error {
 	_, err := call[struct{}](ctx, p.cursor.outbox.engine, x, opLogDeadAdd, struct {
 		Group    string    `json:"group"`
@@ -61,7 +63,7 @@ func (p *place) bury(ctx context.Context, x Executor, id MessageID, attempts int
 	return err
 }
 
-// discard takes the message out of the group's dead letters.
+// discard removes the message from the group's dead letters.
 func (p *place) discard(ctx context.Context, x Executor) (int, error) {
 	n, _, err := p.cursor.outbox.changeDead(ctx, x, opLogDeadDiscard, deadArg{
 		Group: p.cursor.config.Group, Topic: p.cursor.config.Topic, Positions: []int64{p.position}, Limit: 1})

@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// soonWindow is how long claims come often after a message was published in a transaction that only its caller commits.
+// soonWindow is how long claims are frequent after a message was published in a transaction that its caller commits.
 const soonWindow = 100 * time.Millisecond
 
-// A pacer times the claims: none waits while there is work; when there is none the pauses double (OBX-116), and a
-// wake-up ends them.
+// A pacer times the claims: there is no pause while there is work; otherwise pauses double, and a wake-up ends them.
 type pacer struct {
 	shortest, longest time.Duration
 
 	next  time.Duration // only used by the claim loop
 	woken chan struct{}
-	often atomic.Int64 // until when to look often, in nanoseconds since 1970
+	often atomic.Int64 // until when to poll often, in nanoseconds since 1970
 }
 
 func newPacer(shortest, longest time.Duration) *pacer {
 	return &pacer{shortest: shortest, longest: longest, next: shortest, woken: make(chan struct{}, 1)}
 }
 
-// wake ends the present pause, or the next one.
+// wake ends the current pause, or the next one.
 func (p *pacer) wake() { notify(p.woken) }
 
-// listen passes on the wake-ups for topics that are subscribed: those of a store in this process, and those of a channel.
+// listen passes on wake-ups for subscribed topics: those of a store in this process, and those of a channel.
 func (p *pacer) listen(store string, wakeups <-chan string, subscribed func(string) bool) (stop func()) {
 	concerns := func(topics []string) bool { return len(topics) == 0 || slices.ContainsFunc(topics, subscribed) }
 	stopListening := listen(&wakeListener{
@@ -66,11 +65,11 @@ func (p *pacer) listen(store string, wakeups <-chan string, subscribed func(stri
 	}
 }
 
-// busy makes the next pause short again.
+// busy resets the next pause to the shortest.
 func (p *pacer) busy() { p.next = p.shortest }
 
-// idle pauses after a claim that found nothing. freed ends the pause too, where the claim left out a topic that was full;
-// else it is nil.
+// idle pauses after a claim that found nothing. If the claim left out a full topic, freed also ends the pause; otherwise it
+// is nil.
 func (p *pacer) idle(freed, stop <-chan struct{}) {
 	if time.Now().UnixNano() < p.often.Load() {
 		p.next = p.shortest

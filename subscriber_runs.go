@@ -2,8 +2,8 @@ package outbox
 
 import "sync"
 
-// runs tracks the messages that claims have taken from ordered streams. One message of a stream is out at a time; the others follow one
-// by one, or go back with it. If whole is set, all of them are out at once.
+// runs tracks the messages that claims have taken from ordered streams. One message of a stream is out at a time; the others
+// follow one by one, or go back with it. If whole is set, all of them are out at once.
 type runs struct {
 	whole bool
 
@@ -22,8 +22,8 @@ func newRuns(whole bool) *runs { return &runs{whole: whole, runs: map[streamName
 
 func (d *Delivery) stream() streamName { return streamName{d.Topic(), d.StreamKey()} }
 
-// begin adds the messages of a claim, which are in order, and returns those to hand out now. It is called before any of them can be
-// answered.
+// begin adds the messages of a claim, which are in order, and returns those to hand out now. It is called before any of them
+// can be answered.
 func (r *runs) begin(deliveries ...*Delivery) (first []*Delivery) {
 	first = make([]*Delivery, 0, len(deliveries))
 	r.mu.Lock()
@@ -48,8 +48,8 @@ func (r *runs) begin(deliveries ...*Delivery) (first []*Delivery) {
 	return first
 }
 
-// after decides what an answer means for the messages behind it: either the next one is handed out, or all of them go back. ended
-// reports whether the run is over.
+// after decides what an answer means for the messages behind it: either the next one is handed out, or all of them go back.
+// ended reports whether the run is over.
 func (r *runs) after(d *Delivery, goesOn bool) (next *Delivery, back []*Delivery, ended bool) {
 	if d.StreamKey() == "" {
 		return nil, nil, false

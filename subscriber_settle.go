@@ -11,8 +11,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// The settler looks at the handed-out messages this often: often while answers come, more and more rarely while
-// handlers take their time.
+// The settler checks the handed-out messages this often: often while answers come, and more and more rarely while handlers
+// are slow.
 const (
 	sweepFast = time.Millisecond
 	sweepSlow = 16 * time.Millisecond
@@ -32,9 +32,9 @@ const cannotSettle = "Cannot settle messages, trying again"
 // errNacked is the LastError of a message whose handler's error did not reach the delivery.
 var errNacked = errors.New("the handler nacked the message; put middleware.Outcome first on the router to see its error here")
 
-// A settler waits for handlers to ack or nack and settles in batches. Watermill gives each message two channels to
-// listen to; a goroutine for each message would cost a third of the throughput, and so one goroutine looks through all
-// that are out. Claims take answers along; a second goroutine writes the others, so that batches grow while the database is
+// A settler waits for handlers to ack or nack, and settles in batches. Watermill gives each message two channels to
+// listen to. A goroutine for each message would cost a third of the throughput, so one goroutine checks all messages that
+// are out. Claims take answers along; a second goroutine writes the others, so that batches grow while the database is
 // busy: see subscriber_settle_write.go.
 type settler struct {
 	outbox   *Outbox
@@ -43,15 +43,15 @@ type settler struct {
 	spare    *spare
 	remover  *remover
 	runs     *runs
-	hand     func(*Delivery) bool // what comes next in its stream
-	freed    func()               // a stream may be claimed again
+	hand     func(*Delivery) bool // hands out the next message of a stream
+	freed    func()               // called when a stream may be claimed again
 	config   SubscriberConfig
 	limiter  seam.Limiter // may be nil
 	logger   watermill.LoggerAdapter
 
 	mu       sync.Mutex
 	handed   []*Delivery // given to handlers since the last sweep
-	prompt   []*Delivery // of streams, and answered since then
+	prompt   []*Delivery // messages of streams, answered since the last sweep
 	returned []answer    // never given to a handler
 	arrived  chan struct{}
 	prompted chan struct{}
@@ -59,17 +59,17 @@ type settler struct {
 	pending *answerQueue  // to be settled, by the next claim or the writer
 	ordered *answerQueue  // those of streams, one batch after the other
 	locked  *answerQueue  // others had locked the rows
-	drain   chan struct{} // closed by Close: end when nothing is out any more
-	expire  chan struct{} // closed when handlers have had their time
+	drain   chan struct{} // closed by Close: end once nothing is out
+	expire  chan struct{} // closed when handlers have run out of time
 }
 
-// An answer is a delivery that is over, with its settlement, unless it is void: then the database is left as it is,
-// because the lease is lost.
+// An answer is a delivery that is over, with its settlement. A void one is not written to the database, because the lease is
+// lost.
 type answer struct {
 	delivery   *Delivery
 	settlement Settlement
 	void       bool
-	unsure     bool // it may be settled already: the answer to a try was lost
+	unsure     bool // it may already be settled: the answer to a try was lost
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) answer {
@@ -91,12 +91,12 @@ func (s *settler) watch(d *Delivery) {
 	}
 }
 
-// await has a message of a stream looked at as soon as it is answered: another waits behind it.
+// await has a message of a stream checked as soon as it is answered, because the next one waits for it.
 func (s *settler) await(d *Delivery) {
 	select {
 	case <-d.msg.Acked():
 	case <-d.msg.Nacked():
-	case <-d.msg.Context().Done(): // then its answer is not waited for
+	case <-d.msg.Context().Done(): // no need to wait for its answer
 		return
 	}
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *settler) await(d *Delivery) {
 	notify(s.prompted)
 }
 
-// giveBack settles messages that no handler has seen.
+// giveBack settles messages that no handler had.
 func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) {
 	s.mu.Lock()
 	for _, d := range deliveries {
@@ -125,7 +125,7 @@ func (s *settler) collect() {
 	defer timer.Stop()
 	drain, expire := s.drain, s.expire
 	var tick <-chan time.Time
-	due := true // for a sweep: not only an answer in a stream has come
+	due := true // for a sweep: it was not only a stream that woke the loop
 	for {
 		handed, prompt, answers := s.takeAll()
 		open = append(open, handed...)
@@ -135,7 +135,7 @@ func (s *settler) collect() {
 		if due || expire == nil {
 			open, answers = s.sweep(open, answers)
 		}
-		if expire == nil { // it has fired
+		if expire == nil { // it was closed
 			answers = append(answers, s.expireAll(open)...)
 			open = nil
 		}
@@ -170,7 +170,7 @@ func (s *settler) collect() {
 	}
 }
 
-// takeAll takes what has come since the last time.
+// takeAll takes what has arrived since the last call.
 func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
 	return handed, prompt, returned
 }
 
-// take adds what a message has been answered, once.
+// take adds the answer to a message, once.
 func (s *settler) take(d *Delivery, answers []answer) []answer {
 	acked, nacked := d.answered()
 	if d.over || !acked && !nacked {
@@ -189,7 +189,7 @@ func (s *settler) take(d *Delivery, answers []answer) []answer {
 	return append(answers, s.decide(d, acked))
 }
 
-// sweep moves what has been answered from open to answers.
+// sweep moves answered messages from open to answers.
 func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answer) {
 	kept := open[:0]
 	now := time.Now()
@@ -206,8 +206,8 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 	return kept, answers
 }
 
-// followers hands out what comes after in the streams of messages that are over, or gives it back with them: what follows one
-// that has not ended must not overtake it.
+// followers hands out the next messages in the streams of answered ones, or gives them back: a message must not overtake a
+// predecessor that has not ended.
 func (s *settler) followers(answers []answer) []answer {
 	for _, a := range answers {
 		outcome := a.settlement.Outcome
@@ -227,8 +227,8 @@ func (s *settler) followers(answers []answer) []answer {
 	return answers
 }
 
-// answered ends the contexts of messages that are over, has them settled, and frees their places: a claim that is woken by that
-// finds them to take along.
+// answered ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
+// takes the settlements along.
 func (s *settler) answered(answers []answer) {
 	if len(answers) == 0 {
 		return
@@ -246,7 +246,8 @@ func (s *settler) answered(answers []answer) {
 	}
 }
 
-// settleSoon has answers settled. When a run has ended, its stream may be claimed again: by the claim that takes the answers along.
+// settleSoon queues answers to be settled. When a run has ended, its stream may be claimed again, by the same claim that takes
+// the answers along.
 func (s *settler) settleSoon(answers []answer) {
 	others := make([]answer, 0, len(answers))
 	var ordered []answer
@@ -267,7 +268,7 @@ func (s *settler) settleSoon(answers []answer) {
 	}
 }
 
-// tell calls OnHandled, unless no handler ever had the message.
+// tell calls OnHandled, unless no handler had the message.
 func (s *settler) tell(a answer) {
 	d := a.delivery
 	if d.handed.IsZero() {
@@ -284,11 +285,11 @@ func (s *settler) tell(a answer) {
 // decide says what an ack or a nack means.
 func (s *settler) decide(d *Delivery, acked bool) answer {
 	if d.lapsed.Load() {
-		// The handler's context has ended in the middle, so that even an ack may mean a part of the work.
+		// The handler's context ended before the answer, so even an ack may stand for unfinished work.
 		return d.answer(Release, nil)
 	}
 	if acked {
-		return d.answer(Ack, nil) // also after SettleTx, whose transaction may have been rolled back
+		return d.answer(Ack, nil) // even after SettleTx, whose transaction may have been rolled back
 	}
 	reason := d.reason()
 	if reason == nil {
@@ -300,7 +301,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 		return a
 	}
 	a := s.failed(d, reason)
-	if a.settlement.Outcome == Release && d.ownDelay() > 0 { // whoever chose the delay knows of the outage, and says so
+	if a.settlement.Outcome == Release && d.ownDelay() > 0 { // whoever chose the delay knows about the outage, and logs it
 		return a
 	}
 	s.logger.Error("Handler did not succeed", reason, d.logFields().Add(watermill.LogFields{
@@ -308,7 +309,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 	return a
 }
 
-// failed says what becomes of a message because of an error.
+// failed returns the settlement of a message after an error.
 func (s *settler) failed(d *Delivery, reason error) answer {
 	a := d.answer(Retry, reason)
 	if base.IsUnavailable(reason) {
@@ -324,7 +325,7 @@ func (s *settler) failed(d *Delivery, reason error) answer {
 	return a
 }
 
-// leftBehind ends the context of a handler that has had its time, and reports whether it has had its grace too.
+// leftBehind ends the context of a handler after MaxHandlerTime, and reports whether DrainTimeout has passed since then, too.
 func (s *settler) leftBehind(d *Delivery, now time.Time) bool {
 	ran := now.Sub(d.handed)
 	if s.config.MaxHandlerTime == never || ran < s.config.MaxHandlerTime {
@@ -334,7 +335,7 @@ func (s *settler) leftBehind(d *Delivery, now time.Time) bool {
 	return ran >= s.config.MaxHandlerTime+s.config.DrainTimeout
 }
 
-// outOfTime ends the context of a handler that has had its time, and reports whether that is new.
+// outOfTime ends the context of a handler after MaxHandlerTime, and returns false if it did so before.
 func (d *Delivery) outOfTime(logger watermill.LoggerAdapter) bool {
 	if d.timedOut {
 		return false
@@ -343,14 +344,14 @@ func (d *Delivery) outOfTime(logger watermill.LoggerAdapter) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.interrupt(errHandlerTime)
-	logger.Error("A handler has not answered within MaxHandlerTime; its context has ended", errHandlerTime, d.logFields())
+	logger.Error("A handler did not ack or nack within MaxHandlerTime; its context has ended", errHandlerTime, d.logFields())
 	return true
 }
 
 // takeAway gives back the message of a handler that hangs.
 func (s *settler) takeAway(d *Delivery, now time.Time) answer {
 	a := s.failed(d, errHandlerTime)
-	s.logger.Error("A handler does not return although its context has ended; its late answer will change nothing", errHandlerTime,
+	s.logger.Error("A handler did not return after its context ended; its message is taken from it, and a late ack or nack will change nothing", errHandlerTime,
 		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
 	s.config.Hooks.handlerTimedOut(HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
 		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Err: errHandlerTime})

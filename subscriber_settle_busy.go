@@ -7,19 +7,19 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// Pauses before what was locked is settled again.
+// Pauses before locked rows are settled again.
 const (
 	busyPauseMin = 10 * time.Millisecond
 	busyPauseMax = 500 * time.Millisecond
 )
 
-// comeBack settles what transactions of others had locked, such as one that attaches a message to a join, until there is
-// nothing more to come and nothing left. Nobody else can take those messages meanwhile: even after their leases they are
-// settled here, except when the Subscriber closes.
+// comeBack settles rows that other transactions had locked, such as one that attaches a message to a join, until nothing is
+// left and nothing more can come. No one else can take these messages meanwhile: they are settled here even after their
+// leases, except when the Subscriber closes.
 func (s *settler) comeBack(ctx context.Context) {
 	var waiting []answer
 	wait := busyPauseMin
-	var closing time.Time // since when nothing more comes
+	var closing time.Time // when the queue was closed
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for more := true; more || len(waiting) > 0; {
@@ -50,7 +50,7 @@ func (s *settler) comeBack(ctx context.Context) {
 	}
 }
 
-// again tries to settle answers, and returns those that are still locked.
+// again tries to settle answers, and returns those whose rows are still locked.
 func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer) {
 	for len(waiting) > 0 {
 		n := min(len(waiting), maxBatch)
@@ -60,7 +60,7 @@ func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer)
 	return locked
 }
 
-// giveUp leaves those to the next worker whose leases are over, or all.
+// giveUp leaves answers whose leases are over, or all of them, to the next worker.
 func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 	var over []answer
 	for _, a := range waiting {
@@ -78,7 +78,7 @@ func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 	return left
 }
 
-// finished lets go of messages that are settled, or somebody else's.
+// finished drops messages that are settled or whose leases are lost.
 func (s *settler) finished(answers []answer) {
 	var settled []*Delivery
 	var others []answer
@@ -94,7 +94,7 @@ func (s *settler) finished(answers []answer) {
 	s.leave(others)
 }
 
-// leave lets go of messages whose lease runs out by itself.
+// leave drops messages whose leases will expire.
 func (s *settler) leave(answers []answer) {
 	deliveries := make([]*Delivery, len(answers))
 	for i, a := range answers {

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// How long answers wait for a claim that takes them along, in place of a call of their own.
+// How long answers wait for a claim that takes them along, before they get their own call.
 const (
-	soonPatience = 2 * time.Millisecond // a claim comes as soon as there is room, and answers make it
-	callPatience = slowWrite            // a claim is on its way, and the next follows it
-	runPatience  = slowWrite            // in the middle of a run nobody waits for them
+	soonPatience = 2 * time.Millisecond // a claim comes as soon as there is room, and answers make room
+	callPatience = slowWrite            // a claim is under way, and the next one follows
+	runPatience  = slowWrite            // in the middle of a run, nothing waits for them
 )
 
-// mostAlong is how many answers a claim takes along: more are better settled beside it, at the same time.
+// mostAlong is the most answers that a claim takes along: more are better settled beside it, at the same time.
 const mostAlong = 250
 
 // An answerQueue holds answers that are to be settled. It is safe for concurrent use.
 type answerQueue struct {
 	mu       sync.Mutex
 	answers  []answer
-	since    time.Time     // the first of them waits
+	since    time.Time     // when their wait began
 	patience time.Duration // how long it may wait for a claim
 	closed   bool
-	single   bool          // one batch at a time is out, until done or putBack
-	out      bool          // one is
-	changed  chan struct{} // a note for whoever waits
+	single   bool          // only one batch at a time may be out, until done or putBack
+	out      bool          // a batch is out
+	changed  chan struct{} // has room for one note
 }
 
 func newAnswerQueue() *answerQueue { return &answerQueue{changed: make(chan struct{}, 1)} }
 
-// newOrderedQueue is for the answers of streams. They are settled one batch after the other: if the process dies, nothing is settled
-// whose predecessor is not.
+// newOrderedQueue is for the answers of streams. They are settled one batch after the other: if the process dies, no message
+// is settled before its predecessor.
 func newOrderedQueue() *answerQueue {
 	return &answerQueue{single: true, patience: runPatience, changed: make(chan struct{}, 1)}
 }
@@ -49,7 +49,7 @@ func (q *answerQueue) add(answers ...answer) {
 	notify(q.changed)
 }
 
-// putBack puts back what could not be settled: it waits for no claim.
+// putBack puts back answers that could not be settled: they do not wait for another claim.
 func (q *answerQueue) putBack(answers []answer) {
 	if len(answers) == 0 {
 		return
@@ -79,7 +79,7 @@ func (q *answerQueue) take() []answer {
 	return q.batch()
 }
 
-// batch is take; the caller holds the lock.
+// batch is take for a caller that holds the lock.
 func (q *answerQueue) batch() []answer {
 	n := min(len(q.answers), maxBatch)
 	if n == 0 || q.out {
@@ -97,7 +97,7 @@ func (q *answerQueue) batch() []answer {
 	return batch
 }
 
-// done says that what was taken is settled, or will not be.
+// done says that the batch that was taken is settled, or will not be.
 func (q *answerQueue) done() {
 	q.mu.Lock()
 	q.out = false
@@ -105,7 +105,7 @@ func (q *answerQueue) done() {
 	notify(q.changed)
 }
 
-// all takes all that there is; more is false at the end.
+// all takes everything; more is false at the end.
 func (q *answerQueue) all() (answers []answer, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,7 +114,7 @@ func (q *answerQueue) all() (answers []answer, more bool) {
 	return answers, !q.closed
 }
 
-// wait says how long answers may wait for a claim from now on.
+// wait sets how long answers may wait for a claim from now on.
 func (q *answerQueue) wait(patience time.Duration) {
 	q.mu.Lock()
 	changed := q.patience != patience
@@ -125,7 +125,7 @@ func (q *answerQueue) wait(patience time.Duration) {
 	}
 }
 
-// soon says that somebody waits for what is in the queue.
+// soon says that the answers in the queue are waited for.
 func (q *answerQueue) soon() {
 	q.mu.Lock()
 	if q.patience != soonPatience {
@@ -144,7 +144,7 @@ func (q *answerQueue) close() {
 	notify(q.changed)
 }
 
-// due says in how long there is something to take that no claim has taken, and whether there is anything; more is false at the end.
+// due returns in how long the answers no longer wait for a claim, and whether there are any; more is false at the end.
 func (q *answerQueue) due() (in time.Duration, some, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// The contents of acknowledged messages are deleted this long after their states, unless a batch of them comes together
-// sooner. Where they cannot be deleted, so many are remembered, and the janitor finds the others.
+// The contents of acknowledged messages are deleted this long after their states, or sooner once a batch is full. While they
+// cannot be deleted, at most removeMost are remembered, and the janitor finds the others.
 const (
 	removeAfter = 200 * time.Millisecond
 	removeMost  = 100 * maxBatch
@@ -18,8 +18,8 @@ const (
 
 const cannotRemove = "Cannot delete the contents of acknowledged messages, trying again"
 
-// A remover deletes the contents of messages whose states were deleted when they were acknowledged: beside the settling of
-// others, which it never holds up.
+// A remover deletes the contents of messages whose states were deleted when they were acknowledged. It runs in the
+// background, so that it never holds up settling.
 type remover struct {
 	outbox *Outbox
 	lease  time.Duration
@@ -33,7 +33,7 @@ func newRemover(o *Outbox, lease time.Duration) *remover {
 	return &remover{outbox: o, lease: lease, arrived: make(chan struct{}, 1)}
 }
 
-// add takes messages whose states are deleted for good.
+// add queues messages whose states are certainly deleted.
 func (r *remover) add(seqs []WorkItemID) {
 	if len(seqs) == 0 {
 		return

@@ -13,14 +13,14 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// maxWrites is how many batches are settled at once, at most. There is one as a rule; others begin beside one that is slow,
-// so that no connection that hangs holds up what is settled after it.
+// maxWrites is the most batches that are settled at once. Usually it is one; others begin only beside a slow one, so that a
+// connection that hangs does not hold up the next batches.
 const (
 	maxWrites = 4
 	slowWrite = 250 * time.Millisecond
 )
 
-// write settles what no claim takes along, until there is no more. What others have locked is settled beside the rest.
+// write settles what no claim takes along, until the queues are closed and empty. Locked rows are settled in parallel.
 func (s *settler) write(ctx context.Context) {
 	var writes, revisits sync.WaitGroup
 	revisits.Go(func() { s.comeBack(ctx) })
@@ -52,7 +52,7 @@ func (s *settler) write(ctx context.Context) {
 	}
 }
 
-// settleOnce settles a batch, but for what others have locked, which it returns.
+// settleOnce settles a batch, except for rows that others have locked, which it returns.
 func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer) {
 	busy = s.settle(ctx, held(batch))
 	s.finished(without(batch, busy))
@@ -62,7 +62,7 @@ func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer
 	return busy
 }
 
-// held are those whose leases are not lost.
+// held returns the answers whose leases are not lost.
 func held(batch []answer) []answer {
 	held := make([]answer, 0, len(batch))
 	for _, a := range batch {
@@ -85,9 +85,9 @@ func without(answers, others []answer) []answer {
 	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return among[a.delivery] })
 }
 
-// settle writes a batch, and returns what others have locked. While the database is away it tries again, until ctx ends:
-// the leases then run out, and the messages are delivered again. A batch that takes too long is tried again in halves, in
-// case it is too much at once.
+// settle writes a batch, and returns what others have locked. While the database is down it retries, until ctx ends:
+// the leases then expire, and the messages are delivered again. A batch that takes too long is retried in halves, in
+// case it is too large.
 func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 	if len(batch) == 0 {
 		return nil
@@ -111,24 +111,24 @@ func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 	}
 }
 
-// try settles a batch once, within its time, and returns what others have locked.
+// try settles a batch once, with a time limit, and returns what others have locked.
 func (s *settler) try(ctx context.Context, batch []answer) (busy []answer, err error) {
 	return s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
 		return s.outbox.settleBatch(ctx, x, settlements, options)
 	})
 }
 
-// takenAlong is what is to be settled with a claim.
+// takenAlong are the answers that are settled with a claim.
 type takenAlong struct{ ordered, others []answer }
 
 func (t takenAlong) isEmpty() bool { return len(t.ordered)+len(t.others) == 0 }
 
-// takeAlong takes answers that are to be settled with a claim, if there are any.
+// takeAlong takes the answers to settle with a claim.
 func (s *settler) takeAlong() takenAlong {
 	return takenAlong{s.takeHeld(s.ordered), s.takeHeld(s.pending)}
 }
 
-// takeHeld takes those of a queue whose leases are not lost.
+// takeHeld takes the answers of a queue whose leases are not lost.
 func (s *settler) takeHeld(q *answerQueue) []answer {
 	for batch := q.takeAlong(); len(batch) > 0; batch = q.takeAlong() {
 		along := held(batch)
@@ -141,7 +141,7 @@ func (s *settler) takeHeld(q *answerQueue) []answer {
 	return nil
 }
 
-// claimAlong settles what takeAlong has taken, once, in the transaction of a claim.
+// claimAlong settles what takeAlong returned, once, in the transaction of a claim.
 func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params ClaimParams) (claimed []Claimed, err error) {
 	batch := slices.Concat(taken.ordered, taken.others)
 	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
@@ -161,8 +161,8 @@ func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params Claim
 	return claimed, nil
 }
 
-// call settles a batch by f, within its time, and returns what others have locked. With an error it notes in the batch whether it
-// may be settled all the same.
+// call settles a batch with f and a time limit, and returns what others have locked. After an error it records in the batch
+// whether it may be settled nevertheless.
 func (s *settler) call(ctx context.Context, batch []answer,
 	f func(context.Context, Executor, []Settlement, settleOptions) (settled, error),
 ) (busy []answer, err error) {
@@ -194,7 +194,7 @@ func (s *settler) call(ctx context.Context, batch []answer,
 	return busy, err
 }
 
-// sortOut says what it means that some were not held any more, and returns those that others have locked.
+// sortOut reports the answers that were no longer held, and returns those that others have locked.
 func (s *settler) sortOut(batch []answer, result settled, event *SettleEvent) (busy []answer) {
 	if len(result.refused)+len(result.busy) == 0 {
 		return nil
@@ -229,7 +229,7 @@ func (s *settler) sortOut(batch []answer, result settled, event *SettleEvent) (b
 			watermill.LogFields{"count": event.Refused, "first_work_item_id": first})
 	}
 	if event.Unknown > 0 {
-		s.logger.Info("Messages were no longer held when they were settled again, after an answer was lost: the first try has settled them, or their leases were lost",
+		s.logger.Info("Messages were no longer held when they were settled again after a lost answer: the first try settled them, or their leases were lost",
 			watermill.LogFields{"count": event.Unknown})
 	}
 	return busy

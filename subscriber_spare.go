@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// A spare is a connection that a Subscriber keeps out of the pool while it holds messages: handlers that hold connections
-// must not keep it from renewing leases and settling what is answered. A pool without a limit needs none, and a pool of
-// one has none to spare. Where many Subscribers share a pool, only some of them keep one.
+// A spare is a connection that a Subscriber keeps out of the pool while it holds messages, so that it can renew leases and
+// settle even if handlers hold all others. A pool without a limit needs none, and a pool of one has none to spare. If many
+// Subscribers share a pool, only some of them keep one.
 type spare struct {
 	db   *sql.DB
-	turn chan struct{} // whoever has put something in may use the rest
+	turn chan struct{} // a lock on the fields below: sending takes it
 	conn *sql.Conn     // nil until it is needed
-	kept bool          // it is counted in spares
+	kept bool          // counted in spares
 }
 
-// spares counts the spare connections of each pool of this process, so that most of a pool is left to handlers.
+// spares counts the spare connections of each pool in this process, so that most of a pool is left to handlers.
 var spares = struct {
 	mu sync.Mutex
 	of map[*sql.DB]int
 }{of: map[*sql.DB]int{}}
 
-// errNoConnection says that a connection of the pool was waited for in vain.
+// errNoConnection means that no connection of the pool became free.
 var errNoConnection = errors.New("no connection of the pool was free in time")
 
 func newSpare(db *sql.DB) *spare { return &spare{db: db, turn: make(chan struct{}, 1)} }
 
-// run runs f on the spare connection, or on one of the pool if the spare one stays busy for longer than patience.
+// run runs f on the spare connection, or on another one of the pool if the spare is busy for longer than patience.
 func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor) error) error {
 	limit := s.db.Stats().MaxOpenConnections
 	if limit == 0 {
@@ -48,12 +48,12 @@ func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // gives it back to the pool; its only error is that it was closed before
+	defer func() { _ = conn.Close() }() // returns it to the pool; its only error is that it was already closed
 	return f(ownConn{conn})
 }
 
-// runHere runs f on the spare connection, which the caller has taken. One that turns out to be broken, so that nothing was
-// sent, is replaced at once.
+// runHere runs f on the spare connection, whose lock the caller has. If it turns out to be broken, so that nothing was sent,
+// it is replaced at once.
 func (s *spare) runHere(ctx context.Context, f func(Executor) error) error {
 	for first := true; ; first = false {
 		if err := s.ensure(ctx); err != nil {
@@ -64,13 +64,13 @@ func (s *spare) runHere(ctx context.Context, f func(Executor) error) error {
 		if broken {
 			s.drop()
 		}
-		if !first || !broken || errors.Is(err, ErrUnknownOutcome) { // a second run would be refused what the first one did
+		if !first || !broken || errors.Is(err, ErrUnknownOutcome) { // a second run would be refused if the first one was committed
 			return err
 		}
 	}
 }
 
-// hold takes the connection out of the pool, while no handler of the Subscriber is using it yet.
+// hold takes the connection out of the pool, before handlers of the Subscriber can use it.
 func (s *spare) hold(ctx context.Context) error {
 	limit := s.db.Stats().MaxOpenConnections
 	if limit < 2 || !s.take(ctx, 0) {
@@ -83,8 +83,8 @@ func (s *spare) hold(ctx context.Context) error {
 	return s.ensure(ctx)
 }
 
-// reserve reports whether this Subscriber may keep a connection: one in four of a pool are kept, and at least one. The
-// caller has the turn.
+// reserve reports whether this Subscriber may keep a connection: a quarter of a pool is kept, and at least one. The
+// caller has the lock.
 func (s *spare) reserve(limit int) bool {
 	spares.mu.Lock()
 	defer spares.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *spare) reserve(limit int) bool {
 	return s.kept
 }
 
-// cancel takes back reserve.
+// cancel undoes reserve.
 func (s *spare) cancel() {
 	spares.mu.Lock()
 	defer spares.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *spare) cancel() {
 	}
 }
 
-// release gives the connection back to the pool, unless it is in use.
+// release returns the connection to the pool, unless it is in use.
 func (s *spare) release() {
 	if s.take(context.Background(), 0) {
 		s.drop()

@@ -2,15 +2,15 @@ package outbox
 
 import "sync"
 
-// A wakeRelay passes the wake-ups of one channel on to any number of listeners: what one takes from a channel the others
-// do not see.
+// A wakeRelay passes the wake-ups of one channel on to all its listeners: if they read the channel themselves, each wake-up
+// would reach only one of them.
 type wakeRelay struct {
 	mu        sync.Mutex
 	next      int
 	listeners map[int]func(topic string)
 }
 
-// add has f called with each wake-up until stop is called. F must not block.
+// add has f called with each wake-up until stop is called. f must not block.
 func (w *wakeRelay) add(f func(topic string)) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// maxUnsettled is how many answered messages may wait to be settled before claiming pauses: settling has fallen behind.
+// maxUnsettled is how many answered messages may wait to be settled before claiming pauses.
 const maxUnsettled = 4 * maxBatch
 
-// window counts what a Subscriber has out and says how much more it may claim.
+// window counts what a Subscriber has out, and decides how much more it may claim.
 type window struct {
 	max, perTopic int
 	maxBytes      int64
-	allowed       int // of max: fewer while connections are too few to renew the leases of so many
+	allowed       int // of max: less while there are too few connections to renew so many leases
 
 	mu        sync.Mutex
 	out       map[string]int // by topic: claimed and not yet answered
@@ -27,15 +27,15 @@ type allowance struct {
 	quotas []TopicQuota // in the order of topics
 	limit  int
 	bytes  int64
-	allFit bool // else the first message may be larger
+	allFit bool // otherwise the first message may be larger
 }
 
 func newWindow(limit, perTopic int, maxBytes int64) *window {
 	return &window{max: limit, perTopic: perTopic, maxBytes: maxBytes, allowed: limit, out: map[string]int{}, freed: make(chan struct{}, 1)}
 }
 
-// allow says what may be claimed now. A quarter of the window is kept for topics that have nothing out, one message each:
-// topics whose handlers are stuck cannot starve the others.
+// allow returns what may be claimed now. A quarter of the window is reserved for topics that have nothing out, one message
+// each: topics whose handlers are stuck cannot starve the others.
 //
 // In bytes, claims wait until half of the window is free. The first message of a claim may then be of any size, so that
 // small ones do not keep a large one waiting for ever.
@@ -78,7 +78,7 @@ func (w *window) allow(topics []string) (a allowance) {
 	return a
 }
 
-// inFlight is a copy of what is out.
+// inFlight returns a copy of what is out.
 func (w *window) inFlight() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *window) claimed(deliveries []*Delivery) {
 	w.total += len(deliveries)
 }
 
-// answered makes room for others; the deliveries are unsettled from now on.
+// answered makes room for others; the deliveries then count as unsettled.
 func (w *window) answered(deliveries []*Delivery) {
 	w.mu.Lock()
 	for _, d := range deliveries {
@@ -119,14 +119,14 @@ func (w *window) settled(deliveries []*Delivery) {
 	w.signal()
 }
 
-// narrow halves what may be out.
+// narrow halves how much may be out.
 func (w *window) narrow() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.allowed = max(1, w.allowed/2)
 }
 
-// widen takes that back bit by bit.
+// widen undoes narrow step by step.
 func (w *window) widen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *window) widen() {
 
 func (w *window) signal() { notify(w.freed) }
 
-// notify leaves a note in a channel with room for one.
+// notify leaves a note in a channel that has room for one.
 func notify(note chan<- struct{}) {
 	select {
 	case note <- struct{}{}:

@@ -11,15 +11,15 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// An Executor is what statements run on: a *sql.DB (the outbox then makes its own transaction), or a caller's *sql.Tx
-// or *sql.Conn, whose transaction the outbox joins and never ends. One thing ends it: a ctx that is over in the middle of a
-// call. What the call has done by then cannot be committed without the rest, on any server database.
+// An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
+// whose transaction the outbox joins and does not end. There is one exception: on a server database, a ctx that ends in the
+// middle of a call ends the transaction, so that half of the call's work cannot be committed.
 type Executor = base.Executor
 
-// An ownConn is a connection that the outbox itself has taken: what runs on it is a transaction of ours, as on a *sql.DB.
+// An ownConn is a connection that the outbox took itself: what runs on it is in the outbox's own transaction, as on a *sql.DB.
 type ownConn struct{ *sql.Conn }
 
-// ours reports whether what runs on x is a transaction of the outbox's own, and not a part of the caller's.
+// ours reports whether what runs on x is in the outbox's own transaction, and not in the caller's.
 func ours(x Executor) bool {
 	switch x.(type) {
 	case *sql.DB, ownConn:
@@ -31,17 +31,18 @@ func ours(x Executor) bool {
 
 type txKey struct{}
 
-// txScope is a transaction in a context. Where InTx commits it, it also collects what to wake afterwards.
+// txScope is a transaction in a context. If InTx commits it, it also collects the topics to wake afterwards.
 type txScope struct {
 	tx *sql.Tx
 	db *sql.DB // of InTx
 
 	mu     sync.Mutex
-	topics map[string]map[string]struct{} // by store; nil where the caller commits
+	topics map[string]map[string]struct{} // by store; nil if the caller commits
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
-// The transaction stays yours to commit or roll back. A nil tx returns a context without one, for what outlives it.
+// You commit or roll back the transaction yourself. With a nil tx, the context carries none, for work that outlives the
+// transaction.
 func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
 	if tx == nil {
 		return withoutTx(ctx)
@@ -53,7 +54,7 @@ func withoutTx(ctx context.Context) context.Context {
 	return context.WithValue(ctx, txKey{}, (*txScope)(nil))
 }
 
-// TxFrom returns the transaction that WithTx or InTx has put into ctx.
+// TxFrom returns the transaction that WithTx or InTx put into ctx.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 	scope := scopeFrom(ctx)
 	if scope == nil || scope.tx == nil {
@@ -68,11 +69,11 @@ func scopeFrom(ctx context.Context) *txScope {
 }
 
 // InTx runs f in a transaction of db, commits it, and then wakes the subscribers of the topics that were published in
-// it. If f returns an error or panics, everything is rolled back and nothing was sent. The context given to f carries
+// it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
 //
-// If the answer to the commit was lost, the error is an ErrUnknownOutcome: f's work may have been committed. Any other
-// error of InTx itself means that it was not.
+// InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
+// means that it was not.
 //
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
@@ -86,7 +87,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	// After a commit this is a no-op; otherwise an error of f, or its panic, is what the caller needs to see.
+	// A no-op after the commit; otherwise the caller needs to see the error or panic of f.
 	defer func() { _ = tx.Rollback() }()
 
 	scope := &txScope{tx: tx, db: db, topics: map[string]map[string]struct{}{}}
@@ -100,8 +101,8 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	return nil
 }
 
-// wakeAfter wakes the subscribers of topics when what was written on x is committed: now, when InTx commits, or, as
-// nobody tells when a caller's own transaction is, by looking often for a moment.
+// wakeAfter wakes the subscribers of topics once what was written on x is committed: now, or when InTx commits. The commit
+// of a caller's own transaction is not visible here, so the subscribers poll often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
 	if ours(x) {
 		wakeStore(o.config.Store, topics...)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Config configures a Dispatcher.
@@ -64,39 +65,32 @@ type DispatchEvent struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.BatchSize, 100)
-	setDefault(&c.PollInterval, 5*time.Millisecond)
-	setDefault(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
-	setDefault(&c.LeaseDuration, 10*time.Second)
-	setDefault(&c.RetryMin, 100*time.Millisecond)
-	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
-	setDefault(&c.DrainTimeout, 5*time.Second)
+	field.Default(&c.BatchSize, 100)
+	field.Default(&c.PollInterval, 5*time.Millisecond)
+	field.Default(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
+	field.Default(&c.LeaseDuration, 10*time.Second)
+	field.Default(&c.RetryMin, 100*time.Millisecond)
+	field.Default(&c.RetryMax, max(10*time.Second, c.RetryMin))
+	field.Default(&c.DrainTimeout, 5*time.Second)
 	if c.OnDispatch == nil {
 		c.OnDispatch = func(DispatchEvent) {}
 	}
 	c.Policies = slices.Clone(c.Policies)
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 // validate leaves LeaseDuration to the cursors.
 func (c *Config) validate() error {
 	switch {
 	case len(c.Policies) == 0:
-		return badField("Config.Policies", "is empty; there is nothing to dispatch")
+		return field.Bad("Config.Policies", "is empty; there is nothing to dispatch")
 	case c.BatchSize < 1 || c.BatchSize > 1000:
-		return badField("Config.BatchSize", "%d is not between 1 and 1000", c.BatchSize)
+		return field.Bad("Config.BatchSize", "%d is not between 1 and 1000", c.BatchSize)
 	case c.PollInterval < 0 || c.MaxPollInterval < c.PollInterval:
-		return badField("Config.PollInterval", "%v is not between 0 and MaxPollInterval, %v", c.PollInterval, c.MaxPollInterval)
+		return field.Bad("Config.PollInterval", "%v is not between 0 and MaxPollInterval, %v", c.PollInterval, c.MaxPollInterval)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
-		return badField("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+		return field.Bad("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
 	case c.DrainTimeout < 0:
-		return badField("Config.DrainTimeout", "%v is negative", c.DrainTimeout)
+		return field.Bad("Config.DrainTimeout", "%v is negative", c.DrainTimeout)
 	}
 	names := map[string]bool{}
 	for i := range c.Policies {
@@ -105,7 +99,7 @@ func (c *Config) validate() error {
 			return err
 		}
 		if names[p.Name] {
-			return badField(fmt.Sprintf("Config.Policies[%d].Name", i), "%q is there twice; a policy has its cursor for itself", p.Name)
+			return field.Bad(fmt.Sprintf("Config.Policies[%d].Name", i), "%q is there twice; a policy has its cursor for itself", p.Name)
 		}
 		names[p.Name] = true
 	}

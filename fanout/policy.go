@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -130,11 +131,11 @@ func (p *Policy) matches(msg *outbox.LogMessage) bool {
 
 // validate names the policy in its errors by index and name.
 func (p *Policy) validate(i int) error {
-	bad := func(field, format string, args ...any) error {
-		return badField(fmt.Sprintf("Config.Policies[%d].%s", i, field), "(%q) %s", p.Name, fmt.Sprintf(format, args...))
+	bad := func(part, format string, args ...any) error {
+		return field.Bad(fmt.Sprintf("Config.Policies[%d].%s", i, part), "(%q) %s", p.Name, fmt.Sprintf(format, args...))
 	}
 	if p.Name == "" {
-		return badField(fmt.Sprintf("Config.Policies[%d].Name", i), "is empty; its cursor needs a name")
+		return field.Bad(fmt.Sprintf("Config.Policies[%d].Name", i), "is empty; its cursor needs a name")
 	}
 	if problem := limits.Key(p.group()); problem != "" {
 		return bad("Name", "with %q before it %s", "fanout:", problem)
@@ -160,12 +161,12 @@ func (p *Policy) validate(i int) error {
 	topics := false
 	for d := range p.Destinations {
 		to := &p.Destinations[d]
-		field := fmt.Sprintf("Destinations[%d]", d)
+		part := fmt.Sprintf("Destinations[%d]", d)
 		if err := to.validate(); err != nil {
-			return bad(field, "%v", err)
+			return bad(part, "%v", err)
 		}
 		if names[to.name] {
-			return bad(field, "%q is there twice", to.name)
+			return bad(part, "%q is there twice", to.name)
 		}
 		names[to.name] = true
 		topics = topics || to.kind == toTopic
@@ -193,8 +194,4 @@ func (d *Destination) validate() error {
 		return fmt.Errorf("the topic %q %s", d.topic, problem)
 	}
 	return nil
-}
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

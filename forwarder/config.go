@@ -1,12 +1,12 @@
 package forwarder
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Config configures a Forwarder.
@@ -46,15 +46,15 @@ func (c *Config) setDefaults() {
 	if c.Destination == nil {
 		c.Destination = func(topic string, _ *message.Message) (string, error) { return topic, nil }
 	}
-	setDefault(&c.BatchSize, 500)
-	setDefault(&c.BatchBytes, 8<<20)
-	setDefault(&c.Concurrency, 1)
-	setDefault(&c.RetryMin, 100*time.Millisecond)
-	setDefault(&c.RetryMax, max(10*time.Second, c.RetryMin))
-	setDefault(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
-	setDefault(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
-	setDefault(&c.Subscriber.MaxHandlerTime, -1) // an outage may be long
-	setDefault(&c.Subscriber.DrainTimeout, 5*time.Second)
+	field.Default(&c.BatchSize, 500)
+	field.Default(&c.BatchBytes, 8<<20)
+	field.Default(&c.Concurrency, 1)
+	field.Default(&c.RetryMin, 100*time.Millisecond)
+	field.Default(&c.RetryMax, max(10*time.Second, c.RetryMin))
+	field.Default(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
+	field.Default(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
+	field.Default(&c.Subscriber.MaxHandlerTime, -1) // an outage may be long
+	field.Default(&c.Subscriber.DrainTimeout, 5*time.Second)
 	c.Subscriber.PipelineStreams = c.Concurrency == 1
 	if c.OnState == nil {
 		c.OnState = func(State) {}
@@ -64,36 +64,25 @@ func (c *Config) setDefaults() {
 // held is how many unpublishable messages a worker holds: a quarter of its limit, so that others can pass.
 func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/4) }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 func (c *Config) validate() error {
 	switch {
 	case len(c.Topics) == 0:
-		return badField("Config.Topics", "is empty; name the topics to forward")
+		return field.Bad("Config.Topics", "is empty; name the topics to forward")
 	case c.BatchSize < 1:
-		return badField("Config.BatchSize", "%d is less than 1", c.BatchSize)
+		return field.Bad("Config.BatchSize", "%d is less than 1", c.BatchSize)
 	case c.BatchBytes < 1:
-		return badField("Config.BatchBytes", "%d is less than 1", c.BatchBytes)
+		return field.Bad("Config.BatchBytes", "%d is less than 1", c.BatchBytes)
 	case c.Concurrency < 1:
-		return badField("Config.Concurrency", "%d is less than 1", c.Concurrency)
+		return field.Bad("Config.Concurrency", "%d is less than 1", c.Concurrency)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
-		return badField("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+		return field.Bad("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
 	}
 	seen := map[string]bool{}
 	for _, topic := range c.Topics {
 		if seen[topic] {
-			return badField("Config.Topics", "names %q twice; set Concurrency to publish more at once", topic)
+			return field.Bad("Config.Topics", "names %q twice; set Concurrency to publish more at once", topic)
 		}
 		seen[topic] = true
 	}
 	return nil
-}
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Forwarder takes messages from an outbox and publishes them. Any number may run, in one process or many: each message is
@@ -42,7 +43,7 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 		return nil, err
 	}
 	if publisher == nil {
-		return nil, badField("publisher", "is nil; pass the publisher of your broker")
+		return nil, field.Bad("publisher", "is nil; pass the publisher of your broker")
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}

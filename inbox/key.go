@@ -5,8 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Key identifies a message for one handler. Each part has 1 to 255 UTF-16 units, is case-sensitive, and neither begins nor
@@ -26,10 +25,10 @@ func (k Key) validate() error {
 		{"Key.Source", k.Source}, {"Key.MessageID", k.MessageID}, {"Key.Handler", k.Handler},
 	} {
 		if part.text == "" {
-			return badField(part.field, "is empty")
+			return field.Bad(part.field, "is empty")
 		}
-		if problem := limits.Key(part.text); problem != "" {
-			return badField(part.field, "%s", problem)
+		if err := field.Key(part.field, part.text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -43,7 +42,3 @@ func HashOf(payload []byte) Hash { return sha256.Sum256(payload) }
 
 // String is the hash in hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}

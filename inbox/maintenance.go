@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Requeue makes failed messages with these keys ready again, with all their attempts, and returns how many. Entries that have
@@ -36,7 +37,7 @@ func (in *Inbox) Requeue(ctx context.Context, keys ...Key) (int, error) {
 // log needs are kept.
 func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total int, err error) {
 	if params.OlderThan < 0 {
-		return 0, badField("PurgeParams.OlderThan", "is negative")
+		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
 	}
 	status := outbox.Done
 	if params.Failed {

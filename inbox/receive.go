@@ -6,6 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // An Identity says how a Watermill message is recognized.
@@ -31,9 +32,9 @@ type Identity struct {
 func (i Identity) Validate() error {
 	switch {
 	case i.Source == "" && i.SourceFrom == nil:
-		return badField("Identity.Source", "is empty; say where the messages come from, with it or with SourceFrom")
+		return field.Bad("Identity.Source", "is empty; say where the messages come from, with it or with SourceFrom")
 	case i.Source != "" && i.SourceFrom != nil:
-		return badField("Identity.SourceFrom", "and Source are both set; set one of them")
+		return field.Bad("Identity.SourceFrom", "and Source are both set; set one of them")
 	}
 	known := Key{Source: "source", MessageID: "id", Handler: "handler"} // with fixed values for what the message supplies
 	if i.Source != "" {

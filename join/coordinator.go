@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
@@ -39,17 +40,13 @@ type Config struct {
 const DefaultWaitTopic = "join.wait"
 
 func (c *Config) setDefaults() {
-	if c.WaitTopic == "" {
-		c.WaitTopic = DefaultWaitTopic
-	}
-	if c.RecheckInterval == 0 {
-		c.RecheckInterval = 5 * time.Minute
-	}
+	field.Default(&c.WaitTopic, DefaultWaitTopic)
+	field.Default(&c.RecheckInterval, 5*time.Minute)
 }
 
 func (c *Config) validate() error {
 	if c.RecheckInterval < time.Millisecond || c.RecheckInterval > maxTimeout {
-		return badField("Config.RecheckInterval", "%v is not between 1 ms and %v", c.RecheckInterval, maxTimeout)
+		return field.Bad("Config.RecheckInterval", "%v is not between 1 ms and %v", c.RecheckInterval, maxTimeout)
 	}
 	return validateTopic("Config.WaitTopic", c.WaitTopic)
 }
@@ -126,23 +123,23 @@ type StartParams struct {
 func (p *StartParams) validate() error {
 	switch {
 	case p.Open && p.ExpectedSteps != 0:
-		return badField("StartParams.ExpectedSteps", "is set for an open join; Seal sets it")
+		return field.Bad("StartParams.ExpectedSteps", "is set for an open join; Seal sets it")
 	case !p.Open && p.ExpectedSteps <= 0:
-		return badField("StartParams.ExpectedSteps", "%d is not above 0; set Open if the number is not known yet", p.ExpectedSteps)
+		return field.Bad("StartParams.ExpectedSteps", "%d is not above 0; set Open if the number is not known yet", p.ExpectedSteps)
 	case p.ExpectedSteps > maxSteps:
-		return badField("StartParams.ExpectedSteps", "%d is more than %d", p.ExpectedSteps, maxSteps)
+		return field.Bad("StartParams.ExpectedSteps", "%d is more than %d", p.ExpectedSteps, maxSteps)
 	case p.Quorum < 0 || p.Quorum > maxSteps:
-		return badField("StartParams.Quorum", "%d is not between 0, for none, and %d", p.Quorum, maxSteps)
+		return field.Bad("StartParams.Quorum", "%d is not between 0, for none, and %d", p.Quorum, maxSteps)
 	case !p.Open && p.Quorum > p.ExpectedSteps:
-		return badField("StartParams.Quorum", "%d is more than the %d expected steps", p.Quorum, p.ExpectedSteps)
+		return field.Bad("StartParams.Quorum", "%d is more than the %d expected steps", p.Quorum, p.ExpectedSteps)
 	case p.FailFast && p.Quorum > 0:
-		return badField("StartParams.FailFast", "contradicts Quorum, which allows failures; set one of them")
+		return field.Bad("StartParams.FailFast", "contradicts Quorum, which allows failures; set one of them")
 	}
-	if problem := limits.Key(p.GroupingKey); problem != "" {
-		return badField("StartParams.GroupingKey", "%s", problem)
+	if err := field.Key("StartParams.GroupingKey", p.GroupingKey); err != nil {
+		return err
 	}
-	if problem := limits.AnyLength(p.Metadata); problem != "" {
-		return badField("StartParams.Metadata", "%s", problem)
+	if err := field.Problem("StartParams.Metadata", limits.AnyLength(p.Metadata)); err != nil {
+		return err
 	}
 	return nil
 }
@@ -336,14 +333,14 @@ func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, 
 
 func validateID(id ID) error {
 	if id == (ID{}) {
-		return badField("join id", "is empty; Start returns one")
+		return field.Bad("join id", "is empty; Start returns one")
 	}
 	return nil
 }
 
 func validateMessageID(id outbox.MessageID) error {
 	if id == (outbox.MessageID{}) {
-		return badField("message id", "is empty")
+		return field.Bad("message id", "is empty")
 	}
 	return nil
 }

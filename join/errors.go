@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
-	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Errors that callers can test for with errors.Is. Nothing was changed when they are returned.
@@ -60,16 +59,9 @@ func refused(err error) error {
 	return fmt.Errorf("join: %w", refusal) // from operations newer than this package
 }
 
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
-func validateTopic(field, topic string) error {
+func validateTopic(name, topic string) error {
 	if topic == "" {
-		return badField(field, "is empty; every message needs a topic")
+		return field.Bad(name, "is empty; every message needs a topic")
 	}
-	if problem := limits.Key(topic); problem != "" {
-		return badField(field, "%s", problem)
-	}
-	return nil
+	return field.Key(name, topic)
 }

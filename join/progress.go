@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Join is the state of a join when it was read. Times are UTC, by the database's clock.
@@ -80,7 +81,7 @@ func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id ID) (Join, 
 // which they started. after is the last id of the previous page, or zero.
 func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after ID, limit int) ([]Join, error) {
 	if key == "" {
-		return nil, badField("key", "is empty; joins without a grouping key are found by id only")
+		return nil, field.Bad("key", "is empty; joins without a grouping key are found by id only")
 	}
 	if err := validateLimit(limit); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id ID, after
 // deleted so far and ctx's error.
 func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins int, err error) {
 	if olderThan < 0 {
-		return 0, badField("olderThan", "is negative")
+		return 0, field.Bad("olderThan", "is negative")
 	}
 	for rows := 1; rows > 0; {
 		rows = 0
@@ -182,7 +183,7 @@ func (c *Coordinator) Purge(ctx context.Context, olderThan time.Duration) (joins
 
 func validateLimit(limit int) error {
 	if limit < 1 || limit > maxPage {
-		return badField("limit", "%d is not between 1 and %d", limit, maxPage)
+		return field.Bad("limit", "%d is not between 1 and %d", limit, maxPage)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -24,10 +25,10 @@ func With(ctx context.Context, id ID) context.Context {
 // returns what Attach returns.
 func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinator, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	if c == nil {
-		return nil, badField("coordinator", "is nil; pass what NewCoordinator returns")
+		return nil, field.Bad("coordinator", "is nil; pass what NewCoordinator returns")
 	}
 	if config.Log == outbox.LogOnly {
-		return nil, badField("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
+		return nil, field.Bad("PublisherConfig.Log", "is LogOnly: such messages never end, and cannot be steps; use QueueAndLog, or outbox.NewPublisher")
 	}
 	p, err := outbox.NewPublisher(x, config, logger)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -87,7 +88,7 @@ func (t *ticket) validate() error {
 		return validateID(*t.Parent)
 	}
 	if t.OnComplete == nil {
-		return badField("Wait.OnComplete", "is missing")
+		return field.Bad("Wait.OnComplete", "is missing")
 	}
 	if err := t.OnComplete.validate("Wait.OnComplete"); err != nil {
 		return err
@@ -102,27 +103,27 @@ func (t *ticket) validate() error {
 const correlationHeader = "correlation_id"
 
 // validate refuses now what could not be sent later.
-func (c *Continuation) validate(field string) error {
-	if err := validateTopic(field+".Topic", c.Topic); err != nil {
+func (c *Continuation) validate(name string) error {
+	if err := validateTopic(name+".Topic", c.Topic); err != nil {
 		return err
 	}
-	return validateHeaders(field+".Headers", c.Headers)
+	return validateHeaders(name+".Headers", c.Headers)
 }
 
-func validateHeaders(field string, headers map[string]string) error {
+func validateHeaders(name string, headers map[string]string) error {
 	for key, value := range headers {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
-			return badField(field, "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+			return field.Bad(name, "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 		}
 	}
 	if problem := limits.Text(headers[correlationHeader]); problem != "" {
-		return badField(field, "%s %s", correlationHeader, problem)
+		return field.Bad(name, "%s %s", correlationHeader, problem)
 	}
 	return nil
 }
 
 func badTimeout() error {
-	return badField("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
+	return field.Bad("Wait.Timeout", "is not between 0, for none, and %v", maxTimeout)
 }
 
 // EnqueueWait inserts a message on the wait topic that sends the continuation when the join has ended; the handler of
@@ -147,7 +148,7 @@ func (c *Coordinator) EnqueueWait(ctx context.Context, x outbox.Executor, wait W
 // circle wait until one is cancelled or times out.
 func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent, child ID) error {
 	if parent == child {
-		return badField("child", "is the parent itself, which would never end")
+		return field.Bad("child", "is the parent itself, which would never end")
 	}
 	return c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if err := c.attach(ctx, tx, parent, []outbox.MessageID{outbox.MessageID(child)}, attachArg{ByReport: true}); err != nil {

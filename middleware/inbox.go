@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Inbox makes a handler's effects happen once, however often its message arrives. It works with any subscriber.
@@ -43,7 +44,7 @@ import (
 //	router.AddMiddleware(Outcome, retry.Middleware, once)
 func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware, error) {
 	if in == nil {
-		return nil, &outbox.FieldError{Field: "in", Reason: "is nil; make it with inbox.New"}
+		return nil, field.Bad("in", "is nil; make it with inbox.New")
 	}
 	if err := identity.Validate(); err != nil {
 		return nil, err
@@ -117,11 +118,11 @@ func encodeResult(produced []*message.Message) ([]byte, error) {
 	kept := make([]producedMessage, len(produced))
 	for i, p := range produced {
 		if !utf8.ValidString(p.UUID) {
-			return nil, &outbox.FieldError{Field: "UUID", Reason: "is not valid UTF-8"}
+			return nil, field.Bad("UUID", "is not valid UTF-8")
 		}
 		for key, value := range p.Metadata {
 			if !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return nil, &outbox.FieldError{Field: "Metadata", Reason: fmt.Sprintf("header %q is not valid UTF-8; put bytes into the payload, or encode them", key)}
+				return nil, field.Bad("Metadata", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 			}
 		}
 		kept[i] = producedMessage{p.UUID, p.Metadata, p.Payload}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Database describes a store: where it is and what it is called. Equal Databases are the same store.
@@ -34,24 +34,22 @@ func (d Database) String() string { return d.ID }
 func (d Database) GoString() string { return fmt.Sprintf("stores.Database{ID: %q}", d.ID) }
 
 func (d *Database) setDefaults() {
-	if d.Weight == 0 {
-		d.Weight = 1
-	}
+	field.Default(&d.Weight, 1)
 }
 
 // validate names the bad field. The outbox itself validates the names of schema and table.
 func (d *Database) validate() error {
 	if d.ID == "" {
-		return badField("Database.ID", "is empty; every store needs an identifier")
+		return field.Bad("Database.ID", "is empty; every store needs an identifier")
 	}
-	if problem := limits.Key(d.ID); problem != "" {
-		return badField("Database.ID", "%s", problem)
+	if err := field.Key("Database.ID", d.ID); err != nil {
+		return err
 	}
 	if d.Dialect == nil {
-		return badField("Database.Dialect", "is nil; name the kind of database")
+		return field.Bad("Database.Dialect", "is nil; name the kind of database")
 	}
 	if d.Weight < 1 {
-		return badField("Database.Weight", "%d is less than 1", d.Weight)
+		return field.Bad("Database.Weight", "%d is less than 1", d.Weight)
 	}
 	return nil
 }
@@ -60,15 +58,4 @@ func (d *Database) validate() error {
 func (d Database) same(other Database) bool {
 	d.Weight = other.Weight
 	return d == other
-}
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

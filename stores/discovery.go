@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Discovery finds the databases.
@@ -51,12 +52,12 @@ type DynamicConfig struct {
 }
 
 func (c *DynamicConfig) setDefaults() {
-	setDefault(&c.RefreshInterval, 5*time.Minute)
-	setDefault(&c.RefreshTimeout, 30*time.Second)
-	setDefault(&c.RetryInterval, min(5*time.Second, c.RefreshInterval))
-	setDefault(&c.MaxOpenConns, 4)
-	setDefault(&c.MaxIdleConns, 1)
-	setDefault(&c.ConnMaxIdleTime, time.Minute)
+	field.Default(&c.RefreshInterval, 5*time.Minute)
+	field.Default(&c.RefreshTimeout, 30*time.Second)
+	field.Default(&c.RetryInterval, min(5*time.Second, c.RefreshInterval))
+	field.Default(&c.MaxOpenConns, 4)
+	field.Default(&c.MaxIdleConns, 1)
+	field.Default(&c.ConnMaxIdleTime, time.Minute)
 	if c.Open == nil {
 		c.Open = c.open
 	}
@@ -65,17 +66,17 @@ func (c *DynamicConfig) setDefaults() {
 func (c *DynamicConfig) validate() error {
 	switch {
 	case c.RefreshInterval < 0:
-		return badField("DynamicConfig.RefreshInterval", "is negative")
+		return field.Bad("DynamicConfig.RefreshInterval", "is negative")
 	case c.RefreshTimeout < 0:
-		return badField("DynamicConfig.RefreshTimeout", "is negative")
+		return field.Bad("DynamicConfig.RefreshTimeout", "is negative")
 	case c.RetryInterval < 0 || c.RetryInterval > c.RefreshInterval:
-		return badField("DynamicConfig.RetryInterval", "%v is not between 0 and RefreshInterval, %v", c.RetryInterval, c.RefreshInterval)
+		return field.Bad("DynamicConfig.RetryInterval", "%v is not between 0 and RefreshInterval, %v", c.RetryInterval, c.RefreshInterval)
 	case c.MaxOpenConns < 1:
-		return badField("DynamicConfig.MaxOpenConns", "%d is less than 1", c.MaxOpenConns)
+		return field.Bad("DynamicConfig.MaxOpenConns", "%d is less than 1", c.MaxOpenConns)
 	case c.MaxIdleConns < 0:
-		return badField("DynamicConfig.MaxIdleConns", "is negative")
+		return field.Bad("DynamicConfig.MaxIdleConns", "is negative")
 	case c.ConnMaxIdleTime < 0:
-		return badField("DynamicConfig.ConnMaxIdleTime", "is negative")
+		return field.Bad("DynamicConfig.ConnMaxIdleTime", "is negative")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -39,7 +40,7 @@ var _ Provider = (*Dynamic)(nil)
 // call, or an *outbox.FieldError that names a bad field. A nil logger logs nothing.
 func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, logger watermill.LoggerAdapter) (*Dynamic, error) {
 	if discovery == nil {
-		return nil, badField("discovery", "is nil; pass what finds the databases")
+		return nil, field.Bad("discovery", "is nil; pass what finds the databases")
 	}
 	config.setDefaults()
 	if err := config.validate(); err != nil {

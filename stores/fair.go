@@ -1,5 +1,7 @@
 package stores
 
+import "github.com/incursa/watermill-outbox/internal/field"
+
 // FairConfig configures Fair.
 type FairConfig struct {
 	// MaxShare is the largest share of all messages in flight that one store may have, above 0 and up to 1. However long its
@@ -27,9 +29,9 @@ var _ SelectionStrategy = (*Fair)(nil)
 
 // NewFair returns the strategy for one Subscriber.
 func NewFair(config FairConfig) (*Fair, error) {
-	setDefault(&config.MaxShare, 0.5)
+	field.Default(&config.MaxShare, 0.5)
 	if !(config.MaxShare > 0 && config.MaxShare <= 1) { // NaN too
-		return nil, badField("FairConfig.MaxShare", "%v is not above 0 and up to 1", config.MaxShare)
+		return nil, field.Bad("FairConfig.MaxShare", "%v is not above 0 and up to 1", config.MaxShare)
 	}
 	return &Fair{share: config.MaxShare, accounts: map[string]*account{}}, nil
 }

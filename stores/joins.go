@@ -4,6 +4,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -18,7 +19,7 @@ func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (
 // AddWaitHandler adds the handler of join wait messages to a router, for every store of the subscriber: see
 // join.Coordinator.AddWaitHandler. Dialect, Schema, Table and Store in config are replaced by those of each store.
 func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) *message.Handler {
-	setDefault(&config.WaitTopic, join.DefaultWaitTopic)
+	field.Default(&config.WaitTopic, join.DefaultWaitTopic)
 	handle := PerStore(func(s *Store) (message.HandlerFunc, error) {
 		c, err := Coordinator(s, config, logger)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // MigrateConfig configures Migrate.
@@ -64,15 +65,15 @@ func (r Report) Err() error {
 // Migrate creates or updates the outbox of each store of a provider, as outbox.Migrate does, a bounded number at a time. It
 // continues after a failure: the report covers every store, and the error joins the failures. Run it again to do the rest.
 func Migrate(ctx context.Context, provider Provider, config MigrateConfig) (Report, error) {
-	setDefault(&config.Concurrency, 4)
-	setDefault(&config.Timeout, 5*time.Minute)
+	field.Default(&config.Concurrency, 4)
+	field.Default(&config.Timeout, 5*time.Minute)
 	switch {
 	case provider == nil:
-		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+		return nil, field.Bad("provider", "is nil; pass what NewStatic or NewDynamic returns")
 	case config.Concurrency < 1:
-		return nil, badField("MigrateConfig.Concurrency", "%d is less than 1", config.Concurrency)
+		return nil, field.Bad("MigrateConfig.Concurrency", "%d is less than 1", config.Concurrency)
 	case config.Timeout < 0:
-		return nil, badField("MigrateConfig.Timeout", "is negative")
+		return nil, field.Bad("MigrateConfig.Timeout", "is negative")
 	}
 	if config.OnProgress == nil {
 		config.OnProgress = func(Progress) {}

@@ -3,6 +3,8 @@ package stores
 import (
 	"fmt"
 	"slices"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Provider knows the stores. It must be safe for concurrent use.
@@ -23,7 +25,7 @@ func NewStatic(stores ...*Store) (*Static, error) {
 	seen := map[string]bool{}
 	for i, s := range stores {
 		if s == nil {
-			return nil, badField("stores", "number %d is nil; pass what New returns", i+1)
+			return nil, field.Bad("stores", "number %d is nil; pass what New returns", i+1)
 		}
 		if seen[s.ID()] {
 			return nil, fmt.Errorf("%w: %q", ErrDuplicateStore, s.ID())

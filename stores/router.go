@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // RouterConfig configures a Router.
@@ -36,7 +37,7 @@ type index struct {
 // NewRouter returns a router over the stores of a provider. A nil logger logs nothing.
 func NewRouter(provider Provider, config RouterConfig, logger watermill.LoggerAdapter) (*Router, error) {
 	if provider == nil {
-		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+		return nil, field.Bad("provider", "is nil; pass what NewStatic or NewDynamic returns")
 	}
 	return &Router{provider: provider, config: config, logger: logger}, nil
 }

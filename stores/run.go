@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Pauses before f is run again in a store where it returned an error.
@@ -21,10 +23,10 @@ const (
 // minute without an error makes them short again. If f returns nil, it is done. A nil logger logs nothing.
 func Run(ctx context.Context, provider Provider, f func(context.Context, *Store) error, logger watermill.LoggerAdapter) error {
 	if provider == nil {
-		return badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+		return field.Bad("provider", "is nil; pass what NewStatic or NewDynamic returns")
 	}
 	if f == nil {
-		return badField("f", "is nil; pass what to run")
+		return field.Bad("f", "is nil; pass what to run")
 	}
 	if logger == nil {
 		logger = watermill.NopLogger{}

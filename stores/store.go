@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A Store is one of many outboxes, with the connection pool of its database. It is constructed once and kept as long as its
@@ -66,7 +67,7 @@ func (s *Store) Outbox() *outbox.Outbox { return s.outbox }
 // and Hooks default to those of the store's outbox. It returns what outbox.NewPublisher returns.
 func (s *Store) Publisher(config outbox.PublisherConfig, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
 	config.Dialect, config.Schema, config.Table, config.Store = s.database.Dialect, s.database.Schema, s.database.Table, s.ID()
-	setDefault(&config.Log, s.log)
+	field.Default(&config.Log, s.log)
 	if reflect.ValueOf(config.Hooks).IsZero() {
 		config.Hooks = s.hooks
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/limits"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -51,7 +51,7 @@ type subscription struct {
 // subscribed. A nil logger logs nothing. It returns an *outbox.FieldError that names a bad field.
 func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if provider == nil {
-		return nil, badField("provider", "is nil; pass what NewStatic or NewDynamic returns")
+		return nil, field.Bad("provider", "is nil; pass what NewStatic or NewDynamic returns")
 	}
 	config.setDefaults()
 	if err := config.validate(); err != nil {
@@ -72,10 +72,10 @@ func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.
 // FromContext finds its store there. It returns outbox.ErrClosed after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if topic == "" {
-		return nil, badField("Topic", "is empty; name the topic")
+		return nil, field.Bad("Topic", "is empty; name the topic")
 	}
-	if problem := limits.Key(topic); problem != "" {
-		return nil, badField("Topic", "%s", problem)
+	if err := field.Key("Topic", topic); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 	s.config.Configure(store, &config)
 	config.ClaimTimeout, config.DrainTimeout = s.config.Subscriber.ClaimTimeout, s.config.Subscriber.DrainTimeout
 	if config.ConsumerGroup != "" {
-		return nil, badField("SubscriberConfig.ConsumerGroup", "is set by Configure; read the log of each store with Run")
+		return nil, field.Bad("SubscriberConfig.ConsumerGroup", "is set by Configure; read the log of each store with Run")
 	}
 	worker, err := outbox.NewSubscriber(store.DB(), store.SubscriberConfig(config), s.logger)
 	if err != nil {

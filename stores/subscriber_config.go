@@ -5,6 +5,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // SubscriberConfig configures a Subscriber.
@@ -35,14 +36,14 @@ type SubscriberConfig struct {
 }
 
 func (c *SubscriberConfig) setDefaults() {
-	setDefault(&c.MaxInFlight, 1000)
-	setDefault(&c.Concurrency, 4)
-	setDefault(&c.RetryMin, 100*time.Millisecond)
-	setDefault(&c.RetryMax, max(30*time.Second, c.RetryMin))
-	setDefault(&c.Subscriber.MaxInFlight, max(1, min(100, c.MaxInFlight)))
-	setDefault(&c.Subscriber.PollInterval, 50*time.Millisecond)
-	setDefault(&c.Subscriber.ClaimTimeout, 10*time.Second)
-	setDefault(&c.Subscriber.DrainTimeout, 30*time.Second)
+	field.Default(&c.MaxInFlight, 1000)
+	field.Default(&c.Concurrency, 4)
+	field.Default(&c.RetryMin, 100*time.Millisecond)
+	field.Default(&c.RetryMax, max(30*time.Second, c.RetryMin))
+	field.Default(&c.Subscriber.MaxInFlight, max(1, min(100, c.MaxInFlight)))
+	field.Default(&c.Subscriber.PollInterval, 50*time.Millisecond)
+	field.Default(&c.Subscriber.ClaimTimeout, 10*time.Second)
+	field.Default(&c.Subscriber.DrainTimeout, 30*time.Second)
 	if c.Strategy == nil {
 		c.Strategy = RoundRobin{}
 	}
@@ -54,15 +55,15 @@ func (c *SubscriberConfig) setDefaults() {
 func (c *SubscriberConfig) validate() error {
 	switch {
 	case c.MaxInFlight < 1:
-		return badField("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
+		return field.Bad("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
 	case c.Concurrency < 1:
-		return badField("SubscriberConfig.Concurrency", "%d is less than 1", c.Concurrency)
+		return field.Bad("SubscriberConfig.Concurrency", "%d is less than 1", c.Concurrency)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
-		return badField("SubscriberConfig.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
+		return field.Bad("SubscriberConfig.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
 	case c.Subscriber.ConsumerGroup != "":
-		return badField("SubscriberConfig.Subscriber.ConsumerGroup", "is set; read the log of each store with Run")
+		return field.Bad("SubscriberConfig.Subscriber.ConsumerGroup", "is set; read the log of each store with Run")
 	case c.Subscriber.Wakeups != nil:
-		return badField("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
+		return field.Bad("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
 	}
 	// The rest is the same for all stores: a mistake is an error now, not one in each store later.
 	trial := c.Subscriber

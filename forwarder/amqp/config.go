@@ -9,7 +9,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Config configures a Publisher.
@@ -94,17 +94,10 @@ func (c *Config) setDefaults() {
 	if c.Route == nil {
 		c.Route = func(topic string) (exchange, routingKey string) { return "", topic }
 	}
-	setDefault(&c.ConfirmTimeout, 30*time.Second)
-	setDefault(&c.ConnectTimeout, 10*time.Second)
-	setDefault(&c.Heartbeat, 10*time.Second)
-	setDefault(&c.ConnectionName, fmt.Sprintf("%s, process %d", filepath.Base(os.Args[0]), os.Getpid()))
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	field.Default(&c.ConfirmTimeout, 30*time.Second)
+	field.Default(&c.ConnectTimeout, 10*time.Second)
+	field.Default(&c.Heartbeat, 10*time.Second)
+	field.Default(&c.ConnectionName, fmt.Sprintf("%s, process %d", filepath.Base(os.Args[0]), os.Getpid()))
 }
 
 // maxShort is how long a name may be in AMQP.
@@ -113,19 +106,19 @@ const maxShort = 255
 func (c *Config) validate() error {
 	// The parser's error contains the password.
 	if _, err := amqp091.ParseURI(c.URL); err != nil {
-		return badField("Config.URL", "is not of the form amqp://user:password@host:port/vhost")
+		return field.Bad("Config.URL", "is not of the form amqp://user:password@host:port/vhost")
 	}
 	switch {
 	case c.Unroutable != Fail && c.Unroutable != Drop:
-		return badField("Config.Unroutable", "%d is neither Fail nor Drop", c.Unroutable)
+		return field.Bad("Config.Unroutable", "%d is neither Fail nor Drop", c.Unroutable)
 	case c.MaxPayload < 0:
-		return badField("Config.MaxPayload", "%d is negative", c.MaxPayload)
+		return field.Bad("Config.MaxPayload", "%d is negative", c.MaxPayload)
 	case c.ConfirmTimeout < 0:
-		return badField("Config.ConfirmTimeout", "is negative")
+		return field.Bad("Config.ConfirmTimeout", "is negative")
 	case c.ConnectTimeout < 0:
-		return badField("Config.ConnectTimeout", "is negative")
+		return field.Bad("Config.ConnectTimeout", "is negative")
 	case c.Heartbeat < time.Second:
-		return badField("Config.Heartbeat", "%v is less than a second", c.Heartbeat)
+		return field.Bad("Config.Heartbeat", "%v is less than a second", c.Heartbeat)
 	}
 	for i, name := range c.DeclareQueues {
 		if err := validateName(fmt.Sprintf("Config.DeclareQueues[%d]", i), name); err != nil {
@@ -141,7 +134,7 @@ func (t *Topology) validate() error {
 			return err
 		}
 		if e.Kind == "" {
-			return badField(fmt.Sprintf("Config.Topology.Exchanges[%d].Kind", i), "is empty; it is direct, fanout, topic or headers")
+			return field.Bad(fmt.Sprintf("Config.Topology.Exchanges[%d].Kind", i), "is empty; it is direct, fanout, topic or headers")
 		}
 		if err := validateArgs(fmt.Sprintf("Config.Topology.Exchanges[%d].Args", i), e.Args); err != nil {
 			return err
@@ -156,40 +149,36 @@ func (t *Topology) validate() error {
 		}
 	}
 	for i, b := range t.Bindings {
-		field := fmt.Sprintf("Config.Topology.Bindings[%d]", i)
-		if err := validateName(field+".Queue", b.Queue); err != nil {
+		binding := fmt.Sprintf("Config.Topology.Bindings[%d]", i)
+		if err := validateName(binding+".Queue", b.Queue); err != nil {
 			return err
 		}
-		if err := validateName(field+".Exchange", b.Exchange); err != nil {
+		if err := validateName(binding+".Exchange", b.Exchange); err != nil {
 			return err
 		}
 		if len(b.RoutingKey) > maxShort {
-			return badField(field+".RoutingKey", "has %d bytes; %d are the most", len(b.RoutingKey), maxShort)
+			return field.Bad(binding+".RoutingKey", "has %d bytes; %d are the most", len(b.RoutingKey), maxShort)
 		}
-		if err := validateArgs(field+".Args", b.Args); err != nil {
+		if err := validateArgs(binding+".Args", b.Args); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func validateName(field, name string) error {
+func validateName(at, name string) error {
 	switch {
 	case name == "":
-		return badField(field, "is empty")
+		return field.Bad(at, "is empty")
 	case len(name) > maxShort:
-		return badField(field, "has %d bytes; %d are the most", len(name), maxShort)
+		return field.Bad(at, "has %d bytes; %d are the most", len(name), maxShort)
 	}
 	return nil
 }
 
-func validateArgs(field string, args map[string]any) error {
+func validateArgs(at string, args map[string]any) error {
 	if err := amqp091.Table(args).Validate(); err != nil {
-		return badField(field, "%v", err)
+		return field.Bad(at, "%v", err)
 	}
 	return nil
-}
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // Config configures a Publisher.
@@ -52,10 +52,10 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.ClientID, "watermill-outbox")
-	setDefault(&c.Timeout, 10*time.Second)
-	setDefault(&c.RetryTimeout, min(2*time.Second, c.Timeout))
-	setDefault(&c.MaxMessageBytes, 1_000_012)
+	field.Default(&c.ClientID, "watermill-outbox")
+	field.Default(&c.Timeout, 10*time.Second)
+	field.Default(&c.RetryTimeout, min(2*time.Second, c.Timeout))
+	field.Default(&c.MaxMessageBytes, 1_000_012)
 	if c.Compression == nil {
 		c.Compression = []kgo.CompressionCodec{kgo.NoCompression()}
 	}
@@ -64,29 +64,22 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 func (c *Config) validate() error {
 	if len(c.Brokers) == 0 {
-		return badField("Config.Brokers", "is empty; name at least one broker, as host:port")
+		return field.Bad("Config.Brokers", "is empty; name at least one broker, as host:port")
 	}
 	for _, address := range c.Brokers {
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
-			return badField("Config.Brokers", "%q is not host:port", address)
+			return field.Bad("Config.Brokers", "%q is not host:port", address)
 		}
 	}
 	switch {
 	case c.Timeout < 0:
-		return badField("Config.Timeout", "%v is negative", c.Timeout)
+		return field.Bad("Config.Timeout", "%v is negative", c.Timeout)
 	case c.RetryTimeout < 0 || c.RetryTimeout > c.Timeout:
-		return badField("Config.RetryTimeout", "%v is not between 0 and Timeout, %v", c.RetryTimeout, c.Timeout)
+		return field.Bad("Config.RetryTimeout", "%v is not between 0 and Timeout, %v", c.RetryTimeout, c.Timeout)
 	case c.MaxMessageBytes < 512 || c.MaxMessageBytes > 1<<30:
-		return badField("Config.MaxMessageBytes", "%d is not between 512 and %d", c.MaxMessageBytes, 1<<30)
+		return field.Bad("Config.MaxMessageBytes", "%d is not between 512 and %d", c.MaxMessageBytes, 1<<30)
 	}
 	return nil
 }
@@ -125,20 +118,16 @@ func (c *Config) open(partitioner kgo.Partitioner, hook kgo.Hook, logger watermi
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
-		return nil, badField("Config.Options", "%v", err)
+		return nil, field.Bad("Config.Options", "%v", err)
 	}
 	if disabled, _ := client.OptValue(kgo.DisableIdempotentWrite).(bool); disabled {
 		client.Close()
-		return nil, badField("Config.Options", "has DisableIdempotentWrite: a retry could write twice and out of order")
+		return nil, field.Bad("Config.Options", "has DisableIdempotentWrite: a retry could write twice and out of order")
 	}
 	return client, nil
 }
 
 func backoff(n int) time.Duration { return min(minBackoff<<min(n, 10), maxBackoff) }
-
-func badField(field, format string, args ...any) error {
-	return &outbox.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
 
 // kgoLogger passes franz-go's logs on at DEBUG: what matters to the caller is in the errors of Publish.
 type kgoLogger struct{ logger watermill.LoggerAdapter }

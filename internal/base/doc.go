@@ -1,3 +1,3 @@
-// Package base is what both sides of the public API need: the root package names it by alias, and what lies below the root
-// uses it without importing the root.
+// Package base holds types that the root package exports by alias, and that the packages below the root can use without
+// importing it.
 package base

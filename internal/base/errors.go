@@ -2,10 +2,10 @@ package base
 
 import "errors"
 
-// ErrLeaseHeld is returned by a cursor while another reads for its group.
+// ErrLeaseHeld is returned by a cursor while another reader has the group's lease.
 var ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 
-// A LeaseHeldError is what ErrLeaseHeld comes with: the version and shape of the reader that has the lease.
+// A LeaseHeldError is an ErrLeaseHeld with the version and shape of the reader that has the lease.
 type LeaseHeldError struct {
 	Version, Shape int64
 }
@@ -13,7 +13,7 @@ type LeaseHeldError struct {
 func (e *LeaseHeldError) Error() string { return ErrLeaseHeld.Error() }
 func (e *LeaseHeldError) Unwrap() error { return ErrLeaseHeld }
 
-// ErrNilDB is returned where a database handle is needed and nil was given.
+// ErrNilDB is returned when a required database handle is nil.
 var ErrNilDB = errors.New("outbox: the database handle is nil; pass an open *sql.DB, *sql.Conn or *sql.Tx")
 
 // Unavailable marks an error as an outage: see outbox.Unavailable.

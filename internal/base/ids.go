@@ -7,20 +7,19 @@ import (
 )
 
 // MessageID names a message for its whole life, across retries and outside its database: joins, inboxes and brokers
-// use it (the specification's OutboxMessageIdentifier). It grows with time in the byte order of its database.
+// use it. It grows with time in the byte order of its database.
 type MessageID [16]byte
 
-// OwnerToken names one claim. Whoever presents it together with a WorkItemID holds that message.
+// OwnerToken names one claim: together with a WorkItemID it proves that the message is held.
 type OwnerToken [16]byte
 
-// JoinID names a join for its whole life (the specification's JoinIdentifier).
+// JoinID names a join for its whole life.
 type JoinID [16]byte
 
-// WorkItemID is the row's key, given by the database (the specification's OutboxWorkItemIdentifier): it grows with
-// every insert and is never used again.
+// WorkItemID is the row's key, assigned by the database: it grows with every insert and is never reused.
 type WorkItemID int64
 
-// NewOwnerToken returns a token for one claim.
+// NewOwnerToken returns a random token for one claim.
 func NewOwnerToken() OwnerToken { return OwnerToken(uuid.New()) }
 
 // ParseMessageID reads the usual text form of a UUID.
@@ -68,7 +67,7 @@ func (id *MessageID) UnmarshalText(text []byte) error { return (*uuid.UUID)(id).
 // UnmarshalText reads the usual text form of a UUID.
 func (o *OwnerToken) UnmarshalText(text []byte) error { return (*uuid.UUID)(o).UnmarshalText(text) }
 
-// NewTimeOrderedID returns a UUIDv7: time comes first, as PostgreSQL and SQLite compare.
+// NewTimeOrderedID returns a UUIDv7: the time comes first, for PostgreSQL and SQLite, which compare from the first byte.
 func NewTimeOrderedID() (MessageID, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -77,8 +76,8 @@ func NewTimeOrderedID() (MessageID, error) {
 	return MessageID(id), nil
 }
 
-// NewSQLServerID returns a UUIDv8 with the parts of a UUIDv7 in the order in which SQL Server compares: bytes 10 to 15
-// before 8 and 9 before the rest. The time goes first, its fraction next, and the randomness last.
+// NewSQLServerID returns a UUIDv8 with the parts of a UUIDv7 in the order in which SQL Server compares: bytes 10 to 15, then
+// 8 and 9, then the rest. They hold the time, its fraction, and the random part.
 func NewSQLServerID() (MessageID, error) {
 	v7, err := NewTimeOrderedID()
 	if err != nil {

@@ -5,7 +5,7 @@ import "fmt"
 // JoinStatus is the state of a join.
 type JoinStatus int
 
-// The states of a join. All but JoinPending are its ends.
+// The states of a join. All but JoinPending are final.
 const (
 	JoinPending   JoinStatus = 0
 	JoinCompleted JoinStatus = 1
@@ -28,7 +28,7 @@ func (s JoinStatus) String() string {
 	}
 }
 
-// A JoinRefusal is the error of an operation that changes joins when the database refuses the change.
+// A JoinRefusal is returned when the database refuses a change to a join.
 type JoinRefusal struct {
 	Reason JoinReason
 	ID     string // of the join, or of the message that is missing
@@ -39,7 +39,7 @@ func (r *JoinRefusal) Error() string { return fmt.Sprintf("refused for reason %d
 // JoinReason says why a change was refused.
 type JoinReason int64
 
-// The reasons, as the operations answer with them.
+// The reasons, as the operations return them.
 const (
 	NoSuchJoin    JoinReason = -1
 	JoinHasEnded  JoinReason = -2

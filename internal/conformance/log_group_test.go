@@ -255,7 +255,7 @@ func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 		letters, err := f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group"})
 		f.NoError(err)
 		f.Len(letters, 1)
-		f.Contains(letters[0].Reason, "ended before it answered")
+		f.Contains(letters[0].Reason, "ended before it acked or nacked")
 	})
 }
 

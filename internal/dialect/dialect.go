@@ -1,5 +1,5 @@
-// Package dialect is what the engine must know of a database: how the text of its operations becomes calls, what its error
-// numbers mean, and how it quotes names.
+// Package dialect is what the engine needs to know about a database: how operations are called, what error numbers mean, and
+// how names are quoted.
 package dialect
 
 import (
@@ -8,15 +8,15 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// A Dialect is everything that differs between databases: text, error numbers and quoting. It runs nothing itself;
-// one engine runs the operations of all of them. SQLServer, Postgres and SQLite are all that there are.
+// A Dialect is everything that differs between databases: text, error numbers and quoting. It runs nothing itself: one
+// engine runs the operations of all dialects. The only dialects are SQLServer, Postgres and SQLite.
 type Dialect interface {
 	sealed()
 
-	// Name is the dialect's name in logs and messages, such as "sqlserver".
+	// Name is the dialect's name in logs and errors, such as "sqlserver".
 	Name() string
 
-	// Traits are the facts that the engine needs to know.
+	// Traits are the facts that the engine needs.
 	Traits() Traits
 
 	// Quote returns name as a quoted identifier. The name has been validated.
@@ -25,22 +25,22 @@ type Dialect interface {
 	// Files holds operations/*.sql, migrations/*.sql and setup/*.sql, written with the default names.
 	Files() fs.FS
 
-	// Call returns what is sent to run an operation, given the text of its file.
+	// Call returns the statements that run an operation, given the text of its file.
 	Call(text string) Call
 
-	// Classify decides by error number, never by text, what a database error means.
+	// Classify says what a database error means, by its number and never by its text.
 	Classify(err error) ErrorClass
 }
 
-// A Call is how an operation is run: statements in order in one transaction, whose rows together are the result.
+// A Call is the statements of an operation: they run in order in one transaction, and their rows together are the result.
 type Call []Statement
 
 // A Statement is one step of an operation.
 type Statement struct {
 	Text string
 
-	// Gate marks a question: the statements after it run only if it answers true. One that comes first is asked before
-	// the transaction begins, and so keeps an idle worker from taking locks.
+	// Gate marks a condition: the statements after it run only if it returns true. If it is the first statement, it runs
+	// before the transaction begins, so that an idle worker takes no locks.
 	Gate bool
 }
 
@@ -51,41 +51,41 @@ type ErrorClass int
 const (
 	ErrorOther         ErrorClass = iota
 	ErrorRetryable                // run the transaction again: deadlock, serialization failure, lock timeout, busy
-	ErrorSchema                   // an object of ours is missing or older
+	ErrorSchema                   // an object of the outbox is missing or out of date
 	ErrorNoTransaction            // a savepoint outside a transaction
-	ErrorDuplicate                // a key is there already
+	ErrorDuplicate                // a key already exists
 )
 
 // Traits are the facts about a database that are not SQL text.
 type Traits struct {
-	// Schema and Table are the default names, with which the files are written.
+	// Schema and Table are the default names, which the files use.
 	Schema, Table string
 
-	// FixedSchema is true where there is no schema to choose.
+	// FixedSchema is true if there is no schema to choose.
 	FixedSchema bool
 
-	// MaxName is the longest identifier, counted by NameLength.
+	// MaxName is the length of the longest identifier, as NameLength counts it.
 	MaxName    int
 	NameLength func(name string) int
 
-	// Begin opens a transaction that takes its locks at once, where an operation is several statements.
+	// Begin opens the transaction of an operation of several statements, and takes its locks at once.
 	Begin string
 
-	// Savepoint begins a part of a caller's transaction, Release keeps it and Restore takes it back. Release may be empty.
+	// Savepoint begins a part of a caller's transaction, Release keeps it, and Restore undoes it. Release may be empty.
 	Savepoint, Release, Restore string
 
-	// Procedures is true where operations are procedures in the database, which have to be installed, unless Call sends an
-	// operation as its file has it.
+	// Procedures is true if operations are procedures, which must be installed in the database, unless Call sends the file's
+	// own text.
 	Procedures bool
 
-	// BatchSeparator is the line between batches of a printed script, empty if there is none.
+	// BatchSeparator is the line between batches of a printed script, or empty.
 	BatchSeparator string
 
-	// ScriptHeader and ScriptFooter go around a printed script and make it one transaction; each batch of it goes between
-	// BatchHeader and BatchFooter.
+	// ScriptHeader and ScriptFooter enclose a printed script and make it one transaction; BatchHeader and BatchFooter enclose
+	// each of its batches.
 	ScriptHeader, ScriptFooter string
 	BatchHeader, BatchFooter   string
 
-	// NewMessageID makes an id that grows with time in the byte order of the database.
+	// NewMessageID returns an id that grows with time in the byte order of the database.
 	NewMessageID func() (base.MessageID, error)
 }

@@ -30,7 +30,7 @@ func (Postgres) Traits() Traits {
 		Release:    "RELEASE SAVEPOINT outbox_operation",
 		Restore:    "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
 		Procedures: true,
-		// One statement is one transaction, within another (psql -1, a migration tool's) and without.
+		// A single statement is atomic, both inside another transaction (psql -1, a migration tool) and outside.
 		ScriptHeader: "DO $outbox_script$\nBEGIN\n\n",
 		BatchHeader:  "EXECUTE $outbox_batch$\n",
 		BatchFooter:  "$outbox_batch$;\n",
@@ -47,7 +47,7 @@ func (Postgres) Files() fs.FS { return schema.Postgres() }
 
 var calledAs = regexp.MustCompile(`(?m)^-- Called as: (.+)$`)
 
-// Call implements Dialect: an operation is the function that its file creates, called as the file says, or its statement.
+// Call implements Dialect: an operation is a function, called as its file says, or else the file's own statement.
 func (Postgres) Call(text string) Call {
 	if call := calledAs.FindStringSubmatch(text); call != nil {
 		return Call{{Text: call[1]}}

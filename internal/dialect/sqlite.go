@@ -11,7 +11,7 @@ import (
 )
 
 // SQLite is the dialect of SQLite 3.45 and later through modernc.org/sqlite, which needs no C compiler.
-// Open the database by OpenSQLite, with WAL, a busy timeout and immediate transactions:
+// Open the database with OpenSQLite, with WAL, a busy timeout and immediate transactions:
 //
 //	file:orders.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate
 type SQLite struct{}
@@ -49,7 +49,7 @@ func (SQLite) Files() fs.FS { return schema.SQLite() }
 func (SQLite) Call(text string) Call {
 	var call Call
 	for _, statement := range strings.Split(text, ";\n") {
-		statement = strings.TrimSpace(statement) // the driver keeps no text that has anything behind its statement
+		statement = strings.TrimSpace(statement) // the driver does not keep a statement compiled if text follows it
 		if code := WithoutComments(statement); code != "" {
 			call = append(call, Statement{Text: statement, Gate: strings.HasPrefix(code, "SELECT EXISTS")})
 		}
@@ -57,7 +57,7 @@ func (SQLite) Call(text string) Call {
 	return call
 }
 
-// WithoutComments drops the comment lines that a statement begins with.
+// WithoutComments drops the leading comment lines of a statement.
 func WithoutComments(statement string) string {
 	for {
 		statement = strings.TrimSpace(statement)
@@ -81,7 +81,7 @@ func (SQLite) Classify(err error) ErrorClass {
 	switch e.Code() & 0xff { // the low byte is the primary code
 	case 5, 6: // SQLITE_BUSY, SQLITE_LOCKED
 		return ErrorRetryable
-	case 1: // SQLITE_ERROR: our text is constant, so that what is wrong with it is what it names
+	case 1: // SQLITE_ERROR: the text is constant, so only the objects that it names can be wrong
 		return ErrorSchema
 	default:
 		return ErrorOther

@@ -34,17 +34,17 @@ func (SQLServer) Traits() Traits {
 		Restore:        "ROLLBACK TRANSACTION outbox_operation",
 		Procedures:     true,
 		BatchSeparator: "GO",
-		// sqlcmd's default would create indexes that a filter cannot use.
+		// With sqlcmd's defaults, filtered indexes cannot be created.
 		ScriptHeader: "SET ANSI_NULLS ON;\nSET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;\nGO\n\n",
-		// An error ends the transaction, but for one of compiling, which XACT_ABORT does not look at; and sqlcmd goes on after
-		// either unless it is told otherwise (-b).
+		// An error ends the transaction, except a compile error, which XACT_ABORT ignores. sqlcmd continues after both unless it
+		// runs with -b.
 		BatchHeader:  afterAnError + "IF @@TRANCOUNT = 0 SET NOEXEC ON;\nGO\n",
 		ScriptFooter: afterAnError + "IF @@TRANCOUNT > 0 COMMIT TRANSACTION;\nGO\nSET NOEXEC OFF;\nGO\n",
 		NewMessageID: base.NewSQLServerID,
 	}
 }
 
-// afterAnError comes first in its batch: @@ERROR is that of the last statement of the batch before.
+// afterAnError is the first statement of its batch: @@ERROR is that of the previous batch's last statement.
 const afterAnError = "IF @@ERROR <> 0 AND @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\n"
 
 // Quote implements Dialect.
@@ -56,7 +56,7 @@ func (SQLServer) Files() fs.FS { return schema.SQLServer() }
 var alterProcedure = regexp.MustCompile(`(?m)^ALTER PROCEDURE (\S+)`)
 
 // Call implements Dialect: an operation is the procedure that its file alters. The statement is its bare name, which
-// go-mssqldb calls as a procedure; an EXEC would leave a plan in the server's cache for each length of the argument.
+// go-mssqldb calls as a procedure; EXEC would leave a plan in the server's cache for each length of the argument.
 func (SQLServer) Call(text string) Call {
 	return Call{{Text: alterProcedure.FindStringSubmatch(text)[1]}}
 }
@@ -71,7 +71,7 @@ func (SQLServer) Classify(err error) ErrorClass {
 		return ErrorRetryable
 	}
 	switch e.SQLErrorNumber() {
-	case 2601, 2627: // of a unique index, of a constraint
+	case 2601, 2627: // duplicate in a unique index, in a constraint
 		return ErrorDuplicate
 	case 628: // a savepoint outside a transaction
 		return ErrorNoTransaction
@@ -82,23 +82,23 @@ func (SQLServer) Classify(err error) ErrorClass {
 	}
 }
 
-// retryable are the numbers that ask for the transaction to be run again.
+// retryable reports whether an error number means that the transaction should be run again.
 func retryable(number int32) bool {
 	switch number {
 	case 1205, 1222, // deadlock victim, lock timeout
 		3960, 3961, // snapshot: an update conflict, metadata changed
 		601, 1204, 8645, // data moved during a scan; no more locks; no memory in time
 		40197, 40501, 40613, 10928, 10929, 49918, 49919, 49920, // Azure SQL: failover, too busy
-		51205: // our own in Outbox_Settle
+		51205: // raised by Outbox_Settle
 		return true
 	default:
 		return false
 	}
 }
 
-// allNumbers are the numbers of all errors of a batch, where the driver lists them: it names the last, and that is 3998 (the
-// transaction cannot be committed) where a procedure has caught a deadlock in a caller's transaction. The field is
-// go-mssqldb's Error.All; this package imports no driver.
+// allNumbers returns the numbers of all errors of a batch. The driver's error is the last one: after a procedure has caught a
+// deadlock in a caller's transaction, that is 3998 (the transaction cannot be committed). go-mssqldb lists all errors in
+// Error.All, which is read by reflection because this package imports no driver.
 func allNumbers(last interface{ SQLErrorNumber() int32 }) []int32 {
 	numbers := []int32{last.SQLErrorNumber()}
 	e := reflect.Indirect(reflect.ValueOf(last))

@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/jackc/pgx/v5"
 
-	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -44,11 +44,9 @@ type Listener struct {
 func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listener, error) {
 	connConfig, err := pgx.ParseConfig(config.DSN)
 	if err != nil {
-		return nil, &outbox.FieldError{Field: "ListenerConfig.DSN", Reason: "is not a PostgreSQL DSN: " + err.Error()}
+		return nil, field.Bad("ListenerConfig.DSN", "is not a PostgreSQL DSN: %v", err)
 	}
-	if config.Channel == "" {
-		config.Channel = defaultChannel
-	}
+	field.Default(&config.Channel, defaultChannel)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

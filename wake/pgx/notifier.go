@@ -14,6 +14,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -56,14 +57,10 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 		return nil, base.ErrNilDB
 	}
 	if config.Interval < 0 {
-		return nil, &outbox.FieldError{Field: "NotifierConfig.Interval", Reason: "is negative"}
+		return nil, field.Bad("NotifierConfig.Interval", "is negative")
 	}
-	if config.Channel == "" {
-		config.Channel = defaultChannel
-	}
-	if config.Interval == 0 {
-		config.Interval = 5 * time.Millisecond
-	}
+	field.Default(&config.Channel, defaultChannel)
+	field.Default(&config.Interval, 5*time.Millisecond)
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
