@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	root   = "../.."
+	root   = "../../.."
 	module = "github.com/incursa/watermill-outbox"
 )
 
@@ -93,7 +93,7 @@ func scratchModule(t *testing.T, program string) (dir string) {
 func TestGoOnThePagesCompiles(t *testing.T) {
 	t.Parallel()
 	var tests strings.Builder
-	for _, pattern := range []string{"*_test.go", "internal/readme/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "internal/conformance/readme/*_test.go"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {
