@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,8 +28,8 @@ var (
 	}
 )
 
-// within reports whether a path is a root or below it.
-func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+// below reports whether a path is a root, or is below it.
+func below(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
 // Users of the library get no driver, no broker client and no test package with it.
 func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
@@ -51,11 +52,11 @@ func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
 	require.Contains(t, library, module+"/middleware")
 	require.Contains(t, library, module+"/forwarder")
 
-	forbidden := append(testPackages, append(drivers, brokers...)...)
+	forbidden := slices.Concat(testPackages, drivers, brokers)
 	for _, p := range library {
 		for _, dependency := range goList(t, "-deps", p) {
 			for _, bad := range forbidden {
-				require.False(t, within(dependency, bad), "%s imports %s", p, dependency)
+				require.False(t, below(dependency, bad), "%s imports %s", p, dependency)
 			}
 		}
 	}

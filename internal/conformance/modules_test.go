@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,14 +92,14 @@ func TestAScratchModuleWithTheLibraryHasNoDriverAndNoBroker(t *testing.T) {
 	packages, requirements := s.packages(), required(s.requirements())
 	require.Contains(t, packages, module)
 	require.Contains(t, requirements, "github.com/ThreeDotsLabs/watermill")
-	for _, bad := range append(testPackages, append(drivers, brokers...)...) {
+	for _, bad := range slices.Concat(testPackages, drivers, brokers) {
 		for _, p := range packages {
-			require.False(t, within(p, bad), "%s is linked", p)
+			require.False(t, below(p, bad), "%s is linked", p)
 		}
 	}
-	for _, bad := range append(drivers, brokers...) {
+	for _, bad := range slices.Concat(drivers, brokers) {
 		for _, m := range requirements {
-			require.False(t, within(m, bad), "%s is required", m)
+			require.False(t, below(m, bad), "%s is required", m)
 		}
 	}
 }
@@ -112,14 +113,14 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 			packages, requirements := s.packages(), required(s.requirements())
 			require.Contains(t, requirements, client)
 			require.Contains(t, strings.Join(packages, "\n"), client)
-			for _, bad := range append(testPackages, append(drivers, brokers...)...) {
+			for _, bad := range slices.Concat(testPackages, drivers, brokers) {
 				for _, p := range packages {
-					require.False(t, within(p, bad) && !within(p, client), "%s is linked", p)
+					require.False(t, below(p, bad) && !below(p, client), "%s is linked", p)
 				}
 			}
 			for _, bad := range drivers {
 				for _, m := range requirements {
-					require.False(t, within(m, bad), "%s is required", m)
+					require.False(t, below(m, bad), "%s is required", m)
 				}
 			}
 		})
