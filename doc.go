@@ -46,10 +46,10 @@
 //
 // Imports point one way, and each floor uses only those below it.
 //
-//	examples/…, internal/…      programs and tests; they alone import drivers
-//	forwarder/amqp, …/kafka     publishers for the forwarder; they alone bring the clients of brokers
+//	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
+//	forwarder/amqp, …/kafka     publishers for the forwarder; modules that alone bring the clients of brokers
 //	forwarder                   from the outbox to any publisher
-//	middleware, wake/pgx        around the outbox; wake/pgx alone brings pgx; middleware uses inbox and join
+//	middleware, wake/pgx        around the outbox; wake/pgx is a module that alone brings pgx; middleware uses inbox and join
 //	inbox                       what has been received, and a queue of it: an outbox of another name
 //	join                        fan-in: groups of messages whose end is waited for
 //	fanout                      from one stream to many destinations; uses join
