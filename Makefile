@@ -23,6 +23,10 @@ SHELL       := bash
 
 DATABASES := scripts/with-databases
 
+# The modules of go.work, as folders, and all their packages.
+MODULES  := $(sort $(dir $(shell find . -name go.mod)))
+PACKAGES := $(MODULES:%/=%/...)
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +40,8 @@ demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; I
 
 .PHONY: build
 build: ## Compile and vet everything, including tests
-	go build ./...
-	go vet ./...
+	go build $(PACKAGES)
+	go vet $(PACKAGES)
 
 # Tests mostly wait for leases, polls and processes, so run more of them at once than there are cores.
 PARALLEL ?= 6
@@ -48,7 +52,7 @@ define run-tests
 	@mkdir -p build && : > build/skipped.txt
 	OUTBOX_TEST_FAST=1 OUTBOX_TEST_SKIPPED=$(CURDIR)/build/skipped.txt $(DATABASES) \
 		$(GOTESTSUM) --format pkgname-and-test-fails --jsonfile build/$(1).json -- \
-		-count=1 -parallel $(PARALLEL) -timeout 40m $(2) ./... || { status=$$?; cat build/skipped.txt; exit $$status; }
+		-count=1 -parallel $(PARALLEL) -timeout 40m $(2) $(PACKAGES) || { status=$$?; cat build/skipped.txt; exit $$status; }
 	@cat build/skipped.txt
 endef
 
@@ -62,7 +66,7 @@ test-long: ## Run the tests that stop servers, kill processes or measure memory 
 
 .PHONY: test-short
 test-short: ## Run the quick tests, on SQLite and on databases named by a DSN; starts no server
-	go test -short ./...
+	go test -short $(PACKAGES)
 
 .PHONY: test-sqlserver
 test-sqlserver: ## Run all tests on SQL Server: on OUTBOX_TEST_SQLSERVER_DSN, or else the one in compose.yaml
@@ -72,7 +76,7 @@ test-sqlserver: ## Run all tests on SQL Server: on OUTBOX_TEST_SQLSERVER_DSN, or
 stress: ## Run Watermill's stress suite, each test STRESS_TEST_COUNT times at once
 	@echo "STRESS_TEST_COUNT=$(STRESS_TEST_COUNT)"
 	STRESS_TEST_COUNT=$(STRESS_TEST_COUNT) $(DATABASES) $(GOTESTSUM) --format testname -- \
-		$(RACE) -tags stress -count=1 -timeout 60m -run Stress ./...
+		$(RACE) -tags stress -count=1 -timeout 60m -run Stress $(PACKAGES)
 
 # How long make fuzz runs each function.
 FUZZ_TIME ?= 30s
@@ -88,12 +92,12 @@ fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
 .PHONY: kill
 kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run Kill ./internal/conformance/...
+		-count=1 -timeout 60m -run Kill ./internal/conformance
 
 .PHONY: streams
 streams: ## Kill workers and forwarders of streams while messages fail, workers come and go and brokers are cut off, at full size
 	OUTBOX_TEST_STREAMS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -p 1 -parallel 1 -timeout 120m -run 'KilledWorkersOfStreams|KilledForwardersOfStreams' ./internal/conformance ./forwarder/amqp ./forwarder/kafka
+		-count=1 -p 1 -parallel 1 -timeout 120m -run 'KilledWorkersOfStreams|KilledForwardersOfStreams' ./internal/conformance/...
 
 .PHONY: faults
 faults: ## Run every operation while statements hang, are refused and connections are cut, at full size
@@ -105,7 +109,7 @@ faults: ## Run every operation while statements hang, are refused and connection
 .PHONY: memory
 memory: ## Measure the peak memory of large messages, at full size
 	OUTBOX_TEST_MEMORY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -p 1 -parallel 1 -timeout 60m -run PeakMemory ./...
+		-count=1 -p 1 -parallel 1 -timeout 60m -run PeakMemory $(PACKAGES)
 
 .PHONY: joins
 joins: ## Race two workers for the last two steps of joins, at full size
@@ -125,12 +129,12 @@ stores: ## Measure 220 databases at once: one is offline, one has a backlog, and
 .PHONY: relay
 relay: ## Forward to a RabbitMQ that is stopped and cut off, to a Kafka with a partition away, and kill forwarders, at full size
 	OUTBOX_TEST_RELAY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwardersLose|OnePartitionAway' ./forwarder/amqp ./forwarder/kafka
+		-count=1 -p 1 -parallel 1 -timeout 60m -run 'Relay|KilledForwardersLose|OnePartitionAway' ./internal/conformance/amqp ./internal/conformance/kafka
 
 .PHONY: inbox
 inbox: ## Deliver messages 20 times each through RabbitMQ to consumers that are killed, at full size
 	OUTBOX_TEST_INBOX=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run Inbox ./forwarder/amqp
+		-count=1 -timeout 60m -run Inbox ./internal/conformance/amqp
 
 .PHONY: bench bench-each
 bench: ## Measure every database, one JSON line per figure, with messages of BENCH_PAYLOAD bytes
@@ -145,13 +149,13 @@ bench-each:
 requirements: build/test.json ## Show which test proves which requirement; first runs the tests if a source is newer than their results
 	go run ./internal/cmd/requirements -json build/test.json
 
-SOURCES := go.mod go.sum $(shell find . -name '*.go' -not -path './internal/cmd/*' -o -name '*.sql')
+SOURCES := go.work $(shell find . -name go.mod -o -name go.sum -o -name '*.go' -not -path './internal/cmd/*' -o -name '*.sql')
 build/test.json: $(SOURCES)
 	$(MAKE) test
 
 .PHONY: lint
 lint: ## Check the house rules; the first run builds the linter, which takes minutes
-	$(GOLANGCI_LINT) run
+	$(GOLANGCI_LINT) run $(PACKAGES)
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -46,10 +46,10 @@
 //
 // Imports point one way: each floor uses only those below it.
 //
-//	examples/…, internal/…      programs and tests; only they import drivers
-//	forwarder/amqp, …/kafka     publishers for the forwarder; only they depend on broker clients
+//	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
+//	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
-//	middleware, wake/pgx        around the outbox; only wake/pgx depends on pgx; middleware uses inbox and join
+//	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join

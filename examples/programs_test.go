@@ -37,10 +37,8 @@ func TestMain(m *testing.M) {
 // scratch is the folder of a module outside of the tree, once there is one.
 var scratch string
 
-const module = "github.com/incursa/watermill-outbox"
-
 // build copies all examples into a module of their own, as their readers do, and compiles them there. The versions are those
-// of go.mod, so that nothing is fetched that this module does not use itself.
+// of go.mod, so that nothing is fetched that this module does not use itself; of this repository it is what is here.
 var build = sync.OnceValues(func() (binaries string, err error) {
 	names, err := examples()
 	if err != nil {
@@ -53,7 +51,7 @@ var build = sync.OnceValues(func() (binaries string, err error) {
 	if err != nil {
 		return "", err
 	}
-	copies := map[string]string{"go.mod": filepath.Join(root, "go.mod"), "go.sum": filepath.Join(root, "go.sum")}
+	copies := map[string]string{"go.sum": "go.sum"}
 	for _, name := range names {
 		copies[filepath.Join(name, "main.go")] = filepath.Join(name, "main.go")
 	}
@@ -62,9 +60,17 @@ var build = sync.OnceValues(func() (binaries string, err error) {
 			return "", err
 		}
 	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		return "", err
+	}
+	mod = bytes.ReplaceAll(mod, []byte("=> .."), []byte("=> "+filepath.ToSlash(root)))
+	if err := os.WriteFile(filepath.Join(scratch, "go.mod"), mod, 0o600); err != nil {
+		return "", err
+	}
 	binaries = filepath.Join(scratch, "bin") + string(filepath.Separator)
 	return binaries, errors.Join(
-		goCommand("mod", "edit", "-module=example.com/shop", "-require="+module+"@v0.0.0", "-replace="+module+"="+root),
+		goCommand("mod", "edit", "-module=example.com/shop"),
 		goCommand("build", "-mod=mod", "-ldflags=-s -w", "-o", binaries, "./..."))
 })
 

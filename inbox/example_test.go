@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	_ "modernc.org/sqlite"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"

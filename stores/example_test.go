@@ -8,7 +8,6 @@ import (
 	"sort"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	_ "modernc.org/sqlite"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/middleware"

@@ -38,12 +38,3 @@ func TestABadConfigurationIsRefusedByItsField(t *testing.T) {
 		})
 	}
 }
-
-// acks=1 among the options does not weaken what the Publisher promises.
-func TestAcknowledgementByAllReplicasStays(t *testing.T) {
-	s := newFake(t)
-	topic := s.createTopic(1)
-	acks := s.seeAcks()
-	s.NoError(s.newPublisher(func(c *kafka.Config) { c.Options = []kgo.Opt{kgo.RequiredAcks(kgo.LeaderAck())} }).Publish(topic, newMessage("a")))
-	s.Equal(int16(-1), <-acks)
-}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +10,26 @@ import (
 )
 
 const module = "github.com/incursa/watermill-outbox"
+
+// What the library and its packages must not bring with them.
+var (
+	drivers = []string{
+		"github.com/jackc/pgx", "github.com/lib/pq", "github.com/microsoft/go-mssqldb", "github.com/denisenkom/go-mssqldb", "modernc.org",
+		"github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3", "github.com/go-sql-driver/mysql",
+	}
+	brokers = []string{
+		"github.com/rabbitmq", "github.com/streadway/amqp", "github.com/IBM/sarama", "github.com/Shopify/sarama", "github.com/twmb/franz-go",
+		"github.com/segmentio/kafka-go", "github.com/nats-io", "cloud.google.com", "github.com/aws", "github.com/ThreeDotsLabs/watermill-amqp",
+		"github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-nats",
+	}
+	testPackages = []string{
+		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql",
+		module + "/internal/conformance", module + "/internal/testdb", module + "/internal/faults",
+	}
+)
+
+// below reports whether a path is a root, or is below it.
+func below(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
 // Users of the library get no driver, no broker client and no test package with it.
 func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
@@ -31,19 +52,11 @@ func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
 	require.Contains(t, library, module+"/middleware")
 	require.Contains(t, library, module+"/forwarder")
 
-	forbidden := []string{
-		"github.com/jackc/pgx", "github.com/lib/pq", "github.com/microsoft/go-mssqldb", "github.com/denisenkom/go-mssqldb", "modernc.org/",
-		"github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3", "github.com/go-sql-driver/mysql",
-		"github.com/rabbitmq/", "github.com/streadway/amqp", "github.com/IBM/sarama", "github.com/Shopify/sarama", "github.com/twmb/franz-go",
-		"github.com/segmentio/kafka-go", "github.com/nats-io/", "cloud.google.com/", "github.com/aws/", "github.com/ThreeDotsLabs/watermill-amqp",
-		"github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-nats",
-		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql",
-		module + "/internal/conformance", module + "/internal/testdb", module + "/internal/faults",
-	}
+	forbidden := slices.Concat(testPackages, drivers, brokers)
 	for _, p := range library {
 		for _, dependency := range goList(t, "-deps", p) {
 			for _, bad := range forbidden {
-				require.False(t, dependency == bad || strings.HasPrefix(dependency, strings.TrimSuffix(bad, "/")+"/"), "%s imports %s", p, dependency)
+				require.False(t, below(dependency, bad), "%s imports %s", p, dependency)
 			}
 		}
 	}

@@ -7,6 +7,9 @@
 //	OUTBOX_TEST_ONLY           a list of names, as sqlite,postgres: leaves out all others
 //	OUTBOX_TEST_REQUIRE        a list of names: a missing one fails the test
 //
+// It imports no driver, because it is in the library's module: a test that opens a database imports the driver, or
+// internal/conformance/drivers for all of them.
+//
 // scripts/with-databases sets the first by starting a server. A missing backend is not a skipped test: it has no subtest,
 // and with-databases says so at the end of the run.
 package testdb
@@ -23,10 +26,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/microsoft/go-mssqldb"
-	_ "modernc.org/sqlite"
 
 	"github.com/incursa/watermill-outbox/internal/kept"
 )

@@ -1,10 +1,6 @@
 package testdb
 
 import (
-	"context"
-	"database/sql"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,77 +40,4 @@ func TestAvailable(t *testing.T) {
 			require.Equal(t, test.want, got)
 		})
 	}
-}
-
-func TestOpenIsolatesAndReopenShares(t *testing.T) {
-	for _, b := range Backends(t) {
-		t.Run(b.Name, func(t *testing.T) {
-			t.Parallel()
-			ctx := t.Context()
-			one, other := b.Open(t), b.Open(t)
-			for _, db := range []*DB{one, other} {
-				_, err := db.ExecContext(ctx, "CREATE TABLE "+db.qualified("item")+" (id INT NOT NULL)")
-				require.NoError(t, err)
-			}
-			_, err := one.ExecContext(ctx, "INSERT INTO "+one.qualified("item")+" (id) VALUES (1)")
-			require.NoError(t, err)
-
-			require.Equal(t, 1, count(t, one.Reopen(t)))
-			require.Equal(t, 0, count(t, other))
-		})
-	}
-}
-
-func TestSchemaIsDroppedWithAllInIt(t *testing.T) {
-	for _, b := range Backends(t) {
-		if b.Name == SQLite {
-			continue // has a file instead, which testing removes
-		}
-		t.Run(b.Name, func(t *testing.T) {
-			var schema string
-			t.Run("fill", func(t *testing.T) {
-				db := b.Open(t)
-				schema = db.Schema
-				statements := []string{
-					"CREATE TABLE {a} (id INT NOT NULL, CONSTRAINT pk_a PRIMARY KEY (id))",
-					"CREATE TABLE {b} (id INT NOT NULL, CONSTRAINT fk_b FOREIGN KEY (id) REFERENCES {a} (id))",
-					"CREATE VIEW {v} AS SELECT id FROM {a}",
-				}
-				if b.Name == SQLServer {
-					statements = append(statements,
-						"CREATE PROCEDURE {p} AS SELECT id FROM {a}",
-						"CREATE FUNCTION {f} () RETURNS INT AS BEGIN RETURN 1 END")
-				}
-				for _, statement := range statements {
-					for _, name := range []string{"a", "b", "v", "p", "f"} {
-						statement = strings.ReplaceAll(statement, "{"+name+"}", db.qualified(name))
-					}
-					_, err := db.ExecContext(t.Context(), statement)
-					require.NoError(t, err, statement)
-				}
-			})
-			db := b.Open(t)
-			err := db.admin(func(ctx context.Context, conn *sql.Conn) error {
-				schemas, err := column(ctx, conn, "SELECT schema_name FROM information_schema.schemata")
-				if slices.Contains(schemas, schema) {
-					t.Errorf("the schema %s is still there", schema)
-				}
-				return err
-			})
-			require.NoError(t, err)
-		})
-	}
-}
-
-func (d *DB) qualified(table string) string {
-	if d.Schema == "" {
-		return table
-	}
-	return d.Schema + "." + table
-}
-
-func count(t *testing.T, db *DB) (n int) {
-	t.Helper()
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+db.qualified("item")).Scan(&n))
-	return n
 }

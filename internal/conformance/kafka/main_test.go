@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/incursa/watermill-outbox/forwarder/kafka"
+	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/testforwarder"
 )
 

@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 

@@ -16,6 +16,18 @@ import (
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
+// A connection is what kept asks of a driver's.
+type connection interface {
+	driver.Conn
+	driver.ConnPrepareContext
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
 // A counter counts, below the connections that keep statements, what SQLite's driver is asked to compile.
 type counter struct {
 	mu        sync.Mutex
@@ -85,7 +97,7 @@ func (c counted) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	full, ok := base.(kept.Connection)
+	full, ok := base.(connection)
 	if !ok {
 		return nil, fmt.Errorf("the driver's connection is a %T", base)
 	}
@@ -94,13 +106,13 @@ func (c counted) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 type countedConn struct {
-	kept.Connection
+	connection
 	counter  *counter
 	compiled map[string]int
 }
 
 func (c *countedConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
-	s, err := c.Connection.PrepareContext(ctx, text)
+	s, err := c.connection.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +128,12 @@ func (c *countedConn) PrepareContext(ctx context.Context, text string) (driver.S
 
 func (c *countedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	c.counter.add(func() { c.counter.direct[text]++ })
-	return c.Connection.ExecContext(ctx, text, args)
+	return c.connection.ExecContext(ctx, text, args)
 }
 
 func (c *countedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	c.counter.add(func() { c.counter.direct[text]++ })
-	return c.Connection.QueryContext(ctx, text, args)
+	return c.connection.QueryContext(ctx, text, args)
 }
 
 type countedStmt struct {

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	root   = "../.."
-	module = "github.com/incursa/watermill-outbox"
+	root = "../../.."
+	own  = "internal/conformance" // where this package's go.mod is
+	up   = "../.."                // from there to the root
 )
 
 // The documents that are checked for what they name.
@@ -51,8 +52,8 @@ func eachDocument(t *testing.T, test func(t *testing.T, path string, d document)
 	}
 }
 
-// A scratch module is made from the README's program and its go get lines. The versions are those of go.mod, so that
-// nothing is fetched that this module does not use itself.
+// A scratch module is made from the README's program and its go get lines. The versions are those of the tests' own
+// go.mod, so that nothing is fetched that the project does not use itself.
 func TestProgramRunsFromTheTextAlone(t *testing.T) {
 	t.Parallel()
 	d := parse(read(t, "README.md"))
@@ -80,11 +81,12 @@ func scratchModule(t *testing.T, program string) (dir string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("main.go", program)
-	write("go.mod", read(t, "go.mod"))
-	write("go.sum", read(t, "go.sum"))
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
-	goCommand(t, dir, "mod", "edit", "-module=example.com/shop", "-require="+module+"@v0.0.0", "-replace="+module+"="+repository)
+	// Of this repository it is what is here.
+	write("go.mod", strings.ReplaceAll(read(t, own+"/go.mod"), "=> "+up, "=> "+filepath.ToSlash(repository)))
+	write("go.sum", read(t, own+"/go.sum"))
+	goCommand(t, dir, "mod", "edit", "-module=example.com/shop")
 	goCommand(t, dir, "vet", ".")
 	return dir
 }
@@ -93,7 +95,7 @@ func scratchModule(t *testing.T, program string) (dir string) {
 func TestGoOnThePagesCompiles(t *testing.T) {
 	t.Parallel()
 	var tests strings.Builder
-	for _, pattern := range []string{"*_test.go", "internal/readme/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "internal/conformance/readme/*_test.go"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range paths {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )

@@ -1,0 +1,9 @@
+package outbox_test
+
+import (
+	"testing"
+
+	"github.com/incursa/watermill-outbox/internal/testexample"
+)
+
+func TestMain(m *testing.M) { testexample.Main(m) }
