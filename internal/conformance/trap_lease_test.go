@@ -391,7 +391,7 @@ func (f *fixture) settleAndLoseTheAnswer(topic string, maxInFlight int) {
 	f.becomes(id, outbox.Done)
 	f.NoError(s.Close())
 	f.Empty(book.at("INFO", "Leases were lost"))
-	f.Empty(book.at("INFO", "The lease was lost"))
+	f.Empty(book.at("INFO", "Lost the lease"))
 }
 
 // A handler that hangs loses its message in the end, and somebody is told.
