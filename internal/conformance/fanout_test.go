@@ -374,7 +374,7 @@ func TestTrap_ANewerPolicyTakesOver(t *testing.T) {
 		f.hasPassed("p", 10)
 		f.Equal(numbered(0, 10), f.uuidsOf("one"))
 		f.Equal(numbered(5, 10), f.uuidsOf("two"))
-		f.await(older, "INFO", "has taken a policy over")
+		f.await(older, "INFO", "has taken over a policy")
 		line := f.await(older, "INFO", "A newer version of a policy is at work")
 		f.Equal([]any{int64(0), int64(1)}, []any{line.fields["version"], line.fields["version_running"]})
 
