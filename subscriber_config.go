@@ -188,7 +188,7 @@ func (c *SubscriberConfig) validate() error {
 	case c.ClaimTimeout < 0:
 		return field.Bad("SubscriberConfig.ClaimTimeout", "is negative")
 	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
-		return field.Bad("SubscriberConfig.MaxHandlerTime", "is negative; -1 means any time")
+		return field.Bad("SubscriberConfig.MaxHandlerTime", "is negative; -1 means no limit")
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
 		return field.Bad("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
 	case c.MaxPollInterval < c.PollInterval:
