@@ -17,7 +17,9 @@ import (
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repository, "*", "example*_test.go"))
 	require.NoError(t, err)
-	files = append(files, filepath.Join(repository, "example_test.go"))
+	ours, err := filepath.Glob(filepath.Join(repository, "example*_test.go"))
+	require.NoError(t, err)
+	files = append(files, ours...)
 
 	overlay := map[string]string{}
 	args := []string{"test", "-count=1", "-v", "-run", "^Example", "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
