@@ -61,6 +61,11 @@ BEGIN
     IF arrived THEN
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
             EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
+            moment := clock_timestamp();
+            EXIT WHEN most <= (
+                SELECT count(*) FROM json_to_recordset(listed) AS k(key bigint) CROSS JOIN LATERAL (
+                    SELECT FROM "public"."outbox_stream" AS t
+                    WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t);
         END LOOP;
     END IF;
     IF arrived OR expired > 0 THEN
@@ -103,16 +108,11 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    WITH claimed AS (
+    WITH taken AS (
         UPDATE "public"."outbox_state" AS s
         SET status = 1, owner_token = taker
-        FROM unnest(picked) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
+        FROM unnest(picked || runs) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
         RETURNING s.seq, s.retry_count, s.stream_id),
-    taken AS (
-        SELECT c.seq, c.retry_count, c.stream_id FROM claimed AS c
-        UNION ALL
-        SELECT s.seq, s.retry_count, s.stream_id FROM unnest(runs) AS r(seq)
-        CROSS JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = ANY (ARRAY[r.seq]) OFFSET 0) AS s),
     leased AS (
         INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
         SELECT taker, "public"."outbox_worker_number"(worker), clock_timestamp() + lease, array_agg(t.seq),
