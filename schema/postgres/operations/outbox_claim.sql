@@ -3,7 +3,9 @@
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit in what is left of bytes,
 -- payload and headers; with first, the very first may be larger.
 -- A topic with from_ms begins there: what became due before is passed over, and so are the dead entries of what was claimed.
--- Messages of ordered streams come first in half of the claims, others in the rest, as a coin decides: neither starves.
+-- Messages of ordered streams come first in half of the claims, others in the rest, as a coin decides: neither starves. What
+-- arrives in streams is routed until there is enough to take; in half of the claims some is in any case, so that it does not wait
+-- for long behind what is ready.
 -- The settings pin the plan to index order: a claim then costs the same whatever waits behind it.
 -- Rows are found by = ANY (ARRAY[key]): a plain = could also be merged, which lets the planner read the whole table in order
 -- of the key, and it does where it believes that there are few rows.
@@ -60,13 +62,14 @@ BEGIN
 
     IF arrived THEN
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
-            EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
             moment := clock_timestamp();
-            EXIT WHEN most <= (
+            EXIT WHEN (i > 1 OR before) AND most <= (
                 SELECT count(*) FROM json_to_recordset(listed) AS k(key bigint) CROSS JOIN LATERAL (
                     SELECT FROM "public"."outbox_stream" AS t
                     WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t);
+            EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
         END LOOP;
+        moment := clock_timestamp();
     END IF;
     IF arrived OR expired > 0 THEN
         ordered := EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);

@@ -8,6 +8,7 @@
 -- Leases that are over, by the caller's word, end here; others when they expire.
 -- Messages that are returned go back to the queues of their streams. In the library's own transaction (own), finished runs end
 -- and free their streams; in a caller's, streams are left alone. With skip_failed, a failed message does not block its stream.
+-- Who frees streams also routes what has arrived meanwhile, beside claims, which then need not; along with a claim that does.
 -- Only steps of joins have flag 1: ordinary messages look nothing up.
 -- With pass_over, a row that another transaction has locked is not waited for: its receipt is answered with status 1, busy,
 -- to be tried again, and holds up no other. To lock all rows first would double the cost of settling, and so that is done
@@ -186,6 +187,9 @@ BEGIN
     END IF;
     IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
         PERFORM "public"."outbox_stream_free"(streams);
+        IF NOT along AND EXISTS (SELECT FROM "public"."outbox_arrival") THEN
+            PERFORM "public"."outbox_stream_route"(greatest(cardinality(streams), 100));
+        END IF;
     END IF;
 END
 $outbox$;

@@ -35,14 +35,15 @@ BEGIN
         CONTINUE WHEN cardinality(streams) = 0;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
-        SELECT array_agg(q.seq), array_agg(n.stream_id), array_agg(s.size), sum(s.size), bool_and(s.size IS NOT NULL)
+        SELECT array_agg(h.seq), array_agg(h.stream_id), array_agg(h.size), sum(h.size), bool_and(h.size IS NOT NULL)
         INTO taken, of, sizes, bytes, whole
-        FROM unnest(streams) AS n(stream_id)
-        LEFT JOIN LATERAL (
-            SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id ORDER BY q.seq LIMIT depth) AS q ON true
-        LEFT JOIN LATERAL (
-            SELECT s.size FROM "public"."outbox_state" AS s
-            WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS s ON true;
+        FROM (SELECT q.seq, n.stream_id, (
+                  SELECT s.size FROM "public"."outbox_state" AS s
+                  WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS size
+              FROM unnest(streams) AS n(stream_id)
+              LEFT JOIN LATERAL (
+                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id ORDER BY q.seq LIMIT depth) AS q ON true
+              OFFSET 0) AS h;
         IF NOT whole OR bytes > room OR cardinality(taken) > quota THEN -- else all of them are taken
             WITH heads AS MATERIALIZED (
                 SELECT n.*, row_number() OVER w AS place, bool_and(n.size IS NOT NULL) OVER w AS whole
