@@ -2,8 +2,9 @@
 -- which counts an attempt; a row with seq 0 has their number in retry_count. Topics are tried in the order given, each up to
 -- its quota, until the next message does not fit into what is left of bytes (payload and headers); with first, the very
 -- first may be larger. A topic with from_ms begins there: it skips what became due before, and with it the dead entries of
--- claimed messages. A coin decides whether messages of ordered streams or others come first, so that neither starves. The
--- settings pin the plan to index order: a claim then costs the same however long the backlog. Rows are found by = ANY
+-- claimed messages. A coin decides whether messages of ordered streams or others come first, so that neither starves. Arrivals
+-- are routed to their streams until there is enough to take; in half of the claims some are in any case, so that they do not
+-- wait long behind what is ready. The settings pin the plan to index order: a claim then costs the same however long the backlog. Rows are found by = ANY
 -- (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of the key, which
 -- it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_claim"($1)
@@ -59,8 +60,14 @@ BEGIN
 
     IF arrived THEN
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
+            moment := clock_timestamp();
+            EXIT WHEN (i > 1 OR before) AND most <= (
+                SELECT count(*) FROM json_to_recordset(listed) AS k(key bigint) CROSS JOIN LATERAL (
+                    SELECT FROM "public"."outbox_stream" AS t
+                    WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t);
             EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
         END LOOP;
+        moment := clock_timestamp();
     END IF;
     IF arrived OR expired > 0 THEN
         ordered := EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);
@@ -102,16 +109,11 @@ BEGIN
     END IF;
 
     RETURN QUERY
-    WITH claimed AS (
+    WITH taken AS (
         UPDATE "public"."outbox_state" AS s
         SET status = 1, owner_token = taker
-        FROM unnest(picked) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
+        FROM unnest(picked || runs) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
         RETURNING s.seq, s.retry_count, s.stream_id),
-    taken AS (
-        SELECT c.seq, c.retry_count, c.stream_id FROM claimed AS c
-        UNION ALL
-        SELECT s.seq, s.retry_count, s.stream_id FROM unnest(runs) AS r(seq)
-        CROSS JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = ANY (ARRAY[r.seq]) OFFSET 0) AS s),
     leased AS (
         INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
         SELECT taker, "public"."outbox_worker_number"(worker), clock_timestamp() + lease, array_agg(t.seq),

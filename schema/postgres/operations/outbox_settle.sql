@@ -6,7 +6,8 @@
 -- is new. With delete_acked, the state of an acknowledged message is deleted, unless something depends on it; the contents
 -- are left for purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to
 -- the queues of their streams. In the library's own transaction (own), finished runs end and free their streams; in a
--- caller's, streams are left alone. With skip_failed, a failed message does not block its stream. Only steps of joins have
+-- caller's, streams are left alone. With skip_failed, a failed message does not block its stream. A settle that frees streams also
+-- routes what has arrived meanwhile, so that claims need not; the one along with a claim leaves that to it. Only steps of joins have
 -- flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is skipped: its
 -- receipt is returned with status 1, busy, to be tried again, and holds up no other. Locking all rows first would double the
 -- cost of settling, so that is done only after a lock was waited for. Together with a claim, no lock is waited for long, not
@@ -183,6 +184,9 @@ BEGIN
     END IF;
     IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
         PERFORM "public"."outbox_stream_free"(streams);
+        IF NOT along AND EXISTS (SELECT FROM "public"."outbox_arrival") THEN
+            PERFORM "public"."outbox_stream_route"(greatest(cardinality(streams), 100));
+        END IF;
     END IF;
 END
 $outbox$;

@@ -1,4 +1,4 @@
--- Takes messages of ordered streams for a claim: of each topic up to its quota, up to most in all and room in bytes; with
+-- Chooses messages of ordered streams for a claim, which leases them: of each topic up to its quota, up to most in all and room in bytes; with
 -- larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room. The streams that have
 -- waited longest are taken; of each, the first due messages, in order and without a gap, up to a run, and fewer if many
 -- streams are ready, so that many handlers can work at once. A locked message ends the run before it. A stream from which
@@ -18,7 +18,9 @@ DECLARE
     behind  bigint[];
     taken   bigint[];
     of      bigint[];
+    sizes   int[];
     bytes   bigint;
+    whole   boolean;
 BEGIN
     seqs := '{}';
     FOR i IN 1 .. cardinality(topics) LOOP
@@ -33,27 +35,28 @@ BEGIN
         CONTINUE WHEN cardinality(streams) = 0;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
-        WITH heads AS MATERIALIZED (
-            SELECT n.stream_id, n.turn, q.place, q.seq, s.size
-            FROM unnest(streams) WITH ORDINALITY AS n(stream_id, turn)
-            CROSS JOIN LATERAL (
-                SELECT h.seq, row_number() OVER () AS place
-                FROM (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id ORDER BY q.seq LIMIT depth) AS h) AS q
-            LEFT JOIN LATERAL (
-                SELECT s.size FROM "public"."outbox_state" AS s
-                WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS s ON true),
-        runs AS MATERIALIZED (
-            SELECT h.*, bool_and(h.size IS NOT NULL) OVER (PARTITION BY h.turn ORDER BY h.place) AS whole FROM heads AS h),
-        fitting AS MATERIALIZED (
-            SELECT f.* FROM (
-                SELECT r.*, sum(r.size) OVER w AS total, row_number() OVER w AS nth FROM runs AS r
-                WHERE r.whole WINDOW w AS (ORDER BY r.place, r.turn ROWS UNBOUNDED PRECEDING)) AS f
-            WHERE f.nth <= quota AND (f.total <= room OR f.nth = 1 AND larger))
-        SELECT array_agg(f.seq), array_agg(f.stream_id), sum(f.size),
-               ARRAY(SELECT n FROM unnest(streams) AS n
-                     EXCEPT SELECT r.stream_id FROM runs AS r WHERE r.whole)
-        INTO taken, of, bytes, behind FROM fitting AS f;
-        IF cardinality(behind) > 0 THEN
+        SELECT array_agg(h.seq), array_agg(h.stream_id), array_agg(h.size), sum(h.size), bool_and(h.size IS NOT NULL)
+        INTO taken, of, sizes, bytes, whole
+        FROM (SELECT q.seq, n.stream_id, (
+                  SELECT s.size FROM "public"."outbox_state" AS s
+                  WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS size
+              FROM unnest(streams) AS n(stream_id)
+              LEFT JOIN LATERAL (
+                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id ORDER BY q.seq LIMIT depth) AS q ON true
+              OFFSET 0) AS h;
+        IF NOT whole OR bytes > room OR cardinality(taken) > quota THEN -- else all of them are taken
+            WITH heads AS MATERIALIZED (
+                SELECT n.*, row_number() OVER w AS place, bool_and(n.size IS NOT NULL) OVER w AS whole
+                FROM unnest(taken, of, sizes) WITH ORDINALITY AS n(seq, stream_id, size, turn)
+                WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.turn)),
+            fitting AS MATERIALIZED (
+                SELECT f.* FROM (
+                    SELECT h.*, sum(h.size) OVER w AS total, row_number() OVER w AS nth FROM heads AS h
+                    WHERE h.whole WINDOW w AS (ORDER BY h.place, h.turn ROWS UNBOUNDED PRECEDING)) AS f
+                WHERE f.nth <= quota AND (f.total <= room OR f.nth = 1 AND larger))
+            SELECT array_agg(f.seq), array_agg(f.stream_id), sum(f.size),
+                   ARRAY(SELECT h.stream_id FROM heads AS h WHERE h.place = 1 AND NOT h.whole)
+            INTO taken, of, bytes, behind FROM fitting AS f;
             PERFORM "public"."outbox_stream_free"(behind);
             UPDATE "public"."outbox_stream" AS t
             SET next_attempt_at = greatest(t.next_attempt_at, moment + interval '50 milliseconds')
@@ -61,12 +64,10 @@ BEGIN
         END IF;
         CONTINUE WHEN taken IS NULL;
 
-        UPDATE "public"."outbox_state" AS s SET status = 1, owner_token = taker WHERE s.seq = ANY (taken);
         UPDATE "public"."outbox_stream" AS t
-        SET status = 1, owner_token = taker, -- the run may be shorter: what is not out does not matter
-            run_last = (SELECT greatest(t.run_last, max(h.seq)) FROM (
-                SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq LIMIT depth) AS h)
-        WHERE t.stream_id = ANY (of);
+        SET status = 1, owner_token = taker, run_last = greatest(t.run_last, l.seq)
+        FROM (SELECT n.id, max(n.seq) FROM unnest(of, taken) AS n(id, seq) GROUP BY n.id) AS l(id, seq)
+        WHERE t.stream_id = ANY (ARRAY[l.id]);
         seqs := seqs || taken;
         quotas[i] := quotas[i] - cardinality(taken);
         most := most - cardinality(taken);

@@ -9,36 +9,34 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
     moment timestamptz := clock_timestamp();
-    free   bigint[];
 BEGIN
     PERFORM "public"."outbox_stream_lock"(streams);
-    free := ARRAY( -- a statement of its own: it sees what was committed before the locks were given
-        SELECT t.stream_id FROM (SELECT DISTINCT s FROM unnest(streams) AS s) AS n(id)
-        CROSS JOIN LATERAL (SELECT t.stream_id, t.run_last FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id OFFSET 0) AS t
-        WHERE (SELECT q.seq FROM "public"."outbox_queue" AS q
-               WHERE q.stream_id = t.stream_id AND q.seq <= t.run_last
-                 AND (SELECT s.status FROM "public"."outbox_state" AS s WHERE s.seq = q.seq) = 1
-               ORDER BY q.seq LIMIT 1) IS NULL);
-
-    DELETE FROM "public"."outbox_queue" AS q
-    WHERE q.ctid = ANY (ARRAY(
-        SELECT e.ctid FROM unnest(free) AS f(id)
+    WITH looked AS MATERIALIZED ( -- a statement of its own: it sees what was committed before the locks were given
+        SELECT t.stream_id, r.ended,
+               coalesce(r.head, (SELECT q.seq FROM "public"."outbox_queue" AS q
+                                 WHERE q.stream_id = t.stream_id AND q.seq > t.last ORDER BY q.seq LIMIT 1)) AS head
+        FROM (SELECT DISTINCT s FROM unnest(streams) AS s) AS n(id)
         CROSS JOIN LATERAL (
-            SELECT greatest(t.run_last, (SELECT h.seq FROM "public"."outbox_queue" AS h WHERE h.stream_id = f.id ORDER BY h.seq LIMIT 1)) AS last
-            FROM "public"."outbox_stream" AS t WHERE t.stream_id = f.id OFFSET 0) AS t
-        CROSS JOIN LATERAL (SELECT e.ctid, e.seq FROM "public"."outbox_queue" AS e WHERE e.stream_id = f.id AND e.seq <= t.last OFFSET 0) AS e
-        WHERE coalesce((SELECT s.status = 2 OR s.status = 3 AND s.flags & 4 = 4 FROM "public"."outbox_state" AS s WHERE s.seq = e.seq), true)));
-
-    DELETE FROM "public"."outbox_stream" AS t
-    WHERE t.stream_id = ANY (free)
-      AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq LIMIT 1) IS NULL;
+            SELECT t.stream_id, greatest(t.run_last, (
+                SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id ORDER BY q.seq LIMIT 1)) AS last
+            FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id OFFSET 0) AS t
+        CROSS JOIN LATERAL (
+            SELECT array_agg(e.ctid) FILTER (WHERE e.ended) AS ended, min(e.seq) FILTER (WHERE NOT e.ended) AS head, bool_or(e.status = 1) AS held
+            FROM (SELECT q.ctid, q.seq, s.status, coalesce(s.status = 2 OR s.status = 3 AND s.flags & 4 = 4, true) AS ended
+                  FROM "public"."outbox_queue" AS q
+                  LEFT JOIN LATERAL (SELECT s.status, s.flags FROM "public"."outbox_state" AS s WHERE s.seq = q.seq OFFSET 0) AS s ON true
+                  WHERE q.stream_id = t.stream_id AND q.seq <= t.last) AS e) AS r
+        WHERE r.held IS NOT TRUE),
+    queued AS (
+        DELETE FROM "public"."outbox_queue" AS q WHERE q.ctid = ANY (ARRAY(SELECT unnest(l.ended) FROM looked AS l))),
+    emptied AS (
+        DELETE FROM "public"."outbox_stream" AS t WHERE t.stream_id = ANY (ARRAY(SELECT l.stream_id FROM looked AS l WHERE l.head IS NULL)))
     UPDATE "public"."outbox_stream" AS t
     SET owner_token = NULL,
-        (status, next_attempt_at) = (
-            SELECT CASE (SELECT s.status FROM "public"."outbox_state" AS s WHERE s.seq = h.seq) WHEN 3 THEN 2 ELSE 0 END,
-                   greatest(CASE t.status WHEN 0 THEN least(t.next_attempt_at, moment) ELSE moment END,
-                            (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = h.seq))
-            FROM (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq LIMIT 1) AS h)
-    WHERE t.stream_id = ANY (free);
+        status = CASE s.status WHEN 3 THEN 2 ELSE 0 END,
+        next_attempt_at = greatest(CASE t.status WHEN 0 THEN least(t.next_attempt_at, moment) ELSE moment END, s.next_attempt_at)
+    FROM looked AS l
+    LEFT JOIN LATERAL (SELECT s.status, s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = l.head OFFSET 0) AS s ON true
+    WHERE t.stream_id = ANY (ARRAY[l.stream_id]) AND l.head IS NOT NULL;
 END
 $outbox$;

@@ -15,7 +15,10 @@ DECLARE
     seqs    bigint[];
     ids     bigint[];
     keys    bigint[];
-    streams bigint[];
+    known   bigint[];
+    heads   bigint[];
+    held    bigint[];
+    busy    bigint[];
     more    boolean;
 BEGIN
     PERFORM FROM "public"."outbox_router" AS r WHERE r.id = 1 FOR UPDATE SKIP LOCKED;
@@ -33,33 +36,39 @@ BEGIN
     END IF;
 
     -- A stream that is being deleted is still visible here, and left for the next time.
-    INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at)
-    SELECT DISTINCT ON (n.id) n.id, n.key, moment FROM unnest(ids, keys) AS n(id, key)
-    WHERE (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NULL
-    ON CONFLICT (stream_id) DO NOTHING;
     WITH arrived AS MATERIALIZED (
-        SELECT n.seq, n.id, row_number() OVER (PARTITION BY n.id ORDER BY n.seq) AS nth FROM unnest(seqs, ids) AS n(seq, id)),
-    first AS MATERIALIZED (
-        SELECT a.seq, a.id, CASE WHEN a.nth = 1 THEN
-                   (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = a.id FOR UPDATE SKIP LOCKED) END AS locked
-        FROM arrived AS a),
-    held AS (SELECT f.seq, f.id, f.locked, max(f.locked) OVER (PARTITION BY f.id) AS held FROM first AS f)
-    SELECT array_agg(h.seq), array_agg(h.id), array_agg(h.locked) FILTER (WHERE h.locked IS NOT NULL) INTO seqs, ids, streams
-    FROM held AS h WHERE h.held IS NOT NULL;
+        SELECT n.*, (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NOT NULL AS known
+        FROM (SELECT n.id, min(n.seq) AS head, min(n.key) AS key FROM unnest(seqs, ids, keys) AS n(seq, id, key) GROUP BY n.id) AS n),
+    added AS (
+        INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at)
+        SELECT a.id, a.key, greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = a.head))
+        FROM arrived AS a WHERE NOT a.known
+        ON CONFLICT (stream_id) DO NOTHING)
+    SELECT array_agg(a.id), array_agg(a.head) INTO known, heads FROM arrived AS a WHERE a.known;
+    IF known IS NOT NULL THEN
+        SELECT array_agg(t.stream_id), array_agg(n.head) INTO held, heads
+        FROM unnest(known, heads) AS n(id, head)
+        CROSS JOIN LATERAL (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id FOR UPDATE SKIP LOCKED) AS t;
+        busy := ARRAY(SELECT unnest(known) EXCEPT SELECT unnest(held));
+        IF cardinality(busy) > 0 THEN
+            SELECT array_agg(n.seq), array_agg(n.id) INTO seqs, ids FROM unnest(seqs, ids) AS n(seq, id) WHERE n.id <> ALL (busy);
+        END IF;
+    END IF;
 
     INSERT INTO "public"."outbox_queue" (stream_id, seq) SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id);
     DELETE FROM "public"."outbox_arrival" AS a WHERE a.seq = ANY (seqs);
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late.
-    UPDATE "public"."outbox_stream" AS t
-    SET next_attempt_at = CASE t.status WHEN 0 THEN (
-            SELECT greatest(least(t.next_attempt_at, moment), s.next_attempt_at) FROM "public"."outbox_state" AS s
-            WHERE s.seq = (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq LIMIT 1))
-        ELSE t.next_attempt_at END
-    WHERE t.stream_id = ANY (streams)
-      AND (stale OR t.status + 0 = 0 AND t.next_attempt_at IS DISTINCT FROM (
-               SELECT greatest(least(t.next_attempt_at, moment), s.next_attempt_at) FROM "public"."outbox_state" AS s
-               WHERE s.seq = (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id ORDER BY q.seq LIMIT 1)));
+    IF held IS NOT NULL THEN
+        UPDATE "public"."outbox_stream" AS t
+        SET next_attempt_at = CASE t.status WHEN 0 THEN greatest(least(t.next_attempt_at, moment), coalesce(n.due, t.next_attempt_at)) ELSE t.next_attempt_at END
+        FROM (SELECT h.id, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s
+                            WHERE s.seq = h.head AND h.head = (
+                                SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = h.id ORDER BY q.seq LIMIT 1)) AS due
+              FROM unnest(held, heads) AS h(id, head)) AS n
+        WHERE t.stream_id = ANY (ARRAY[n.id])
+          AND (stale OR t.status + 0 = 0 AND t.next_attempt_at <> greatest(least(t.next_attempt_at, moment), coalesce(n.due, t.next_attempt_at)));
+    END IF;
     RETURN more;
 END
 $outbox$;
