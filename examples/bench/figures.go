@@ -33,6 +33,9 @@ var figures = []figure{
 	// Messages a second of ordered streams: of one, and of many. Beside it is the product without keys.
 	{"streams", streaming{messages: 60_000, streams: []int{1, 100, 10_000}}.measure},
 
+	// How long a claim of streams takes while half of them are blocked. Beside it is the same without those.
+	{"streams_blocked", blocking{streams: 10_000, behind: 20}.measure},
+
 	// From the commit in one process to the handler in another.
 	{"latency", measureLatency},
 

@@ -284,3 +284,16 @@ func TestTrap_StreamWhoseHeadIsGone(t *testing.T) {
 		f.settle(settled(outbox.Ack, held...)...)
 	})
 }
+
+// Neither does one that somebody has deleted stop claims when more arrives in its stream.
+func TestTrap_StreamWhoseHeadIsGoneWhenMoreArrives(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		ids := f.ordered("orders", 1, 2)
+		f.settle(settled(outbox.Release, f.claim("orders")...)...) // both are in the queue
+		f.remove("{message_id} = '%s'", ids[0])
+		ids = append(ids, f.enqueue(outbox.Message{Topic: "orders", StreamKey: streamKey(0), UUID: "more"})...)
+		var held []outbox.Claimed
+		f.Eventually(func() bool { held = append(held, f.claim("orders")...); return len(held) == 2 }, patience, tick)
+		f.Equal(ids[1:], messageIDs(held))
+	})
+}

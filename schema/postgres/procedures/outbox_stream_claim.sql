@@ -57,10 +57,12 @@ BEGIN
             SELECT array_agg(f.seq), array_agg(f.stream_id), sum(f.size),
                    ARRAY(SELECT h.stream_id FROM heads AS h WHERE h.place = 1 AND NOT h.whole)
             INTO taken, of, bytes, behind FROM fitting AS f;
-            PERFORM "public"."outbox_stream_free"(behind);
-            UPDATE "public"."outbox_stream" AS t
-            SET next_attempt_at = greatest(t.next_attempt_at, moment + interval '50 milliseconds')
-            WHERE t.stream_id = ANY (behind) AND t.status + 0 = 0;
+            IF cardinality(behind) > 0 THEN
+                PERFORM "public"."outbox_stream_free"(behind);
+                UPDATE "public"."outbox_stream" AS t
+                SET next_attempt_at = greatest(t.next_attempt_at, moment + interval '50 milliseconds')
+                WHERE t.stream_id = ANY (behind) AND t.status + 0 = 0;
+            END IF;
         END IF;
         CONTINUE WHEN taken IS NULL;
 

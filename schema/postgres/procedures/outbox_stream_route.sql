@@ -58,10 +58,12 @@ BEGIN
     INSERT INTO "public"."outbox_queue" (stream_id, seq) SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id);
     DELETE FROM "public"."outbox_arrival" AS a WHERE a.seq = ANY (seqs);
 
-    -- A ready stream may have a new head: a message with a lower seq that was committed late.
+    -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
+    -- deleted has no due time, and changes nothing.
     IF held IS NOT NULL THEN
         UPDATE "public"."outbox_stream" AS t
-        SET next_attempt_at = CASE t.status WHEN 0 THEN greatest(least(t.next_attempt_at, moment), coalesce(n.due, t.next_attempt_at)) ELSE t.next_attempt_at END
+        SET next_attempt_at = CASE t.status
+            WHEN 0 THEN greatest(least(t.next_attempt_at, moment), coalesce(n.due, t.next_attempt_at)) ELSE t.next_attempt_at END
         FROM (SELECT h.id, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s
                             WHERE s.seq = h.head AND h.head = (
                                 SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = h.id ORDER BY q.seq LIMIT 1)) AS due

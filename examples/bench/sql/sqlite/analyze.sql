@@ -3,3 +3,5 @@ ANALYZE {{.Outbox}};
 ANALYZE {{.State}};
 ANALYZE {{.Join}};
 ANALYZE {{.JoinMember}};
+ANALYZE {{.Stream}};
+ANALYZE {{.Queue}};

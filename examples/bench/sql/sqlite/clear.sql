@@ -7,3 +7,5 @@ DELETE FROM {{.JoinMember}};
 DELETE FROM {{.JoinSize}};
 DELETE FROM {{.JoinWait}};
 DELETE FROM {{.Join}};
+DELETE FROM {{.Queue}};
+DELETE FROM {{.Stream}};

@@ -7,3 +7,6 @@ TRUNCATE TABLE {{.JoinMember}};
 TRUNCATE TABLE {{.JoinSize}};
 TRUNCATE TABLE {{.JoinWait}};
 DELETE FROM {{.Join}};
+TRUNCATE TABLE {{.Stream}};
+TRUNCATE TABLE {{.Queue}};
+TRUNCATE TABLE {{.Arrival}};
