@@ -60,7 +60,7 @@
 //	                            keeps streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
-//	migrate.go                  creates the tables; migrate_check checks them
+//	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
 //	engine.go                   runs operations; engine_bracket handles their transactions
 //	dialect.go                  SQLServer, Postgres, SQLite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake

@@ -175,7 +175,7 @@ type purgeArg struct {
 	OlderThanMS int64        `json:"older_than_ms"`
 	Limit       int          `json:"limit"`
 
-	// Where the next batch begins and, for the log, the position where the round ends, which the first batch finds.
+	// Where the next batch begins. A purge of the log also ends at a position, which its first batch determines.
 	After int64 `json:"after,omitempty"`
 	Until int64 `json:"until,omitempty"`
 }

@@ -121,7 +121,7 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 	return nil
 }
 
-// PurgeOnce does one round of RunJanitor, for a scheduled job, and returns how much it deleted, by name: "log", "joins",
+// PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
 // "entries", "failed entries", "messages", "failed messages", and the names of JanitorConfig.Also. When ctx ends, or a purge
 // fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {

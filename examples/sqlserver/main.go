@@ -2,7 +2,7 @@
 // router that gets the message.
 //
 //	go run ./examples/sqlserver -dsn "sqlserver://sa:password@localhost?database=shop"
-//	go run ./examples/sqlserver -sql      print what is installed, for a DBA or a migration tool
+//	go run ./examples/sqlserver -sql      print the installation script, for a DBA or a migration tool
 //
 // It creates the outbox and the table ExampleOrders in that database, and leaves them there.
 package main

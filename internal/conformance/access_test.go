@@ -103,7 +103,7 @@ func (f *fixture) everyCall() (calls []string) {
 	return calls
 }
 
-// lacksRightTo runs statements as a user and answers with those that are refused.
+// lacksRightTo runs statements as a user and returns those that are refused.
 func (f *fixture) lacksRightTo(user string, statements ...string) (refused []string) {
 	f.t.Helper()
 	conn, err := f.db.Reopen(f.t).Conn(f.ctx())

@@ -15,7 +15,7 @@ import (
 type capability struct {
 	name string
 
-	// probe answers with what the server lacks, empty if nothing. An error is as good an answer.
+	// probe returns what the server lacks, empty if nothing. An error counts as lacking it.
 	probe func(ctx context.Context, db *testdb.DB) (lacks string, err error)
 }
 

@@ -99,7 +99,7 @@ func (f *fixture) names(kind string) []string {
 	return names
 }
 
-// strings is the one column that a query answers with.
+// strings is the only column that a query returns.
 func (f *fixture) strings(db *testdb.DB, query string) (values []string, err error) {
 	rows, err := db.QueryContext(f.ctx(), query)
 	if err != nil {

@@ -87,7 +87,7 @@ func TestOBX013_ClaimGivesBackABoundedNumberOfExpiredLeases(t *testing.T) {
 		f.expireLeases()
 		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: 10}), 10)
 		f.Equal(int64(20), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {locked_until} < {now}"))
-		// Messages of any topic are given back: a topic that nobody reads any more must not hold them.
+		// Messages of any topic are given back: a topic that nobody reads now must not hold them.
 		f.Empty(f.claimWith(outbox.ClaimParams{Topics: quotas("another"), GiveBack: 20}))
 		f.Len(f.claim("orders"), 20)
 	})

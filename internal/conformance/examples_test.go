@@ -22,7 +22,8 @@ func TestExamples(t *testing.T) {
 	files = append(files, ours...)
 
 	overlay := map[string]string{}
-	args := []string{"test", "-count=1", "-v", "-run", "^Example", "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
+	list := filepath.Join(t.TempDir(), "overlay.json")
+	args := []string{"test", "-count=1", "-v", "-run", "^Example", "-overlay", list}
 	examples := 0
 	for i, file := range files {
 		text, err := os.ReadFile(file)
@@ -41,7 +42,7 @@ func TestExamples(t *testing.T) {
 	}
 	text, err := json.Marshal(map[string]any{"Replace": overlay})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(args[6], text, 0o600))
+	require.NoError(t, os.WriteFile(list, text, 0o600))
 
 	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

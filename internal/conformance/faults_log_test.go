@@ -48,7 +48,7 @@ func (r *faultRun) moveOn(ctx context.Context, tx *sql.Tx, c seam.Cursor[outbox.
 	return c.Advance(ctx, tx, from, messages[len(messages)-1].Position)
 }
 
-// readToTheEnd reads what is left, without faults, and answers with how much that was.
+// readToTheEnd reads what is left, without faults, and returns how much that was.
 func (r *faultRun) readToTheEnd() (n int) {
 	for _, group := range cursorsUnderFaults {
 		c, err := seam.NewCursor[outbox.LogMessage](r.outbox, seam.CursorConfig{Group: group, Lease: leaseUnderFaults})

@@ -155,7 +155,7 @@ func quotas(topics ...string) []outbox.TopicQuota {
 	return list
 }
 
-// settle settles on the pool and answers with the refused.
+// settle settles on the pool and returns the refused.
 func (f *fixture) settle(settlements ...outbox.Settlement) []outbox.WorkItemID {
 	f.t.Helper()
 	refused, err := f.outbox.Settle(f.ctx(), f.db.DB, settlements)

@@ -14,7 +14,7 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// all runs n calls at once and answers with their errors.
+// all runs n calls at once and returns their errors.
 func all(n int, call func(i int) error) error {
 	start := make(chan struct{})
 	failures := make([]error, n)

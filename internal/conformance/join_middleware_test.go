@@ -13,7 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// reporting is a handler with the middleware around it, which answers with err.
+// reporting is a handler with the middleware around it, which returns err.
 func reporting(c *join.Coordinator, err error) message.HandlerFunc {
 	return join.Middleware(c)(func(msg *message.Message) ([]*message.Message, error) {
 		return []*message.Message{msg}, err

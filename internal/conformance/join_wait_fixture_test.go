@@ -56,7 +56,7 @@ func (f *fixture) endSteps(topic string, failures int) {
 	f.Empty(f.settle(append(settled(outbox.Fail, claimed[:failures]...), settled(outbox.Ack, claimed[failures:]...)...)...))
 }
 
-// continues waits until a wait is done, and answers with its one continuation on a topic.
+// continues waits until a wait is done, and returns its one continuation on a topic.
 func (f *fixture) continues(wait outbox.MessageID, topic string) outbox.Claimed {
 	f.t.Helper()
 	f.becomes(wait, outbox.Done)

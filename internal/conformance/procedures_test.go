@@ -61,7 +61,7 @@ func TestOBX106_ProceduresCanBeCalledDirectly(t *testing.T) {
 	})
 }
 
-// call calls a procedure and answers with the first column of its result.
+// call calls a procedure and returns the first column of its result.
 func (f *fixture) call(name string, args ...any) (first []string) {
 	f.t.Helper()
 	statement := "SELECT * FROM " + f.object("outbox_"+name) + "("

@@ -126,7 +126,7 @@ func (f *fixture) execOn(x outbox.Executor, text string, args ...any) int {
 	return int(n)
 }
 
-// number is the one number that a query answers with.
+// number is the only number that a query returns.
 func (f *fixture) number(text string, args ...any) (n int64) {
 	f.t.Helper()
 	statement := f.sql(text, args...)

@@ -207,7 +207,7 @@ func TestOBX073_AnUnchangedDatabaseKeepsItsStore(t *testing.T) {
 	})
 }
 
-// A discovery that fails, or answers with nonsense, is named and harms no store that is there.
+// A discovery that fails, or returns nonsense, is named and harms no existing store.
 func TestABadDiscoveryHarmsNoStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b", "c")
@@ -237,7 +237,7 @@ func TestABadDiscoveryHarmsNoStore(t *testing.T) {
 			"a long one":                  {[]stores.Database{a, b, {ID: long, Dialect: a.Dialect}}, []string{"a", "b"}, long},
 			"white space":                 {[]stores.Database{a, b, {ID: "c ", Dialect: a.Dialect}}, []string{"a", "b"}, "c "},
 			"no dialect":                  {[]stores.Database{a, b, {ID: "c"}}, []string{"a", "b"}, "c"},
-			"no dialect any more":         {[]stores.Database{a, {ID: "b"}}, []string{"a", "b"}, "b"},
+			"the dialect is gone":         {[]stores.Database{a, {ID: "b"}}, []string{"a", "b"}, "b"},
 			"a negative weight":           {[]stores.Database{a, b, {ID: "c", Dialect: a.Dialect, Weight: -1}}, []string{"a", "b"}, "c"},
 			"a driver that there is not":  {[]stores.Database{a, b, {ID: "c", Dialect: a.Dialect, Driver: "none", DSN: "secret"}}, []string{"a", "b"}, "c"},
 			"a table name of 500 letters": {[]stores.Database{a, b, {ID: "c", Dialect: a.Dialect, Driver: a.Driver, DSN: a.DSN, Table: long + long}}, []string{"a", "b"}, "c"},

@@ -154,7 +154,7 @@ func (r *streamKillRun) work() {
 				seen, news = r.handled, time.Now()
 				continue
 			}
-			r.Less(time.Since(news), 2*patience, "nothing is handled any more, after %d messages", r.handled)
+			r.Less(time.Since(news), 2*patience, "no message has been handled since number %d", r.handled)
 			switch {
 			case r.published < r.messages() || !r.over():
 			case len(r.killAt) > 0: // the workers were quicker than the kills: there is more to do

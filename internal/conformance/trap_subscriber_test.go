@@ -403,7 +403,7 @@ func TestRetentionPurgesWhatIsDone(t *testing.T) {
 	})
 }
 
-// retained has one message that a short Retention does not keep, and answers with those that it does.
+// retained has one message that a short Retention does not keep, and returns those that it does.
 func (f *fixture) retained() (left []string) {
 	f.t.Helper()
 	for _, state := range []string{"done", "failed", "just done", "ready"} {

@@ -122,7 +122,7 @@ func (s *Soak) work() {
 			}
 		case <-look.C:
 			if s.Count(outbox.Done) < s.total {
-				s.Less(time.Since(news), testoutbox.Patience, "nothing is forwarded any more")
+				s.Less(time.Since(news), testoutbox.Patience, "no message has been forwarded for too long")
 				continue
 			}
 			if len(s.steps) == 0 {

@@ -174,7 +174,7 @@ func (l *line) cut() {
 	clear(l.connections)
 }
 
-// cutFor does the same, and ends new connections as soon as they are made, for a while.
+// cutFor also closes new connections as soon as they are made, until the time has passed.
 func (l *line) cutFor(while time.Duration) {
 	l.mu.Lock()
 	l.until = time.Now().Add(while)

@@ -1,5 +1,5 @@
--- Chooses messages of ordered streams for a claim, which leases them: of each topic up to its quota, up to most in all and room in bytes; with
--- larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room. The streams that have
+-- Chooses messages of ordered streams for a claim, which leases them: of each topic up to its quota, up to most in all and room
+-- in bytes; with larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room. The streams that have
 -- waited longest are taken; of each, the first due messages, in order and without a gap, up to a run, and fewer if many
 -- streams are ready, so that many handlers can work at once. A locked message ends the run before it. A stream from which
 -- nothing can be taken is tried again a little later.
