@@ -2,12 +2,14 @@ package conformance
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -106,4 +108,56 @@ func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 		f.NoError(tx.Rollback())
 		f.Equal(int(outbox.InProgress), f.row(id).status, "it is delivered again when its lease has expired")
 	})
+}
+
+// A batch has acks and a retry, and another transaction has locked one of them: that one is reported as busy, and the others are
+// settled, whichever it is.
+func TestALockedRowIsReportedWhateverItsOutcome(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.needs(skipLocked)
+		for _, deletes := range []bool{false, true} {
+			for locked := range 3 {
+				f.enqueueN("orders", 3)
+				held := f.claimUpTo(3, "orders")
+				f.Len(held, 3)
+				tx, err := f.db.BeginTx(f.ctx(), nil)
+				f.NoError(err)
+				f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[locked].Receipt.Seq)
+				f.Equal(map[outbox.WorkItemID]int64{held[locked].Receipt.Seq: 1}, f.settlePassingOver(deletes, held[:2], held[2:]), "row %d is locked", locked)
+				f.NoError(tx.Rollback())
+				f.Empty(f.settle(settled(outbox.Ack, held[locked])...), "it is still held")
+				refused := f.settle(settled(outbox.Ack, held...)...)
+				f.Len(refused, 3, "everything is settled")
+			}
+		}
+	})
+}
+
+// settlePassingOver settles as a Subscriber does, and returns the status that is reported for each receipt: 1 is busy.
+func (f *fixture) settlePassingOver(deletes bool, acked, retried []outbox.Claimed) map[outbox.WorkItemID]int64 {
+	f.t.Helper()
+	type group struct {
+		Owner   outbox.OwnerToken   `json:"owner"`
+		Outcome outbox.Outcome      `json:"outcome"`
+		Seqs    []outbox.WorkItemID `json:"seqs"`
+	}
+	all := []group{{Owner: acked[0].Receipt.Owner, Outcome: outbox.Ack}, {Owner: retried[0].Receipt.Owner, Outcome: outbox.Retry}}
+	for i, claimed := range [][]outbox.Claimed{acked, retried} {
+		for _, c := range claimed {
+			all[i].Seqs = append(all[i].Seqs, c.Receipt.Seq)
+		}
+	}
+	reported := map[outbox.WorkItemID]int64{}
+	arg := map[string]any{"worker": "w", "backoff_ms": 60_000, "backoff_max_ms": 60_000, "delete_acked": deletes, "own": true,
+		"pass_over": true, "groups": all}
+	f.NoError(seam.Outbox(f.outbox).Run(f.ctx(), f.db.DB, "outbox_settle", arg, func(rows *sql.Rows) error {
+		var seq outbox.WorkItemID
+		var id string
+		var topic sql.NullString
+		var status, expected, completed, failed sql.NullInt64
+		err := rows.Scan(&seq, &id, &topic, &status, &expected, &completed, &failed)
+		reported[seq] = status.Int64
+		return err
+	}))
+	return reported
 }
