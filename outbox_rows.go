@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"slices"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Results are scanned by position: the files of all dialects return the same columns.
@@ -22,7 +24,7 @@ func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *i
 }
 
 func (c *messageColumns) fill(m *Message) (err error) {
-	if m.ID, err = ParseMessageID(c.id); err != nil {
+	if m.ID, err = base.ParseMessageID(c.id); err != nil {
 		return err
 	}
 	m.CorrelationID, m.StreamKey = c.correlation.String, c.stream.String
