@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -57,12 +56,6 @@ type Subscriber struct {
 }
 
 var _ message.Subscriber = (*Subscriber)(nil)
-
-// A topic is the queue between the claim loop and the subscriptions to one topic.
-type topic struct {
-	queue       chan *Delivery // claimed and not yet handed out; has room for all of MaxInFlight
-	subscribers int
-}
 
 // NewSubscriber returns a subscriber on db. It does not touch the database before the first subscription. A nil logger logs
 // nothing. It returns an error if db is nil, or a *FieldError that names a bad field.
@@ -224,36 +217,6 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return c.Release(ctx)
 }
 
-// serve hands messages out, one at a time.
-func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Message) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.closing:
-			return
-		case d := <-t.queue:
-			if !d.open(ctx) {
-				s.settler.giveBack(Release, nil, d)
-				continue
-			}
-			s.logDelivery(d)
-			select {
-			case out <- d.msg:
-				s.settler.watch(d)
-			case <-d.msg.Context().Done(): // its lease was lost
-				s.settler.giveBack(Release, nil, d)
-			case <-ctx.Done():
-				s.settler.giveBack(Release, nil, d)
-				return
-			case <-s.closing:
-				s.settler.giveBack(Release, nil, d)
-				return
-			}
-		}
-	}
-}
-
 func (s *Subscriber) unsubscribe(name string, t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,20 +249,6 @@ func (s *Subscriber) topicNames() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func (s *Subscriber) logDelivery(d *Delivery) {
-	if s.config.HandlerLog == LogOff || !logs(s.logger) {
-		return
-	}
-	log := s.logger.Info
-	switch s.config.HandlerLog {
-	case slog.LevelDebug:
-		log = s.logger.Debug
-	case watermill.LevelTrace:
-		log = s.logger.Trace
-	}
-	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
 }
 
 // run works from the first subscription to the end of Close.

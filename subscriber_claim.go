@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -101,44 +100,6 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 		s.limiter.Claimed(len(claimed), err)
 	}
 	return claimed, err
-}
-
-// dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
-func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
-	deliveries := make([]*Delivery, len(claimed))
-	for i := range claimed {
-		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
-	}
-	s.window.claimed(deliveries)
-	s.holdings.add(deliveries, sent)
-	s.keeper.leases.begin(ctx)
-	ended := map[streamName]bool{}
-	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
-		if ended[d.stream()] {
-			s.settler.giveBack(Release, nil, d)
-		} else if !s.hand(d) && d.StreamKey() != "" {
-			ended[d.stream()] = true
-		}
-	}
-}
-
-// hand puts a message into the queue of its topic, or gives it back and returns false.
-func (s *Subscriber) hand(d *Delivery) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[d.Topic()]
-	switch {
-	case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
-		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
-	case d.claimed.Malformed != nil:
-		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
-	case t == nil || isClosed(s.closing): // unsubscribed since the claim
-		s.settler.giveBack(Release, nil, d)
-	default:
-		t.queue <- d // has room for the whole window
-		return true
-	}
-	return false
 }
 
 // rotate begins with a different topic each turn, so that no topic is always last.
