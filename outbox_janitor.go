@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -148,7 +149,7 @@ func (j *janitor) run(ctx context.Context, away func() bool) {
 	if j.config.Disabled {
 		return
 	}
-	for pause(ctx, j.config.Interval/2+rand.N(j.config.Interval)) == nil {
+	for flow.Pause(ctx, j.config.Interval/2+rand.N(j.config.Interval)) == nil {
 		if away() {
 			continue
 		}

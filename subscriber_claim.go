@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // reapInterval is how often a claim also gives back expired leases, to take over soon from a dead worker.
@@ -22,23 +24,23 @@ func (s *Subscriber) claim(ctx context.Context) {
 	var turn int
 	var reaped time.Time
 	var from claimFrom
-	outage := outagePauseMin
+	outage := flow.Outage()
 	defer s.settler.pending.wait(0)
-	for !isClosed(s.closing) {
+	for !flow.IsClosed(s.closing) {
 		topics := rotate(s.topicNames(), turn)
-		allowed := s.window.allow(topics)
-		if allowed.limit == 0 {
+		allowed := s.window.Allow(topics)
+		if allowed.Limit == 0 {
 			s.settler.pending.wait(soonPatience)
-			s.pacer.full(s.window.freed, s.closing)
+			s.pacer.Full(s.window.Freed(), s.closing)
 			continue
 		}
 		if s.limiter != nil {
 			s.settler.pending.wait(0)
-			if allowed = s.awaitLimiter(topics, allowed); allowed.limit == 0 {
+			if allowed = s.awaitLimiter(topics, allowed); allowed.Limit == 0 {
 				continue // Close has begun
 			}
 		}
-		params := ClaimParams{Topics: allowed.quotas, Limit: allowed.limit, Bytes: allowed.bytes, allFit: allowed.allFit,
+		params := ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
 			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
@@ -53,36 +55,43 @@ func (s *Subscriber) claim(ctx context.Context) {
 		if err != nil {
 			if s.limiter == nil { // otherwise it logs the error and decides when to claim again
 				s.outbox.troubles.Error(cannotClaim, err, nil)
-				s.pacer.pause(outage, nil, s.closing)
-				outage = min(2*outage, outagePauseMax)
+				s.pacer.Pause(outage.Next(), nil, s.closing)
 			}
 			continue
 		}
 		s.outbox.troubles.Over(cannotClaim)
 		switch {
-		case len(claimed) == 0 && len(allowed.quotas) < len(topics):
-			s.pacer.idle(s.window.freed, s.closing)
+		case len(claimed) == 0 && len(allowed.Quotas) < len(topics):
+			s.pacer.Idle(s.window.Freed(), s.closing)
 		case len(claimed) == 0:
-			s.pacer.idle(nil, s.closing)
+			s.pacer.Idle(nil, s.closing)
 		default:
-			s.pacer.busy()
+			s.pacer.Busy()
 			from.claimed(params.from, claimed)
 			s.dispatch(ctx, claimed, sent)
 			turn++
 		}
-		outage = outagePauseMin
+		outage.Reset()
 	}
 }
 
 // awaitLimiter waits until the Limiter lets this Subscriber claim, and returns what may be claimed by then. The limit is 0 if
 // Close begins first.
-func (s *Subscriber) awaitLimiter(topics []string, allowed allowance) allowance {
-	granted := s.limiter.Acquire(func() int { return s.window.allow(topics).limit }, s.closing)
-	if now := s.window.allow(topics); now.limit > 0 {
+func (s *Subscriber) awaitLimiter(topics []string, allowed flow.Allowance) flow.Allowance {
+	granted := s.limiter.Acquire(func() int { return s.window.Allow(topics).Limit }, s.closing)
+	if now := s.window.Allow(topics); now.Limit > 0 {
 		allowed = now
 	}
-	allowed.limit = min(allowed.limit, granted)
+	allowed.Limit = min(allowed.Limit, granted)
 	return allowed
+}
+
+func quotas(allowed flow.Allowance) []TopicQuota {
+	quotas := make([]TopicQuota, len(allowed.Quotas))
+	for i, q := range allowed.Quotas {
+		quotas[i] = TopicQuota(q)
+	}
+	return quotas
 }
 
 // take claims within ClaimTimeout, and settles answers in the same transaction.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -41,6 +42,11 @@ type Delivery struct {
 	err   error
 	delay time.Duration // 0: the Backoff says
 }
+
+func (d *Delivery) owner() OwnerToken { return d.claimed.Receipt.Owner }
+
+// weight is what the message counts for in the window.
+func (d *Delivery) weight() (topic string, bytes int64) { return d.Topic(), d.claimed.size }
 
 type deliveryKey struct{}
 
@@ -265,8 +271,8 @@ func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.
 	for i := range claimed {
 		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
 	}
-	s.window.claimed(deliveries)
-	s.holdings.add(deliveries, sent)
+	s.window.Claimed(deliveries)
+	s.holdings.Add(deliveries, sent)
 	s.keeper.leases.begin(ctx)
 	ended := map[streamName]bool{}
 	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
@@ -288,7 +294,7 @@ func (s *Subscriber) hand(d *Delivery) bool {
 		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
 	case d.claimed.Malformed != nil:
 		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
-	case t == nil || isClosed(s.closing): // unsubscribed since the claim
+	case t == nil || flow.IsClosed(s.closing): // unsubscribed since the claim
 		s.settler.giveBack(Release, nil, d)
 	default:
 		t.queue <- d // has room for the whole window

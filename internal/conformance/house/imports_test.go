@@ -12,8 +12,8 @@ const module = "github.com/incursa/watermill-outbox"
 
 // floors are the library's packages from the ground up. A package imports only those of floors below its own.
 var floors = [][]string{
-	{"internal/base", "internal/flow", "internal/kept", "internal/limits", "internal/quiet", "schema"},
-	{"internal/dialect", "internal/field", "internal/seam"},
+	{"internal/base", "internal/kept", "internal/limits", "internal/quiet", "schema"},
+	{"internal/dialect", "internal/field", "internal/flow", "internal/seam"},
 	{"internal/engine"},
 	{"internal/install"},
 	{""}, // the root: queue, log, publisher and subscriber
