@@ -21,13 +21,13 @@ var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the m
 // claim runs until Close begins: it keeps the window full while there are messages, and waits longer and longer while
 // there are none.
 func (s *Subscriber) claim(ctx context.Context) {
-	var turn int
+	var first int // the topic to begin with
 	var reaped time.Time
 	var from claimFrom
 	outage := flow.Outage()
 	defer s.settler.pending.wait(0)
 	for !flow.IsClosed(s.closing) {
-		topics := rotate(s.topicNames(), turn)
+		topics := rotate(s.topicNames(), first)
 		allowed := s.window.Allow(topics)
 		if allowed.Limit == 0 {
 			s.settler.pending.wait(soonPatience)
@@ -69,7 +69,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.Busy()
 			from.claimed(params.from, claimed)
 			s.dispatch(ctx, claimed, sent)
-			turn++
+			first++
 		}
 		outage.Reset()
 	}
@@ -111,11 +111,11 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	return claimed, err
 }
 
-// rotate begins with a different topic each turn, so that no topic is always last.
-func rotate(topics []string, turn int) []string {
+// rotate begins with another topic each time, so that no topic is always last.
+func rotate(topics []string, first int) []string {
 	if len(topics) == 0 {
 		return topics
 	}
-	at := turn % len(topics)
+	at := first % len(topics)
 	return append(topics[at:len(topics):len(topics)], topics[:at]...)
 }

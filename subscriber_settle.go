@@ -135,7 +135,7 @@ func (s *settler) collect() {
 			open = nil
 		}
 		answers = s.followers(answers)
-		s.answered(answers)
+		s.wrapUp(answers)
 		if drain == nil && len(open) == 0 {
 			return
 		}
@@ -222,9 +222,9 @@ func (s *settler) followers(answers []answer) []answer {
 	return answers
 }
 
-// answered ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
+// wrapUp ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
 // takes the settlements along.
-func (s *settler) answered(answers []answer) {
+func (s *settler) wrapUp(answers []answer) {
 	if len(answers) == 0 {
 		return
 	}

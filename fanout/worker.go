@@ -50,7 +50,7 @@ func (w *worker) run(ctx context.Context) {
 	failing := flow.Pauses{Shortest: w.config.RetryMin, Longest: w.config.RetryMax}
 	var failed time.Time // when trouble began
 	for !flow.IsClosed(w.closing) {
-		found, wait, err := w.turn(ctx)
+		found, wait, err := w.round(ctx)
 		if errors.As(err, &w.wentBack) {
 			continue // from where the cursor is
 		}
@@ -93,8 +93,8 @@ func isRefused(err error) bool {
 	return errors.Is(err, base.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
 }
 
-// turn dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
-func (w *worker) turn(ctx context.Context) (found bool, wait time.Duration, err error) {
+// round dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
+func (w *worker) round(ctx context.Context) (found bool, wait time.Duration, err error) {
 	messages, err := w.read(ctx)
 	if err == nil {
 		if messages, wait = w.policy.cut(messages); len(messages) == 0 {
@@ -246,7 +246,7 @@ func (w *worker) rest(ctx context.Context, d time.Duration, woken <-chan struct{
 				continue
 			}
 			if err := w.renew(ctx); errors.Is(err, outbox.ErrLeaseLost) {
-				return false // the next turn notices too
+				return false // the next round notices too
 			}
 		}
 	}
