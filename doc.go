@@ -57,8 +57,8 @@
 //	stores                      many outboxes in one process; uses join
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
-//	subscriber.go               delivers messages. subscriber_claim claims; _window and _pacer decide how many and when, _runs
-//	                            keeps streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
+//	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
+//	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
 //	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
@@ -71,6 +71,7 @@
 //	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files
 //	internal/field              defaults of config fields, and errors for bad ones
+//	internal/flow               when and how much: pauses, pacer, window, leases
 //	internal/limits, …/quiet    the text that every database can store, time limits of statements; one log line for repeated trouble
 //	internal/base               ids, errors, and what statements run on
 //	internal/kept               SQLite connections that keep statements compiled
