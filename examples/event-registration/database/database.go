@@ -45,8 +45,8 @@ func Open(dsn string) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	out.SetMaxOpenConns(20)
-	out.SetMaxIdleConns(20)
+	out.SetMaxOpenConns(10)
+	out.SetMaxIdleConns(10)
 	return out, nil
 }
 
