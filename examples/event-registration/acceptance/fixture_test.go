@@ -68,7 +68,7 @@ func wanted(name string) bool {
 }
 
 func createPostgres(dsn string) (drop func(), err error) {
-	admin, err := database.Open(dsn)
+	admin, err := database.Open(dsn, 10)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func newFixture(t testing.TB, dsn string, config registration.Config) *fixture {
 
 func newReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
 	t.Helper()
-	db, err := database.Open(dsn)
+	db, err := database.Open(dsn, 10)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	service, err := registration.New(db, config, nil)
@@ -201,7 +201,11 @@ type request struct {
 }
 
 func send(ctx context.Context, server *httptest.Server, token string, q request) (answer, error) {
-	r, err := http.NewRequestWithContext(ctx, q.method, server.URL+q.path, bytes.NewBufferString(q.body))
+	return sendTo(ctx, server.Client(), server.URL, token, q)
+}
+
+func sendTo(ctx context.Context, client *http.Client, url, token string, q request) (answer, error) {
+	r, err := http.NewRequestWithContext(ctx, q.method, url+q.path, bytes.NewBufferString(q.body))
 	if err != nil {
 		return answer{}, err
 	}
@@ -214,7 +218,7 @@ func send(ctx context.Context, server *httptest.Server, token string, q request)
 	for name, value := range q.header {
 		r.Header.Set(name, value)
 	}
-	response, err := server.Client().Do(r)
+	response, err := client.Do(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -277,8 +281,7 @@ func (f *fixture) status(t *testing.T, user string) string {
 func (f *fixture) told(t *testing.T) (messages []registration.Message) {
 	t.Helper()
 	queue := f.one().service.Outbox()
-	e, err := f.one().service.Stats(t.Context(), f.event, registration.Actor{Admin: true})
-	require.NoError(t, err)
+	e := f.read(t)
 	for deadline := time.Now().Add(waitFor); f.heard < e.Revision; {
 		require.True(t, time.Now().Before(deadline), "%d of %d messages have come", f.heard, e.Revision)
 		claimed, err := queue.Claim(t.Context(), outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: registration.TopicJoin, Quota: 1000}}, Limit: 1000, Run: 1000})
@@ -304,11 +307,17 @@ func types(messages []registration.Message) (out []string) {
 	return out
 }
 
-// requireBalanced checks that counters equal rows.
-func (f *fixture) requireBalanced(t *testing.T) registration.Event {
+func (f *fixture) read(t *testing.T) registration.Event {
 	t.Helper()
 	e, err := f.one().service.Stats(t.Context(), f.event, registration.Actor{Admin: true})
 	require.NoError(t, err)
+	return e
+}
+
+// requireBalanced checks that counters equal rows.
+func (f *fixture) requireBalanced(t *testing.T) registration.Event {
+	t.Helper()
+	e := f.read(t)
 	require.Len(t, f.all(t, registration.Active), e.Active)
 	require.Len(t, f.all(t, registration.Waitlisted), e.Waiting)
 	return e

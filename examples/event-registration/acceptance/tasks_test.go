@@ -23,8 +23,8 @@ func runTasks(t *testing.T, r *replica) (stop func()) {
 	require.NoError(t, err)
 	transaction, err := middleware.Transaction(r.db.DB, middleware.TransactionConfig{})
 	require.NoError(t, err)
-	router.AddMiddleware(middleware.Outcome, transaction)
-	r.service.AddHandlers(router, subscriber)
+	router.AddMiddleware(middleware.Outcome)
+	r.service.AddHandlers(router, subscriber, transaction)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(ctx) }()
@@ -47,10 +47,10 @@ func TestALargeEventIsPromotedAndSettledInParts(t *testing.T) {
 		f.snapshot(t, 2, 0, "open")
 		require.Equal(t, 101, f.requireBalanced(t).Active)
 		stop := runTasks(t, f.one())
-		require.Eventually(t, func() bool { return f.requireBalanced(t).Active == people }, waitFor, tick)
+		require.Eventually(t, func() bool { return f.read(t).Active == people }, waitFor, tick)
 		f.snapshot(t, 3, 0, "canceled")
 		told := f.told(t) // which ends the steps of the join
-		require.Eventually(t, func() bool { return f.requireBalanced(t).Status == registration.EventSettled }, waitFor, tick)
+		require.Eventually(t, func() bool { return f.read(t).Status == registration.EventSettled }, waitFor, tick)
 		stop()
 		require.Equal(t, registration.JoinEventCanceled, told[len(told)-1].Type)
 		counts := map[string]int{}

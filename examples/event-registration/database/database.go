@@ -25,8 +25,8 @@ type Database struct {
 	Name    string // sqlite, postgres or sqlserver: the folder of its SQL
 }
 
-// Open opens postgres://…, sqlserver://…, or else the file of that name with SQLite.
-func Open(dsn string) (*Database, error) {
+// Open opens postgres://…, sqlserver://…, or else the file of that name with SQLite, in a pool of so many connections.
+func Open(dsn string, connections int) (*Database, error) {
 	var (
 		out = &Database{}
 		err error
@@ -45,8 +45,8 @@ func Open(dsn string) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	out.SetMaxOpenConns(10)
-	out.SetMaxIdleConns(10)
+	out.SetMaxOpenConns(connections)
+	out.SetMaxIdleConns(connections)
 	return out, nil
 }
 

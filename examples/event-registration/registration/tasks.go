@@ -12,9 +12,9 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// AddHandlers adds what the service sends to itself to a router whose middlewares are Outcome and Transaction, with a
-// subscriber of its outbox.
-func (s *Service) AddHandlers(router *message.Router, subscriber message.Subscriber) {
+// AddHandlers adds what the service sends to itself to a router whose first middleware is Outcome, with a subscriber of its
+// outbox. transaction is that of package middleware, for each handler.
+func (s *Service) AddHandlers(router *message.Router, subscriber message.Subscriber, transaction message.HandlerMiddleware) {
 	for topic, f := range map[string]func(context.Context, *sql.Tx, task) error{
 		topicPromote: s.promoteMore,
 		topicOffer:   s.expire,
@@ -30,7 +30,7 @@ func (s *Service) AddHandlers(router *message.Router, subscriber message.Subscri
 				return outbox.ErrTxRequired
 			}
 			return f(msg.Context(), tx, t)
-		})
+		}).AddMiddleware(transaction)
 	}
 	s.joins.AddWaitHandler(router, subscriber)
 }
