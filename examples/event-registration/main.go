@@ -40,7 +40,11 @@ type settings struct {
 
 func parse(args []string) (s settings, command []string, err error) {
 	flags := flag.NewFlagSet("event-registration", flag.ContinueOnError)
-	flags.StringVar(&s.folder, "folder", filepath.Join(os.TempDir(), "event-registration"), "of the SQLite file, the mails and the secret")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return s, nil, err
+	}
+	flags.StringVar(&s.folder, "folder", filepath.Join(cache, "event-registration"), "of the SQLite file, the mails and the secret")
 	flags.StringVar(&s.DSN, "dsn", "", "postgres://… or sqlserver://…; without it, SQLite in the folder")
 	flags.StringVar(&s.AMQP, "amqp", os.Getenv("AMQP_URL"), "amqp://… of RabbitMQ; without it, a broker in the process")
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "address")

@@ -98,6 +98,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("GET /join/v1/events/{id}/participants", s.authenticated(s.list(registration.Active)))
 	s.mux.HandleFunc("GET /join/v1/events/{id}/waitlist", s.authenticated(s.list(registration.Waitlisted)))
 	s.mux.HandleFunc("GET /join/v1/events/{id}/stats", s.authenticated(s.stats))
+	s.pages()
 	s.mux.HandleFunc("/", s.unknown)
 }
 

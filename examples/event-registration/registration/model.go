@@ -72,7 +72,8 @@ type Actor struct {
 	Admin  bool
 }
 
-func (a Actor) moderates(e *Event) bool {
+// Moderates reports whether somebody may kick and ban, and see who is there.
+func (a Actor) Moderates(e *Event) bool {
 	return a.Admin || e.OrganizerID != "" && a.UserID == e.OrganizerID
 }
 

@@ -21,7 +21,7 @@ func (s *Service) moderate(ctx context.Context, tx *sql.Tx, event string, by Act
 	if err != nil {
 		return nil, err
 	}
-	if !by.moderates(&c.event) {
+	if !by.Moderates(&c.event) {
 		return nil, ErrForbidden
 	}
 	return c, nil

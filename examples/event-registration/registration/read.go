@@ -55,7 +55,7 @@ func (s *Service) Stats(ctx context.Context, event string, by Actor) (Event, err
 		return e, err
 	case !found:
 		return e, ErrEventNotFound
-	case !by.moderates(&e):
+	case !by.Moderates(&e):
 		return Event{}, ErrForbidden
 	}
 	return e, nil
