@@ -83,7 +83,7 @@ FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
 fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
-	for package in . ./internal/conformance; do \
+	for package in . ./internal/conformance ./examples/event-registration/acceptance; do \
 		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \
 		done; \

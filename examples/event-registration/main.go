@@ -35,7 +35,7 @@ func main() {
 
 type settings struct {
 	service.Config
-	folder, listen, secret string
+	folder, listen string
 }
 
 func parse(args []string) (s settings, command []string, err error) {

@@ -68,7 +68,7 @@ func TestParallelJoinsOverThreeReplicasNeverOversell(t *testing.T) {
 		group.SetLimit(100)
 		for i := range people {
 			group.Go(func() error {
-				a, err := send(ctx, f.replicas[i%3].server, tokens[i], request{method: http.MethodPost, path: f.path("join"), key: "join"})
+				a, err := send(ctx, f.replicas[i%3].server, tokens[i], request{method: http.MethodPost, path: f.path("join"), key: f.event})
 				if err == nil && a.status != http.StatusOK {
 					err = fmt.Errorf("%d: %s", a.status, a.body)
 				}
@@ -112,7 +112,7 @@ func TestOneKeyAHundredTimesAtOnceHasOneEffect(t *testing.T) {
 		for i := range bodies {
 			group.Go(func() error {
 				for {
-					a, err := send(ctx, f.replicas[i%3].server, bearer, request{method: http.MethodPost, path: f.path("join"), key: `"once"`})
+					a, err := send(ctx, f.replicas[i%3].server, bearer, request{method: http.MethodPost, path: f.path("join"), key: `"` + f.event + `"`})
 					if err != nil {
 						return err
 					}
@@ -136,7 +136,7 @@ func TestAKeyWithAnotherBodyIsRefusedAndOneInFlightIsWaitedFor(t *testing.T) {
 	onEach(t, func(t *testing.T, f *fixture) {
 		f.snapshot(t, 1, 10, "open")
 		f.join(t, "a", "b")
-		kick := request{method: http.MethodPost, path: f.path("kick"), user: organizer, key: "k", body: `{"user_id":"a","reason":"late"}`}
+		kick := request{method: http.MethodPost, path: f.path("kick"), user: organizer, key: "k-" + f.event, body: `{"user_id":"a","reason":"late"}`}
 		first := f.send(t, kick)
 		require.Equal(t, http.StatusOK, first.status)
 		kick.body = ` { "reason":"late", "user_id" : "a" } `
@@ -151,7 +151,7 @@ func TestAKeyWithAnotherBodyIsRefusedAndOneInFlightIsWaitedFor(t *testing.T) {
 		}
 
 		// A transaction holds the event, so the first request cannot end.
-		held := request{method: http.MethodPost, path: f.path("join"), key: "held"}
+		held := request{method: http.MethodPost, path: f.path("join"), key: "held-" + f.event}
 		bearer := token(t, "c")
 		var running errgroup.Group
 		f.in(t, func(ctx context.Context, tx *sql.Tx) error {

@@ -19,7 +19,7 @@ import (
 func TestAReplayedJoinAfterACancelAnswersAsBeforeAndDoesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, f *fixture) {
 		f.snapshot(t, 1, 1, "open")
-		join := request{method: http.MethodPost, path: f.path("join"), user: "ada", key: "k"}
+		join := request{method: http.MethodPost, path: f.path("join"), user: "ada", key: "k-" + f.event}
 		first := f.send(t, join)
 		require.Equal(t, http.StatusOK, first.status)
 		require.Equal(t, http.StatusOK, f.post(t, "ada", "cancel", "").status)
@@ -32,7 +32,7 @@ func TestAReplayedJoinAfterACancelAnswersAsBeforeAndDoesNothing(t *testing.T) {
 		require.Equal(t, "canceled", f.status(t, "ada"))
 		require.Zero(t, f.requireBalanced(t).Active)
 
-		refused := request{method: http.MethodPost, path: f.path("cancel"), user: "ada", key: "late"}
+		refused := request{method: http.MethodPost, path: f.path("cancel"), user: "ada", key: "late-" + f.event}
 		first = f.send(t, refused)
 		require.Equal(t, "state_already_reached", first.code(t))
 		f.join(t, "ada")
@@ -45,7 +45,7 @@ func TestAKeyBelongsToItsUserAndExpires(t *testing.T) {
 	onEach(t, func(t *testing.T, f *fixture) {
 		f.snapshot(t, 1, 0, "open")
 		for _, user := range []string{"ada", "bob"} {
-			a := f.send(t, request{method: http.MethodPost, path: f.path("join"), user: user, key: "same"})
+			a := f.send(t, request{method: http.MethodPost, path: f.path("join"), user: user, key: "same-" + f.event})
 			require.Equal(t, http.StatusOK, a.status)
 			require.Empty(t, a.header.Get("Idempotency-Replayed"))
 		}
@@ -58,7 +58,7 @@ func TestAKeyBelongsToItsUserAndExpires(t *testing.T) {
 		expired := "UPDATE registration_key SET expires_at = 1 WHERE user_id = 'ada'"
 		_, err := f.one().db.ExecContext(t.Context(), expired)
 		require.NoError(t, err)
-		a := f.send(t, request{method: http.MethodPost, path: f.path("join"), user: "ada", key: "same"})
+		a := f.send(t, request{method: http.MethodPost, path: f.path("join"), user: "ada", key: "same-" + f.event})
 		require.Equal(t, "state_already_reached", a.code(t), "an expired key is new")
 		_, err = f.one().db.ExecContext(t.Context(), expired)
 		require.NoError(t, err)

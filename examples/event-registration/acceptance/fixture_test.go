@@ -38,7 +38,7 @@ var dsns = map[string]string{"sqlite": ""}
 func TestMain(m *testing.M) {
 	os.Exit(func() (code int) {
 		defer func() {
-			http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+			http.DefaultClient.CloseIdleConnections()
 			if err := goleak.Find(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				code = max(code, 1)

@@ -72,7 +72,7 @@ func start(t *testing.T, dsn, amqp string) *flow {
 	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-ended)
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		http.DefaultClient.CloseIdleConnections()
 		require.NoError(t, f.Close())
 		require.NoError(t, f.db.Close())
 		if t.Failed() {

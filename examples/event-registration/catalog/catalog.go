@@ -94,12 +94,12 @@ func (s *Service) Save(ctx context.Context, snapshot registration.Snapshot) erro
 }
 
 func kind(before, after string) string {
-	switch {
-	case after == registration.EventCanceled:
+	switch after {
+	case registration.EventCanceled:
 		return "event.canceled"
-	case after == before:
+	case before:
 		return "event.updated"
-	case after == registration.EventOpen:
+	case registration.EventOpen:
 		return "event.published"
 	}
 	return "event.unpublished"

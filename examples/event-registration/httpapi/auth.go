@@ -71,10 +71,6 @@ func validID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
 	}
-	for _, c := range []byte(id) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
-			return false
-		}
-	}
-	return true
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return strings.IndexFunc(id, func(c rune) bool { return !strings.ContainsRune(allowed, c) }) < 0
 }
