@@ -61,6 +61,8 @@ const (
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
 
+	opEventAppend operation = "outbox_event_append"
+
 	opLogDeadAdd     operation = "outbox_log_dead_add"
 	opLogDeadList    operation = "outbox_log_dead_list"
 	opLogDeadRequeue operation = "outbox_log_dead_requeue"
@@ -79,6 +81,7 @@ const (
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
+	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
