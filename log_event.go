@@ -67,6 +67,9 @@ func (o *Outbox) appendEvents(ctx context.Context, x Executor, stream string, ex
 			return base.Appended{}, nil, err
 		}
 		rows[i].Headers = nil
+		if rows[i].UUID == "" {
+			rows[i].UUID = rows[i].ID
+		}
 	}
 	topics := topicsOf(messages)
 	started := time.Now()

@@ -15,9 +15,7 @@ DECLARE
     start   bigint := (arg->>'after')::bigint;
     finish  bigint := (arg->>'to')::bigint;
     budget  bigint := (arg->>'bytes')::bigint;
-    highest bigint;
 BEGIN
-    SELECT c.position INTO highest FROM "public"."outbox_log_counter" AS c WHERE c.id = 1;
     RETURN QUERY
     WITH page AS MATERIALIZED (
         SELECT n.*, sum(n.size) OVER (ORDER BY n.position ROWS UNBOUNDED PRECEDING) AS total
@@ -30,7 +28,7 @@ BEGIN
               ORDER BY l.position
               LIMIT (arg->>'limit')::int) AS n)
     SELECT coalesce(t.name, '')::text, coalesce(p.version, 0), p.position, coalesce(o.message_id::text, ''), coalesce(o.uuid, ''), coalesce(o.topic, '')::text,
-           coalesce(o.payload, ''::bytea), o.headers, o.correlation_id, coalesce(floor(extract(epoch FROM o.created_at) * 1000)::bigint, 0), highest
+           coalesce(o.payload, ''::bytea), o.headers, o.correlation_id, coalesce(floor(extract(epoch FROM o.created_at) * 1000)::bigint, 0), 0::bigint
     FROM page AS p
     LEFT JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o ON p.version IS NOT NULL
     LEFT JOIN LATERAL (SELECT s.name FROM "public"."outbox_event_stream" AS s WHERE s.stream_no = p.stream_no LIMIT 1) AS t ON true

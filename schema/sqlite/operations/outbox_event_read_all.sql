@@ -13,7 +13,6 @@ WITH page AS MATERIALIZED (
 summed AS MATERIALIZED (
     SELECT p.*, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
 SELECT coalesce((SELECT t.name FROM "main"."outbox_event_stream" AS t WHERE t.stream_no = s.stream_no), ''), coalesce(s.version, 0), s.position,
-       coalesce(o.message_id, ''), coalesce(o.uuid, ''), coalesce(o.topic, ''), coalesce(o.payload, x''), o.headers, o.correlation_id, coalesce(o.created_at, 0),
-       (SELECT c.position FROM "main"."outbox_log_counter" AS c WHERE c.id = 1)
+       coalesce(o.message_id, ''), coalesce(o.uuid, ''), coalesce(o.topic, ''), coalesce(o.payload, x''), o.headers, o.correlation_id, coalesce(o.created_at, 0), 0
 FROM summed AS s LEFT JOIN "main"."outbox" AS o ON o.seq = s.seq AND s.version IS NOT NULL
 WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;
