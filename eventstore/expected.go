@@ -23,7 +23,15 @@ var (
 )
 
 // Exactly expects that the stream's last event has this version. Exactly(0) is NoStream.
-func Exactly(version int64) Expected { return Expected{true, version} }
+func Exactly(version int64) Expected {
+	if version < 0 {
+		version = negative
+	}
+	return Expected{true, version}
+}
+
+// negative is refused, and none of the versions of package base.
+const negative int64 = -3
 
 func (e Expected) String() string {
 	switch {
@@ -44,8 +52,8 @@ func (e Expected) validate() error {
 	switch {
 	case !e.set:
 		return field.Bad("Expected", "is not set; use Exactly, NoStream, StreamExists or Any")
-	case e != Any && e != StreamExists && e.version < 0:
-		return field.Bad("Expected", "version %d is negative", e.version)
+	case e.version == negative:
+		return field.Bad("Expected", "is a negative version; versions begin with 1")
 	default:
 		return nil
 	}

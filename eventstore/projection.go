@@ -112,7 +112,8 @@ func (p *Projection) Run(ctx context.Context) error {
 			return nil
 		case err == nil:
 			p.troubles.Over(cannotProject)
-		case errors.Is(err, base.ErrLeaseHeld): // another process works; this one stands by
+		case errors.Is(err, base.ErrLeaseHeld), errors.Is(err, outbox.ErrLeaseLost): // another process works; this one stands by
+			r.known = false
 			_ = r.waiter.wait(ctx)
 		default:
 			p.troubles.Error(cannotProject, err, nil)
@@ -210,7 +211,7 @@ func (r *projecting) apply(ctx context.Context, page []Event, reached int64) err
 // outage returns an error if Apply may have failed because something was away.
 func (r *projecting) outage(ctx context.Context, err error) error {
 	if base.IsUnavailable(err) || outbox.IsRetryable(err) {
-		return fmt.Errorf("apply an event: %w", errors.Join(err)) //nolint:errorlint // it is no ProjectionError any more
+		return fmt.Errorf("apply an event: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 	defer cancel()

@@ -60,7 +60,7 @@ BEGIN
         END IF;
         actual := coalesce(actual, 0);
         -- Otherwise somebody has committed the stream's first events since the update.
-        IF NOT CASE expected WHEN -2 THEN true WHEN -1 THEN actual > 0 ELSE actual = expected END THEN
+        IF expected = -1 AND actual = 0 OR expected >= 0 AND actual <> expected THEN
             RETURN QUERY SELECT 2, actual, '', '', '', '', ''::bytea;
             RETURN;
         END IF;
