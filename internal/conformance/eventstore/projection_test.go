@@ -214,14 +214,14 @@ func TestAProjectionKeepsItsLeaseWhileApplyTakesItsTime(t *testing.T) {
 		f.append("s", eventstore.NoStream, events(0, 1)...)
 		f.stamp()
 		add := addTo(f.Table("view"))
-		lease := 200 * time.Millisecond
+		lease := time.Second
 		if f.DB.Name == testdb.SQLServer {
 			lease = 2 * time.Second
 		}
 		var calls atomic.Int64
 		config := eventstore.ProjectionConfig{Name: "view", LeaseDuration: lease, Apply: func(ctx context.Context, tx *sql.Tx, e eventstore.Event) error {
 			if calls.Add(1) == 1 {
-				timer := time.NewTimer(3 * lease)
+				timer := time.NewTimer(lease + lease/2)
 				defer timer.Stop()
 				<-timer.C
 			}
