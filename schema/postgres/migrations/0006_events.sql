@@ -15,10 +15,12 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_event_stream" (
     CONSTRAINT "outbox_event_stream_no" UNIQUE (stream_no)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
+-- size is that of payload and headers in bytes, so that a page can be cut without looking at them.
 CREATE TABLE IF NOT EXISTS "public"."outbox_event" (
-    stream_no bigint NOT NULL,
-    version   bigint NOT NULL,
-    seq       bigint NOT NULL,
+    stream_no bigint  NOT NULL,
+    version   bigint  NOT NULL,
+    seq       bigint  NOT NULL,
+    size      integer NOT NULL,
     CONSTRAINT "outbox_event_pk" PRIMARY KEY (stream_no, version),
     CONSTRAINT "outbox_event_seq" UNIQUE (seq)
 );

@@ -78,8 +78,8 @@ BEGIN
                  stream_id bigint, due_ms bigint, delay_ms bigint)
         RETURNING seq, message_id, topic, topic_key, stream_id, due_at, octet_length(payload) + octet_length(headers) AS size),
     numbered AS (
-        INSERT INTO "public"."outbox_event" (stream_no, version, seq)
-        SELECT number, last - many + row_number() OVER (ORDER BY a.seq), a.seq FROM added AS a),
+        INSERT INTO "public"."outbox_event" (stream_no, version, seq, size)
+        SELECT number, last - many + row_number() OVER (ORDER BY a.seq), a.seq, a.size FROM added AS a),
     arrived AS (
         INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
         SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL AND (arg->>'queued')::boolean),

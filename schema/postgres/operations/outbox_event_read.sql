@@ -27,14 +27,13 @@ BEGIN
         RETURN QUERY
         WITH page AS MATERIALIZED (
             SELECT n.version, n.seq, n.size, sum(n.size) OVER (ORDER BY n.version DESC ROWS UNBOUNDED PRECEDING) AS total
-            FROM (SELECT e.version, e.seq, (octet_length(o.payload) + coalesce(octet_length(o.headers), 0))::bigint AS size
-                  FROM "public"."outbox_event" AS e CROSS JOIN LATERAL (
-                      SELECT m.payload, m.headers FROM "public"."outbox" AS m WHERE m.seq = e.seq LIMIT 1) AS o
+            FROM (SELECT e.version, e.seq, e.size
+                  FROM "public"."outbox_event" AS e
                   WHERE e.stream_no = s.stream_no AND e.version <= start AND e.version > s.hidden
                   ORDER BY e.stream_no DESC, e.version DESC
                   LIMIT most) AS n)
         SELECT wanted::text, p.version, 0::bigint, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id,
-               floor(extract(epoch FROM o.created_at) * 1000)::bigint, s.hidden + 1
+               (date_part('epoch', o.created_at) * 1000)::bigint, s.hidden + 1
         FROM page AS p CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o
         WHERE p.total <= budget OR p.total = p.size;
         RETURN;
@@ -42,14 +41,13 @@ BEGIN
     RETURN QUERY
     WITH page AS MATERIALIZED (
         SELECT n.version, n.seq, n.size, sum(n.size) OVER (ORDER BY n.version ROWS UNBOUNDED PRECEDING) AS total
-        FROM (SELECT e.version, e.seq, (octet_length(o.payload) + coalesce(octet_length(o.headers), 0))::bigint AS size
-              FROM "public"."outbox_event" AS e CROSS JOIN LATERAL (
-                  SELECT m.payload, m.headers FROM "public"."outbox" AS m WHERE m.seq = e.seq LIMIT 1) AS o
+        FROM (SELECT e.version, e.seq, e.size
+              FROM "public"."outbox_event" AS e
               WHERE e.stream_no = s.stream_no AND e.version >= start AND e.version > s.hidden
               ORDER BY e.stream_no, e.version
               LIMIT most) AS n)
     SELECT wanted::text, p.version, 0::bigint, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id,
-           floor(extract(epoch FROM o.created_at) * 1000)::bigint, s.version
+           (date_part('epoch', o.created_at) * 1000)::bigint, s.version
     FROM page AS p CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o
     WHERE p.total <= budget OR p.total = p.size;
 END

@@ -19,16 +19,15 @@ BEGIN
     RETURN QUERY
     WITH page AS MATERIALIZED (
         SELECT n.*, sum(n.size) OVER (ORDER BY n.position ROWS UNBOUNDED PRECEDING) AS total
-        FROM (SELECT l.position, o.seq, e.stream_no, e.version,
-                     CASE WHEN e.version IS NULL THEN 0 ELSE octet_length(o.payload) + coalesce(octet_length(o.headers), 0) END::bigint AS size
+        FROM (SELECT l.position, o.seq, e.stream_no, e.version, coalesce(e.size, 0) AS size
               FROM "public"."outbox_log" AS l
-              CROSS JOIN LATERAL (SELECT m.seq, m.payload, m.headers FROM "public"."outbox" AS m WHERE m.message_id = l.message_id LIMIT 1) AS o
-              LEFT JOIN LATERAL (SELECT v.stream_no, v.version FROM "public"."outbox_event" AS v WHERE v.seq = o.seq LIMIT 1) AS e ON true
+              CROSS JOIN LATERAL (SELECT m.seq FROM "public"."outbox" AS m WHERE m.message_id = l.message_id LIMIT 1) AS o
+              LEFT JOIN LATERAL (SELECT v.stream_no, v.version, v.size FROM "public"."outbox_event" AS v WHERE v.seq = o.seq LIMIT 1) AS e ON true
               WHERE l.position > start AND l.position <= finish
               ORDER BY l.position
               LIMIT (arg->>'limit')::int) AS n)
     SELECT coalesce(t.name, '')::text, coalesce(p.version, 0), p.position, coalesce(o.message_id::text, ''), coalesce(o.uuid, ''), coalesce(o.topic, '')::text,
-           coalesce(o.payload, ''::bytea), o.headers, o.correlation_id, coalesce(floor(extract(epoch FROM o.created_at) * 1000)::bigint, 0), 0::bigint
+           coalesce(o.payload, ''::bytea), o.headers, o.correlation_id, coalesce((date_part('epoch', o.created_at) * 1000)::bigint, 0), 0::bigint
     FROM page AS p
     LEFT JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = p.seq LIMIT 1) AS o ON p.version IS NOT NULL
     LEFT JOIN LATERAL (SELECT s.name FROM "public"."outbox_event_stream" AS s WHERE s.stream_no = p.stream_no LIMIT 1) AS t ON true

@@ -14,10 +14,12 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_event_stream" (
 
 CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_event_stream_name" ON "outbox_event_stream" (name);
 
+-- size is that of payload and headers in bytes, so that a page can be cut without looking at them.
 CREATE TABLE IF NOT EXISTS "main"."outbox_event" (
     stream_no INTEGER NOT NULL,
     version   INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
+    size      INTEGER NOT NULL,
     PRIMARY KEY (stream_no, version)
 ) WITHOUT ROWID;
 

@@ -42,8 +42,8 @@ FROM (SELECT e.key AS n, e.value ->> '$.id' AS id, e.value ->> '$.uuid' AS uuid,
       CROSS JOIN json_each(?1, '$.events') AS e) AS m
 ORDER BY m.n;
 
-INSERT INTO "main"."outbox_event" (stream_no, version, seq)
-SELECT s.stream_no, s.version - (?1 ->> '$.count') + 1 + e.key, o.seq
+INSERT INTO "main"."outbox_event" (stream_no, version, seq, size)
+SELECT s.stream_no, s.version - (?1 ->> '$.count') + 1 + e.key, o.seq, length(o.payload) + octet_length(o.headers)
 FROM "main"."outbox_event_stream" AS s INDEXED BY "outbox_event_stream_name"
 CROSS JOIN json_each(?1, '$.events') AS e
 CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.value ->> '$.id'

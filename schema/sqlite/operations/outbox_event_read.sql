@@ -7,15 +7,15 @@ WITH wanted AS MATERIALIZED (
     WHERE s.name = ?1 ->> '$.stream'),
 page AS MATERIALIZED (
     SELECT * FROM (
-        SELECT e.version, e.seq, w.version AS last, e.version AS place, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
-        FROM wanted AS w CROSS JOIN "main"."outbox_event" AS e ON e.stream_no = w.stream_no CROSS JOIN "main"."outbox" AS o ON o.seq = e.seq
+        SELECT e.version, e.seq, w.version AS last, e.version AS place, e.size
+        FROM wanted AS w CROSS JOIN "main"."outbox_event" AS e ON e.stream_no = w.stream_no
         WHERE NOT ?1 ->> '$.backwards' AND NOT w.closed AND e.version >= ?1 ->> '$.from' AND e.version > w.hidden
         ORDER BY e.version
         LIMIT (?1 ->> '$.limit'))
     UNION ALL
     SELECT * FROM (
-        SELECT e.version, e.seq, w.hidden + 1 AS last, -e.version AS place, length(o.payload) + coalesce(octet_length(o.headers), 0) AS size
-        FROM wanted AS w CROSS JOIN "main"."outbox_event" AS e ON e.stream_no = w.stream_no CROSS JOIN "main"."outbox" AS o ON o.seq = e.seq
+        SELECT e.version, e.seq, w.hidden + 1 AS last, -e.version AS place, e.size
+        FROM wanted AS w CROSS JOIN "main"."outbox_event" AS e ON e.stream_no = w.stream_no
         WHERE ?1 ->> '$.backwards' AND NOT w.closed AND e.version <= ?1 ->> '$.from' AND e.version > w.hidden
         ORDER BY e.version DESC
         LIMIT (?1 ->> '$.limit'))),

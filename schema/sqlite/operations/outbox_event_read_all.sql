@@ -2,8 +2,7 @@
 -- Messages that are no events come without contents and with version 0, so that one call never looks at more than limit rows.
 -- What is an event is said by its row: anybody may send a message with such headers.
 WITH page AS MATERIALIZED (
-    SELECT l.position, o.seq, e.stream_no, e.version,
-           CASE WHEN e.version IS NULL THEN 0 ELSE length(o.payload) + coalesce(octet_length(o.headers), 0) END AS size
+    SELECT l.position, o.seq, e.stream_no, e.version, coalesce(e.size, 0) AS size
     FROM "main"."outbox_log" AS l
     CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = l.message_id
     LEFT JOIN "main"."outbox_event" AS e INDEXED BY "outbox_event_seq" ON e.seq = o.seq

@@ -16,11 +16,13 @@ IF OBJECT_ID(N'[dbo].[Outbox_Event_Stream]', N'U') IS NULL
         CONSTRAINT [UQ_Outbox_Event_Stream_StreamNo] UNIQUE NONCLUSTERED (StreamNo)
     );
 GO
+-- Size is that of payload and headers in bytes, so that a page can be cut without looking at them.
 IF OBJECT_ID(N'[dbo].[Outbox_Event]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Event] (
         StreamNo BIGINT NOT NULL,
         Version  BIGINT NOT NULL,
         Seq      BIGINT NOT NULL,
+        Size     INT    NOT NULL,
         CONSTRAINT [PK_Outbox_Event] PRIMARY KEY CLUSTERED (StreamNo, Version),
         CONSTRAINT [UQ_Outbox_Event_Seq] UNIQUE NONCLUSTERED (Seq)
     );

@@ -20,8 +20,7 @@ BEGIN
     DECLARE @Backwards BIT = CASE JSON_VALUE(@Arg, '$.backwards') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Asked BIT = CASE JSON_VALUE(@Arg, '$.archived') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @StreamNo BIGINT, @Version BIGINT, @Hidden BIGINT, @Archived BIT;
-    DECLARE @Page TABLE (Version BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
-    DECLARE @Sizes TABLE (Place BIGINT NOT NULL PRIMARY KEY, Version BIGINT NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
+    DECLARE @Page TABLE (Place BIGINT NOT NULL PRIMARY KEY, Version BIGINT NOT NULL, Seq BIGINT NOT NULL, Size INT NOT NULL);
     DECLARE @Fits TABLE (Version BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
 
     SELECT @StreamNo = s.StreamNo, @Version = s.Version, @Hidden = s.Hidden, @Archived = s.Archived
@@ -35,28 +34,23 @@ BEGIN
     END
 
     IF @Backwards = 1
-        INSERT INTO @Page (Version, Seq)
-        SELECT TOP (@Limit) e.Version, e.Seq
+        INSERT INTO @Page (Place, Version, Seq, Size)
+        SELECT TOP (@Limit) -e.Version, e.Version, e.Seq, e.Size
         FROM [dbo].[Outbox_Event] AS e WITH (READCOMMITTED, FORCESEEK)
         WHERE e.StreamNo = @StreamNo AND e.Version <= @From AND e.Version > @Hidden
         ORDER BY e.Version DESC
         OPTION (MAXDOP 1);
     ELSE
-        INSERT INTO @Page (Version, Seq)
-        SELECT TOP (@Limit) e.Version, e.Seq
+        INSERT INTO @Page (Place, Version, Seq, Size)
+        SELECT TOP (@Limit) e.Version, e.Version, e.Seq, e.Size
         FROM [dbo].[Outbox_Event] AS e WITH (READCOMMITTED, FORCESEEK)
         WHERE e.StreamNo = @StreamNo AND e.Version >= @From AND e.Version > @Hidden
         ORDER BY e.Version
         OPTION (MAXDOP 1);
 
-    INSERT INTO @Sizes (Place, Version, Seq, Size)
-    SELECT CASE @Backwards WHEN 1 THEN -p.Version ELSE p.Version END, p.Version, p.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
-    FROM @Page AS p INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = p.Seq
-    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
     INSERT INTO @Fits (Version, Seq)
     SELECT s.Version, s.Seq
-    FROM (SELECT Version, Seq, Size, SUM(Size) OVER (ORDER BY Place ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
+    FROM (SELECT Version, Seq, Size, SUM(CAST(Size AS BIGINT)) OVER (ORDER BY Place ROWS UNBOUNDED PRECEDING) AS Total FROM @Page) AS s
     WHERE s.Total <= @Bytes OR s.Total = s.Size;
 
     SELECT @Stream, f.Version, CAST(0 AS BIGINT), CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId,

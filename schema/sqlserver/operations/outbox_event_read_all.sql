@@ -30,11 +30,8 @@ BEGIN
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Sizes (Position, Seq, StreamNo, Version, Size)
-    SELECT p.Position, p.Seq, e.StreamNo, e.Version,
-           CASE WHEN e.Version IS NULL THEN 0 ELSE CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0) END
-    FROM @Page AS p
-    LEFT JOIN [dbo].[Outbox_Event] AS e WITH (FORCESEEK) ON e.Seq = p.Seq
-    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = p.Seq
+    SELECT p.Position, p.Seq, e.StreamNo, e.Version, COALESCE(e.Size, 0)
+    FROM @Page AS p LEFT JOIN [dbo].[Outbox_Event] AS e WITH (FORCESEEK) ON e.Seq = p.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Fits (Position, Seq, StreamNo, Version)

@@ -7,5 +7,5 @@ added AS (
     INSERT INTO {{.Outbox}} (message_id, uuid, topic, payload, topic_key) VALUES ($1, $2, $3, $4, $5)
     RETURNING seq, message_id, topic),
 numbered AS (
-    INSERT INTO {{.Event}} (stream_no, version, seq) SELECT m.stream_no, m.version, a.seq FROM moved AS m, added AS a)
+    INSERT INTO {{.Event}} (stream_no, version, seq, size) SELECT m.stream_no, m.version, a.seq, octet_length($4) FROM moved AS m, added AS a)
 INSERT INTO {{.LogPending}} (seq, message_id, topic) SELECT a.seq, a.message_id, a.topic FROM added AS a;

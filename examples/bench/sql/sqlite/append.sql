@@ -7,7 +7,7 @@ INSERT INTO {{.Outbox}} (message_id, uuid, topic, payload, topic_key, created_at
 
 INSERT INTO {{.LogPending}} (seq, message_id, topic) VALUES (last_insert_rowid(), ?1, ?3);
 
-INSERT INTO {{.Event}} (stream_no, version, seq)
-SELECT s.stream_no, s.version, o.seq FROM {{.EventStream}} AS s, {{.Outbox}} AS o WHERE s.name = ?6 AND o.message_id = ?1;
+INSERT INTO {{.Event}} (stream_no, version, seq, size)
+SELECT s.stream_no, s.version, o.seq, length(?4) FROM {{.EventStream}} AS s, {{.Outbox}} AS o WHERE s.name = ?6 AND o.message_id = ?1;
 
 COMMIT;

@@ -8,5 +8,5 @@ IF @@ROWCOUNT = 0
 INSERT INTO {{.Outbox}} (MessageId, Uuid, Topic, Payload, TopicKey)
 OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic INTO {{.LogPending}} (Seq, MessageId, Topic)
 VALUES (@p1, @p2, @p3, @p4, @p5);
-INSERT INTO {{.Event}} (StreamNo, Version, Seq) SELECT StreamNo, Version, CAST(SCOPE_IDENTITY() AS BIGINT) FROM @Moved;
+INSERT INTO {{.Event}} (StreamNo, Version, Seq, Size) SELECT StreamNo, Version, CAST(SCOPE_IDENTITY() AS BIGINT), DATALENGTH(@p4) FROM @Moved;
 COMMIT TRANSACTION;
