@@ -113,7 +113,7 @@ func (p *Projection) Run(ctx context.Context) error {
 		case err == nil:
 			p.troubles.Over(cannotProject)
 		case errors.Is(err, base.ErrLeaseHeld), errors.Is(err, outbox.ErrLeaseLost): // another process works; this one stands by
-			r.known = false
+			r.known, r.held = false, false
 			_ = r.waiter.wait(ctx)
 		default:
 			p.troubles.Error(cannotProject, err, nil)
@@ -133,6 +133,7 @@ type projecting struct {
 	waiter   *waiter
 	position int64
 	known    bool // the position, and that this run has the lease
+	held     bool // the lease was taken, and nobody else is known to have it
 	live     bool
 	leased   time.Time
 }
@@ -173,7 +174,7 @@ func (r *projecting) hold(ctx context.Context) (err error) {
 		r.position, err = r.cursor.Acquire(ctx)
 	}
 	if err == nil {
-		r.known, r.leased = true, at
+		r.known, r.held, r.leased = true, true, at
 	}
 	return err
 }
@@ -275,7 +276,7 @@ func (r *projecting) renew(ctx context.Context) (stop func()) {
 
 // release gives the lease back, so that another process need not wait.
 func (r *projecting) release(ctx context.Context) {
-	if !r.known {
+	if !r.held {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
