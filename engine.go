@@ -61,7 +61,8 @@ const (
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
 
-	opEventAppend operation = "outbox_event_append"
+	opEventAppend    operation = "outbox_event_append"
+	opEventAppendOne operation = "outbox_event_append_one"
 
 	opLogDeadAdd     operation = "outbox_log_dead_add"
 	opLogDeadList    operation = "outbox_log_dead_list"
@@ -153,8 +154,13 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	if scan == nil {
 		return nil, e.do(ctx, x, op, args)
 	}
+	return callWith(ctx, e, x, op, args, scan)
+}
+
+// callWith is call for an operation with typed parameters.
+func callWith[Row any](ctx context.Context, e *engine, x Executor, op operation, args []any, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	var result []Row
-	err = e.retry(ctx, x, func() error {
+	err := e.retry(ctx, x, func() error {
 		result = nil
 		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row

@@ -115,6 +115,12 @@ func (o *Outbox) appendAll(ctx context.Context, x Executor, arg eventsArg, messa
 	rows := arg.Events
 	arg.Named = slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
 	first := batchEnd(messages, 0)
+	if len(messages) == 1 && !arg.Named && !arg.Queued {
+		version, err := o.appendOne(ctx, x, arg, &messages[0])
+		if err != nil || version > 0 {
+			return base.Appended{First: version, Last: version}, err
+		}
+	}
 	if first == len(messages) && (ours(x) || !arg.Named) {
 		return o.appendBatch(ctx, x, arg, messages)
 	}
@@ -141,6 +147,22 @@ func (o *Outbox) appendAll(ctx context.Context, x Executor, arg eventsArg, messa
 		return nil
 	})
 	return done, err
+}
+
+// appendOne appends an event to a stream that exists and has the expected version. Otherwise it returns 0; appendBatch knows why.
+func (o *Outbox) appendOne(ctx context.Context, x Executor, arg eventsArg, m *Message) (version int64, err error) {
+	row := &arg.Events[0]
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{} // the column is NOT NULL
+	}
+	args := []any{arg.Stream, arg.Expected, row.ID, row.UUID, row.Topic, row.TopicKey, payload, row.HeadersText, optional(row.CorrelationID),
+		optional(row.StreamKey), sql.NullInt64{Int64: row.StreamID, Valid: row.StreamID != 0}}
+	versions, err := callWith(ctx, o.engine, x, opEventAppendOne, args, func(rows *sql.Rows, v *int64) error { return rows.Scan(v) })
+	if err != nil || len(versions) == 0 {
+		return 0, err
+	}
+	return versions[0], nil
 }
 
 func (o *Outbox) appendBatch(ctx context.Context, x Executor, arg eventsArg, messages []Message) (base.Appended, error) {

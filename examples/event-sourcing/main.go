@@ -70,7 +70,6 @@ func commands(ctx context.Context, store *eventstore.Store) error {
 			return err
 		}
 	}
-	// Somebody who decides on what was read long ago.
 	_, err := store.Append(ctx, nil, "account-1", eventstore.Exactly(1), moved(-100))
 	var conflict *eventstore.VersionError
 	if !errors.As(err, &conflict) {

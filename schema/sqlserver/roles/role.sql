@@ -45,6 +45,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_List] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_Requeue] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_Discard] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Event_Append] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Event_Append_One] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Event_Read] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Event_Read_All] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Event_Change] TO [dbo_Outbox_Role];
