@@ -33,7 +33,7 @@ INSERT INTO "main"."outbox"
 SELECT m.id, m.uuid, m.topic, m.topic_key, m.payload, m.headers, m.correlation_id, m.stream_key, m.stream_id, m.moment, m.due
 FROM (SELECT e.key AS n, e.value ->> '$.id' AS id, e.value ->> '$.uuid' AS uuid, e.value ->> '$.topic' AS topic,
              e.value ->> '$.topic_key' AS topic_key, coalesce(substr(?2, (e.value ->> '$.at') + 1, e.value ->> '$.size'), x'') AS payload,
-             '{"outbox_event_version":"' || (c.first + e.key) || '",' || substr(e.value ->> '$.headers_text', 2) AS headers,
+             '{"outbox_event_version":"' || (c.first + e.key) || '",' || substr(coalesce(e.value ->> '$.headers_text', e.value -> '$.headers'), 2) AS headers,
              e.value ->> '$.correlation_id' AS correlation_id,
              e.value ->> '$.stream_key' AS stream_key, e.value ->> '$.stream_id' AS stream_id,
              coalesce(e.value ->> '$.due_ms', c.moment + (e.value ->> '$.delay_ms')) AS due, c.moment

@@ -108,7 +108,7 @@ BEGIN
             OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic, inserted.TopicKey, inserted.StreamId, inserted.DueTimeUtc
             INTO @Added (Seq, MessageId, Topic, TopicKey, StreamId, DueAt)
             SELECT m.id, m.uuid, m.topic, m.topic_key, SUBSTRING(@Payloads, m.[at] + 1, m.size),
-                   STUFF(m.headers_text, 1, 1, N'{"outbox_event_version":"' + CAST(@Last - @Many + 1 + m.n AS NVARCHAR(20)) + N'",'), m.correlation_id,
+                   STUFF(COALESCE(m.headers_text, m.headers), 1, 1, N'{"outbox_event_version":"' + CAST(@Last - @Many + 1 + m.n AS NVARCHAR(20)) + N'",'), m.correlation_id,
                    m.stream_key, m.stream_id, @Now,
                    CASE WHEN m.due_ms IS NOT NULL
                         THEN DATEADD(MILLISECOND, m.due_ms % 86400000, DATEADD(DAY, m.due_ms / 86400000, CAST('1970-01-01' AS DATETIME2(3))))
@@ -116,7 +116,8 @@ BEGIN
                         THEN DATEADD(MILLISECOND, m.delay_ms % 86400000, DATEADD(DAY, m.delay_ms / 86400000, @Now)) END
             FROM OPENJSON(@Arg, '$.events') WITH (
                      n INT '$.n', id UNIQUEIDENTIFIER '$.id', uuid NVARCHAR(255) '$.uuid', topic NVARCHAR(255) '$.topic',
-                     topic_key BIGINT '$.topic_key', [at] INT '$.at', size INT '$.size', headers_text NVARCHAR(MAX) '$.headers_text',
+                     topic_key BIGINT '$.topic_key', [at] INT '$.at', size INT '$.size', headers NVARCHAR(MAX) '$.headers' AS JSON,
+                     headers_text NVARCHAR(MAX) '$.headers_text',
                      correlation_id NVARCHAR(255) '$.correlation_id', stream_key NVARCHAR(255) '$.stream_key', stream_id BIGINT '$.stream_id',
                      due_ms BIGINT '$.due_ms', delay_ms BIGINT '$.delay_ms') AS m
             ORDER BY m.n;
