@@ -210,7 +210,7 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		Over:         options.over,
 		Own:          ours(x),
 		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
-		Groups:       groupSettlements(settlements),
+		Groups:       groupSettlements(settlements, o.config.DeleteOnAck),
 	}
 }
 

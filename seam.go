@@ -19,6 +19,7 @@ func init() {
 	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
 	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{own[*Subscriber](s)} }
 	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{own[*Delivery](d)} }
+	seam.Stages = func(d seam.ADelivery) seam.Staging { return staging{own[*Delivery](d)} }
 	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) {
 		return own[*Outbox](o).openCursor(config)
 	}

@@ -30,6 +30,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_settle"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stage_save"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stage_save"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_renew"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_reap"(json) FROM PUBLIC;

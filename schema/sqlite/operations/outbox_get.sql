@@ -9,7 +9,8 @@ SELECT m.seq, m.message_id, m.uuid, m.topic, m.payload, m.headers, m.correlation
        CASE WHEN m.status IS NULL THEN m.created_at ELSE (SELECT s.processed_at FROM "main"."outbox_state" AS s WHERE s.seq = m.seq) END,
        CASE WHEN m.status IS NULL THEN 'log'
             ELSE (SELECT w.name FROM "main"."outbox_worker" AS w
-                  WHERE w.worker_id = (SELECT s.worker_id FROM "main"."outbox_state" AS s WHERE s.seq = m.seq)) END
+                  WHERE w.worker_id = (SELECT s.worker_id FROM "main"."outbox_state" AS s WHERE s.seq = m.seq)) END,
+       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = m.seq)
 FROM (SELECT o.*, (SELECT s.status FROM "main"."outbox_state" AS s WHERE s.seq = o.seq) AS status,
              (SELECT s.owner_token FROM "main"."outbox_state" AS s WHERE s.seq = o.seq) AS owner_token
       FROM "main"."outbox" AS o INDEXED BY "outbox_message_id"

@@ -9,6 +9,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Enqueue_One] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Work] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Claim] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Settle] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Stage_Save] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Renew] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Reap] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [dbo_Outbox_Role];

@@ -24,6 +24,7 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Work]'),
     (N'procedure', N'[dbo].[Outbox_Claim]'),
     (N'procedure', N'[dbo].[Outbox_Settle]'),
+    (N'procedure', N'[dbo].[Outbox_Stage_Save]'),
     (N'procedure', N'[dbo].[Outbox_Renew]'),
     (N'procedure', N'[dbo].[Outbox_Reap]'),
     (N'procedure', N'[dbo].[Outbox_Requeue]'),
@@ -94,7 +95,7 @@ FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'
              (N'[dbo].[Outbox_State]', N'Seq'), (N'[dbo].[Outbox_State]', N'TopicKey'), (N'[dbo].[Outbox_State]', N'NextAttemptAt'),
              (N'[dbo].[Outbox_State]', N'ProcessedAt'), (N'[dbo].[Outbox_State]', N'OwnerToken'), (N'[dbo].[Outbox_State]', N'Size'),
              (N'[dbo].[Outbox_State]', N'RetryCount'), (N'[dbo].[Outbox_State]', N'WorkerId'), (N'[dbo].[Outbox_State]', N'Status'),
-             (N'[dbo].[Outbox_State]', N'Flags'),
+             (N'[dbo].[Outbox_State]', N'Flags'), (N'[dbo].[Outbox_State]', N'Stages'),
              (N'[dbo].[Outbox_Lease]', N'OwnerToken'), (N'[dbo].[Outbox_Lease]', N'WorkerId'), (N'[dbo].[Outbox_Lease]', N'LockedUntil'),
              (N'[dbo].[Outbox_Lease]', N'Seqs'), (N'[dbo].[Outbox_Lease]', N'Streams')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL AND COL_LENGTH(w.TableName, w.Name) IS NULL
@@ -107,7 +108,7 @@ FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
   AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Enqueue_One]'),
                       OBJECT_ID(N'[dbo].[Outbox_Work]'), OBJECT_ID(N'[dbo].[Outbox_Claim]'), OBJECT_ID(N'[dbo].[Outbox_Settle]'),
-                      OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Stage_Save]'), OBJECT_ID(N'[dbo].[Outbox_Renew]'), OBJECT_ID(N'[dbo].[Outbox_Reap]'), OBJECT_ID(N'[dbo].[Outbox_Requeue]'),
                       OBJECT_ID(N'[dbo].[Outbox_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Topics]'),
                       OBJECT_ID(N'[dbo].[Outbox_Failed]'), OBJECT_ID(N'[dbo].[Outbox_Get]'),
                       OBJECT_ID(N'[dbo].[Outbox_Log_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Log_Stamp]'),
