@@ -121,10 +121,10 @@ type Record struct {
 	LockedUntil   time.Time  // zero unless InProgress
 	Owner         OwnerToken // zero unless InProgress
 	LastError     string
-	ProcessedAt   time.Time // when it was done or failed; zero before
-	ProcessedBy   string    // the worker that ended it
+	ProcessedAt   time.Time   // when it was done or failed; zero before
+	ProcessedBy   string      // the worker that ended it
 	Stages        base.Stages // what has happened to it: a middleware.StageSet
-	Malformed     error     // as in Claimed
+	Malformed     error       // as in Claimed
 }
 
 // HeaderStreamKey is the header that sets a message's StreamKey.
