@@ -54,7 +54,7 @@ func TestStages_RefuseATransaction(t *testing.T) {
 		f.serve("orders", func(msg *message.Message) error { _, err := inside(msg); return err })
 		f.Becomes(outbox.Failed, 1)
 		f.Contains(f.Rows()[0].LastError, "TransactionConfig.Exempt")
-		f.Empty(r.runs)
+		f.Empty(r.ran())
 	})
 }
 
@@ -76,7 +76,7 @@ func TestStages_RefuseAConsumerGroup(t *testing.T) {
 			return nil
 		}, func(c *outbox.SubscriberConfig) { c.ConsumerGroup = "billing" })
 		f.ErrorContains(<-refused, "a message of the queue")
-		f.Empty(r.runs)
+		f.Empty(r.ran())
 	})
 }
 

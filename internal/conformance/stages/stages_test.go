@@ -46,6 +46,13 @@ func (r *run) stage(name string, number int, db *sql.DB) middleware.Stage {
 	}}
 }
 
+// ran are the runs so far.
+func (r *run) ran() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runs
+}
+
 func firstFails(_ string, try int, _ *message.Message) error {
 	if try == 1 {
 		return errStage
@@ -60,7 +67,7 @@ func TestStages_EachFailsInTurn(t *testing.T) {
 		f.Enqueue("orders", 1, 1)
 		f.serve("orders", f.handler(r.stage("a", 0, f.DB.DB), r.stage("b", 1, nil), r.stage("c", 2, f.DB.DB)))
 		f.Becomes(outbox.Done, 1)
-		f.Equal([]string{"a", "a", "b", "b", "c", "c"}, r.runs)
+		f.Equal([]string{"a", "a", "b", "b", "c", "c"}, r.ran())
 		f.Equal([]int{1, 2, 1}, []int{f.affected(0), f.affected(1), f.affected(2)}, "b has no transaction")
 		f.Equal(3, f.Attempts())
 	})
@@ -115,7 +122,7 @@ func TestStages_AStaleWorkerSavesNothing(t *testing.T) {
 		<-stolen
 		f.ErrorIs(<-answered, outbox.ErrLeaseLost)
 		f.Equal(1, (<-settled).Refused)
-		f.Equal([]string{"a", "b"}, r.runs)
+		f.Equal([]string{"a", "b"}, r.ran())
 		f.Equal(0, f.affected(1), "the effect of b is rolled back")
 		f.Equal(middleware.Stored, f.record(ids[0]).Stages)
 		f.Empty(f.settle(outbox.Settlement{Receipt: thief.Receipt, Stages: first}))
@@ -140,7 +147,7 @@ func TestStages_ALostAnswerRepeatsNoEffect(t *testing.T) {
 		})
 		f.Becomes(outbox.Done, 1)
 		f.Equal(1, f.affected(0))
-		f.Equal([]string{"a"}, r.runs)
+		f.Equal([]string{"a"}, r.ran())
 	})
 }
 
