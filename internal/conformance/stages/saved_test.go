@@ -1,10 +1,12 @@
 package stages_test
 
 import (
+	"database/sql"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
@@ -88,6 +90,39 @@ func TestStages_SurviveExpiryAndRequeue(t *testing.T) {
 		f.Empty(f.settle(outbox.Settlement{Receipt: f.claim("bills").Receipt, Outcome: outbox.Fail, Stages: first}))
 		f.NoError(f.RequeueStream(t.Context(), "bills", "a"))
 		f.Equal(middleware.Stored|first, f.claim("bills").Stages)
+	})
+}
+
+// Saving in a transaction is undone with it, adds to what is there, tells what was there before, and is refused to others than
+// the owner.
+func TestStages_AreSavedInATransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		id := f.add(outbox.Message{UUID: "1", Topic: "orders"})[0]
+		c := f.claim("orders")
+		save := func(owner outbox.OwnerToken, stages middleware.StageSet, commit bool) (before []bool) {
+			tx, err := f.DB.Begin()
+			f.NoError(err)
+			f.NoError(seam.Outbox(f.Outbox.Outbox).Run(t.Context(), tx, "outbox_stage_save", map[string]any{"seq": c.Receipt.Seq, "owner": owner, "stages": stages},
+				func(rows *sql.Rows) error {
+					before = append(before, false)
+					return rows.Scan(&before[len(before)-1])
+				}))
+			if commit {
+				f.NoError(tx.Commit())
+			} else {
+				f.NoError(tx.Rollback())
+			}
+			return before
+		}
+		f.Equal([]bool{false}, save(c.Receipt.Owner, first, false))
+		f.Equal(middleware.Stored, f.record(id).Stages)
+		f.Equal([]bool{false}, save(c.Receipt.Owner, first, true))
+		f.Equal([]bool{true}, save(c.Receipt.Owner, first, true))
+		f.Equal([]bool{false}, save(c.Receipt.Owner, second, true))
+		f.Empty(save(outbox.OwnerToken{1}, third, true))
+		f.Equal(middleware.Stored|first|second, f.record(id).Stages)
+		f.Empty(f.settle(outbox.Settlement{Receipt: c.Receipt}))
+		f.Empty(save(c.Receipt.Owner, third, true))
 	})
 }
 
