@@ -55,6 +55,7 @@
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
+//	eventstore                  messages of the log with versions in streams
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;

@@ -62,6 +62,9 @@ const (
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
 
+	opEventAppend    operation = "outbox_event_append"
+	opEventAppendOne operation = "outbox_event_append_one"
+
 	opLogDeadAdd     operation = "outbox_log_dead_add"
 	opLogDeadList    operation = "outbox_log_dead_list"
 	opLogDeadRequeue operation = "outbox_log_dead_requeue"
@@ -80,6 +83,7 @@ const (
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
+	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
@@ -151,8 +155,13 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	if scan == nil {
 		return nil, e.do(ctx, x, op, args)
 	}
+	return callWith(ctx, e, x, op, args, scan)
+}
+
+// callWith is call for an operation with typed parameters.
+func callWith[Row any](ctx context.Context, e *engine, x Executor, op operation, args []any, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	var result []Row
-	err = e.retry(ctx, x, func() error {
+	err := e.retry(ctx, x, func() error {
 		result = nil
 		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row

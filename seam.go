@@ -57,6 +57,16 @@ func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg a
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
 }
 
+func (o operations) AppendEvents(ctx context.Context, x Executor, stream string, expected int64, events []base.Event) (base.Appended, error) {
+	messages := make([]Message, len(events))
+	for i, e := range events {
+		messages[i] = Message{
+			ID: e.ID, UUID: e.UUID, Topic: e.Topic, Payload: e.Payload, Headers: e.Headers, CorrelationID: e.CorrelationID, StreamKey: stream}
+	}
+	done, _, err := o.outbox.appendEvents(ctx, x, stream, expected, messages)
+	return done, err
+}
+
 func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, bytes []byte, scan func(*sql.Rows) error) error {
 	if isNil(x) {
 		return base.ErrNilDB
