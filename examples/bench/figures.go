@@ -48,6 +48,9 @@ var figures = []figure{
 
 	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
 	{forward, measureForward},
+
+	// The same into Kafka, beside loops of franz-go.
+	{forwardKafka, measureForwardKafka},
 }
 
 // missing says what a figure needs that is not there; it is empty if there is nothing.
