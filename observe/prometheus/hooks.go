@@ -76,15 +76,15 @@ type deliveryKey struct{ store, topic, group string }
 
 // delivered are the series of a topic's deliveries.
 type delivered struct {
-	outcomes map[outbox.Outcome]prometheus.Counter
+	outcomes [outbox.Fail + 1]prometheus.Counter
 	took     prometheus.Observer
 	wait     prometheus.Observer
 }
 
 func (m *Metrics) onHandled(e outbox.HandledEvent) {
 	d := m.delivery(deliveryKey{e.Store, e.Topic, e.Group})
-	if counter := d.outcomes[e.Outcome]; counter != nil {
-		counter.Inc()
+	if e.Outcome >= 0 && int(e.Outcome) < len(d.outcomes) {
+		d.outcomes[e.Outcome].Inc()
 	}
 	d.took.Observe(e.Took.Seconds())
 	if e.Attempt == 1 {
@@ -93,15 +93,17 @@ func (m *Metrics) onHandled(e outbox.HandledEvent) {
 }
 
 func (m *Metrics) delivery(key deliveryKey) *delivered {
+	if d, known := m.deliveries.Load(key); known {
+		return d.(*delivered)
+	}
 	store, topic := m.stores.label(key.store), m.topics.label(key.topic)
 	key.store, key.topic = store, topic // so that there are no more of them than labels
 	if d, known := m.deliveries.Load(key); known {
 		return d.(*delivered)
 	}
 	d := &delivered{
-		outcomes: map[outbox.Outcome]prometheus.Counter{},
-		took:     m.handler.WithLabelValues(store, topic, key.group),
-		wait:     m.wait.WithLabelValues(store, topic),
+		took: m.handler.WithLabelValues(store, topic, key.group),
+		wait: m.wait.WithLabelValues(store, topic),
 	}
 	for _, outcome := range outcomes {
 		d.outcomes[outcome] = m.vectors.delivered.WithLabelValues(store, topic, key.group, outcome.String())

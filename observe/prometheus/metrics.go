@@ -17,7 +17,6 @@ type Metrics struct {
 	watches watches
 
 	deliveries sync.Map // deliveryKey → *delivered: handlers run often, and looking labels up is slow
-	checked    sync.Map // store's label → *backlogs
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
