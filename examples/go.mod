@@ -16,6 +16,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.21.1
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
+	github.com/twmb/franz-go/pkg/kmsg v1.13.1
 	golang.org/x/sync v0.22.0
 	modernc.org/sqlite v1.58.0
 )
@@ -44,7 +45,6 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
 	github.com/sony/gobreaker v1.0.0 // indirect
-	github.com/twmb/franz-go/pkg/kmsg v1.13.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.55.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
@@ -60,5 +60,7 @@ replace (
 	github.com/incursa/watermill-outbox/forwarder/amqp => ../forwarder/amqp
 	github.com/incursa/watermill-outbox/forwarder/kafka => ../forwarder/kafka
 	github.com/incursa/watermill-outbox/internal/demo => ../internal/demo
+	github.com/incursa/watermill-outbox/observe/otel => ../observe/otel
+	github.com/incursa/watermill-outbox/observe/prometheus => ../observe/prometheus
 	github.com/incursa/watermill-outbox/wake/pgx => ../wake/pgx
 )

@@ -10,6 +10,7 @@ require (
 	github.com/incursa/watermill-outbox v0.0.0
 	github.com/incursa/watermill-outbox/forwarder/amqp v0.0.0
 	github.com/incursa/watermill-outbox/forwarder/kafka v0.0.0
+	github.com/incursa/watermill-outbox/observe/otel v0.0.0
 	github.com/incursa/watermill-outbox/wake/pgx v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/microsoft/go-mssqldb v1.11.2
@@ -19,6 +20,8 @@ require (
 	github.com/twmb/franz-go v1.21.1
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/twmb/franz-go/pkg/kmsg v1.13.1
+	go.opentelemetry.io/otel/sdk v1.43.0
+	go.opentelemetry.io/otel/trace v1.43.0
 	go.uber.org/goleak v1.3.0
 	modernc.org/sqlite v1.58.0
 	pgregory.net/rapid v1.3.0
@@ -27,7 +30,10 @@ require (
 require (
 	github.com/cenkalti/backoff/v3 v3.2.2 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang-sql/civil v0.0.0-20220223132316-b832511892a9 // indirect
 	github.com/golang-sql/sqlexp v0.1.0 // indirect
@@ -46,6 +52,9 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect
 	github.com/sony/gobreaker v1.0.0 // indirect
+	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/otel v1.43.0 // indirect
+	go.opentelemetry.io/otel/metric v1.43.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.55.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
@@ -61,5 +70,7 @@ replace (
 	github.com/incursa/watermill-outbox => ../..
 	github.com/incursa/watermill-outbox/forwarder/amqp => ../../forwarder/amqp
 	github.com/incursa/watermill-outbox/forwarder/kafka => ../../forwarder/kafka
+	github.com/incursa/watermill-outbox/observe/otel => ../../observe/otel
+	github.com/incursa/watermill-outbox/observe/prometheus => ../../observe/prometheus
 	github.com/incursa/watermill-outbox/wake/pgx => ../../wake/pgx
 )

@@ -92,7 +92,7 @@ func TestAScratchModuleWithTheLibraryHasNoDriverAndNoBroker(t *testing.T) {
 	packages, requirements := s.packages(), required(s.requirements())
 	require.Contains(t, packages, module)
 	require.Contains(t, requirements, "github.com/ThreeDotsLabs/watermill")
-	for _, bad := range slices.Concat(testPackages, drivers, brokers) {
+	for _, bad := range slices.Concat(testPackages, drivers, brokers, telemetry) {
 		for _, p := range packages {
 			require.False(t, below(p, bad), "%s is linked", p)
 		}
@@ -130,10 +130,12 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 // What a module of its own requires is in no other module's go.mod: the library and the parts that users require stay small.
 func TestModulesRequireNoMoreThanTheyUse(t *testing.T) {
 	for folder, allowed := range map[string][]string{
-		"":                {"github.com/google/uuid", "github.com/ThreeDotsLabs/watermill-sql/v3"},
-		"forwarder/kafka": {module, "github.com/twmb/franz-go"},
-		"forwarder/amqp":  {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
-		"wake/pgx":        {module, "github.com/jackc/pgx/v5"},
+		"":                   {"github.com/google/uuid", "github.com/ThreeDotsLabs/watermill-sql/v3"},
+		"forwarder/kafka":    {module, "github.com/twmb/franz-go"},
+		"forwarder/amqp":     {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
+		"wake/pgx":           {module, "github.com/jackc/pgx/v5"},
+		"observe/otel":       {module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk"}, // the tests' is the last
+		"observe/prometheus": {module, "github.com/prometheus/client_golang"},
 	} {
 		allowed = append(allowed, "github.com/ThreeDotsLabs/watermill", "github.com/stretchr/testify", "go.uber.org/goleak") // the tests' are the last two
 		text, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))

@@ -7,7 +7,8 @@ import (
 
 // Publisher returns a publisher that traces each Publish of another. The span is a child of that in the context of the first
 // message. Of several messages each also has a span "create", whose context it carries, and to which the span of the call is
-// linked. Messages that carry a context already are linked, too, and keep it.
+// linked. Messages that carry a context already are linked, too, and keep it. A forwarder's messages do: with
+// Config.ContinueTrace the span of a single one is a child of what it carries.
 func (t *Traces) Publisher(publisher message.Publisher) message.Publisher {
 	return tracedPublisher{publisher, t}
 }
@@ -49,7 +50,11 @@ func (p tracedPublisher) Publish(topic string, messages ...*message.Message) (er
 	if len(messages) == 1 {
 		attributes = trace.WithAttributes(ofMessage(messages[0])...)
 	}
-	ctx, span := t.start(messages[0].Context(), send, topic, kind, trace.WithLinks(links...), attributes)
+	parent := messages[0].Context()
+	if t.config.ContinueTrace && len(messages) == 1 && len(links) == 1 && !trace.SpanContextFromContext(parent).IsValid() {
+		parent, links = trace.ContextWithRemoteSpanContext(parent, links[0].SpanContext), nil
+	}
+	ctx, span := t.start(parent, send, topic, kind, trace.WithLinks(links...), attributes)
 	defer span.End()
 	for _, msg := range blank {
 		t.inject(ctx, msg)

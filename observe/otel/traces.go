@@ -25,8 +25,8 @@ type Config struct {
 	// System is the attribute messaging.system. Defaults to "outbox".
 	System string
 
-	// ContinueTrace makes the span of a handler a child of the span that created the message, in its trace, instead of linking
-	// the two. Defaults to false.
+	// ContinueTrace makes the span of a handler, and that of a forwarder that publishes a single message, a child of the span that
+	// created the message, in its trace, instead of linking the two. Defaults to false.
 	ContinueTrace bool
 
 	// NoCreateSpans leaves out the spans of the single messages when several are published at once: all then have the context
