@@ -26,6 +26,9 @@ var figures = []figure{
 	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
 	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
 
+	// The same through a router, with telemetry. Beside it is the product without.
+	{"drain_observed", measureObserved},
+
 	// The same of steps of joins, and what a step costs in small and in large joins.
 	{"join", joining{messages: 150_000, steps: []int{100}}.measure},
 	{"join_size", joining{messages: 100_000, steps: []int{100, 10_000, 100_000}, perStep: true}.measure},

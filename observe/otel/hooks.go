@@ -45,7 +45,7 @@ func (t *Traces) past(op operation, topic, of string, took time.Duration, err er
 		attributes = append(attributes, store.String(of))
 	}
 	ended := time.Now()
-	_, span := t.start(context.Background(), op, topic, trace.SpanKindClient, trace.WithTimestamp(ended.Add(-took)), trace.WithAttributes(attributes...))
+	_, span := t.start(context.Background(), op, topic, trace.SpanKindClient, attributes, trace.WithTimestamp(ended.Add(-took)))
 	fail(span, err)
 	span.End(trace.WithTimestamp(ended))
 }

@@ -18,7 +18,8 @@ func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		before := msg.Context()
 		topic := message.SubscribeTopicFromCtx(before)
-		ctx, options := before, []trace.SpanStartOption{trace.WithAttributes(ofMessage(msg)...)}
+		ctx, attributes := before, ofMessage(msg)
+		var options []trace.SpanStartOption
 		if created := t.created(msg); created.IsValid() {
 			if t.config.ContinueTrace {
 				ctx = trace.ContextWithRemoteSpanContext(ctx, created)
@@ -28,12 +29,12 @@ func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		if d, ok := outbox.DeliveryFrom(ctx); ok {
 			topic = d.Topic()
-			options = append(options, trace.WithAttributes(attempt.Int(d.Attempt())))
+			attributes = append(attributes, attempt.Int(d.Attempt()))
 			if d.Group() != "" {
-				options = append(options, trace.WithAttributes(consumerGroup.String(d.Group())))
+				attributes = append(attributes, consumerGroup.String(d.Group()))
 			}
 		}
-		ctx, span := t.start(ctx, process, topic, trace.SpanKindConsumer, options...)
+		ctx, span := t.start(ctx, process, topic, trace.SpanKindConsumer, attributes, options...)
 		msg.SetContext(ctx)
 		returned := false
 		defer func() {

@@ -2,6 +2,7 @@ package otel
 
 import (
 	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -32,7 +33,7 @@ func (p tracedPublisher) Publish(topic string, messages ...*message.Message) (er
 		switch {
 		case created.IsValid():
 		case each:
-			ctx, span := t.start(msg.Context(), create, topic, trace.SpanKindProducer, trace.WithAttributes(ofMessage(msg)...))
+			ctx, span := t.start(msg.Context(), create, topic, trace.SpanKindProducer, ofMessage(msg))
 			t.inject(ctx, msg)
 			created = span.SpanContext()
 			span.End()
@@ -46,15 +47,15 @@ func (p tracedPublisher) Publish(topic string, messages ...*message.Message) (er
 	if len(blank) > 0 {
 		kind = trace.SpanKindProducer // its context is that of messages
 	}
-	attributes := trace.WithAttributes(batchCount.Int(len(messages)))
+	attributes := []attribute.KeyValue{batchCount.Int(len(messages))}
 	if len(messages) == 1 {
-		attributes = trace.WithAttributes(ofMessage(messages[0])...)
+		attributes = ofMessage(messages[0])
 	}
 	parent := messages[0].Context()
 	if t.config.ContinueTrace && len(messages) == 1 && len(links) == 1 && !trace.SpanContextFromContext(parent).IsValid() {
 		parent, links = trace.ContextWithRemoteSpanContext(parent, links[0].SpanContext), nil
 	}
-	ctx, span := t.start(parent, send, topic, kind, trace.WithLinks(links...), attributes)
+	ctx, span := t.start(parent, send, topic, kind, attributes, trace.WithLinks(links...))
 	defer span.End()
 	for _, msg := range blank {
 		t.inject(ctx, msg)

@@ -55,9 +55,11 @@ func New(config Config) *Traces {
 }
 
 // start begins a span named as the conventions want it; the destination may be empty.
-func (t *Traces) start(ctx context.Context, op operation, destination string, kind trace.SpanKind, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Traces) start(ctx context.Context, op operation, destination string, kind trace.SpanKind, attributes []attribute.KeyValue,
+	options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	name := op.name
-	attributes := []attribute.KeyValue{system.String(t.config.System), operationName.String(op.name), operationType.String(op.kind)}
+	attributes = append(attributes, system.String(t.config.System), operationName.String(op.name), operationType.String(op.kind))
 	if destination != "" {
 		name += " " + destination
 		attributes = append(attributes, destinationName.String(destination))
@@ -78,7 +80,7 @@ func (t *Traces) inject(ctx context.Context, msg *message.Message) {
 }
 
 func ofMessage(msg *message.Message) []attribute.KeyValue {
-	attributes := []attribute.KeyValue{messageID.String(msg.UUID), bodySize.Int(len(msg.Payload))}
+	attributes := append(make([]attribute.KeyValue, 0, 9), messageID.String(msg.UUID), bodySize.Int(len(msg.Payload)))
 	if id := msg.Metadata.Get("correlation_id"); id != "" {
 		attributes = append(attributes, conversationID.String(id))
 	}

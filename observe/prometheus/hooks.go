@@ -108,6 +108,7 @@ func (m *Metrics) delivery(key deliveryKey) *delivered {
 	for _, outcome := range outcomes {
 		d.outcomes[outcome] = m.vectors.delivered.WithLabelValues(store, topic, key.group, outcome.String())
 	}
+	m.timeouts.WithLabelValues(store, topic)
 	m.deliveries.Store(key, d)
 	return d
 }
