@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
@@ -179,7 +180,7 @@ func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
 		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == dialect.ErrorRetryable && !errors.Is(err, ErrUnknownOutcome)
-		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
+		if !again || flow.Pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
 	}
@@ -337,16 +338,4 @@ func query(ctx context.Context, x Executor, statement string, args []any, scan f
 		}
 	}
 	return rows.Err()
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -153,6 +153,10 @@ type PurgeParams struct {
 
 	// Failed purges failed messages instead of those that are done. Defaults to false.
 	Failed bool
+
+	// Log purges the log instead, and messages that are only in the log. It never purges what a consumer group has not passed
+	// yet: ForgetGroup removes a group that is no longer used. It excludes Failed. Defaults to false.
+	Log bool
 }
 
 // Purge deletes ended messages by age, in small batches that claims and settlements do not wait for, and returns how many.
@@ -162,11 +166,17 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	if params.OlderThan < 0 {
 		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
 	}
-	status := Done
-	if params.Failed {
-		status = Failed
+	if params.Failed && params.Log {
+		return 0, field.Bad("PurgeParams.Failed", "and Log exclude each other; purge one after the other")
 	}
-	return o.purge(ctx, opPurge, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
+	op, status := opPurge, Done
+	switch {
+	case params.Failed:
+		status = Failed
+	case params.Log:
+		op, status = opLogPurge, 0
+	}
+	return o.purge(ctx, op, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
 }
 
 type purgeArg struct {

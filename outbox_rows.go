@@ -2,9 +2,14 @@ package outbox
 
 import (
 	"cmp"
+	"context"
 	"database/sql"
 	"slices"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Results are scanned by position: the files of all dialects return the same columns.
@@ -22,7 +27,7 @@ func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *i
 }
 
 func (c *messageColumns) fill(m *Message) (err error) {
-	if m.ID, err = ParseMessageID(c.id); err != nil {
+	if m.ID, err = base.ParseMessageID(c.id); err != nil {
 		return err
 	}
 	m.CorrelationID, m.StreamKey = c.correlation.String, c.stream.String
@@ -106,4 +111,84 @@ func sortBySeq(claimed []Claimed) {
 
 func sortRecords(records []Record) {
 	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Seq, b.Seq) })
+}
+
+// took interprets the rows that a claim returned, and reports them.
+func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
+	sortBySeq(claimed)
+	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // not a message: the number of messages that were given back
+		o.reaped(claimed[0].RetryCount)
+		claimed = claimed[1:]
+	}
+	if err == nil {
+		claimed = o.withoutStrangers(ctx, claimed, params.Topics)
+	}
+	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
+	if err != nil {
+		return nil, err
+	}
+	if len(claimed) > 0 {
+		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
+	}
+	return claimed, nil
+}
+
+// strangerDelay is how long a message waits after it was claimed for another topic with the same key.
+const strangerDelay = time.Minute
+
+// withoutStrangers gives back messages of topics that were not asked for: they have the same key as one that was.
+func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
+	var back []Settlement
+	known := "" // the topic of the message before: most have the same
+	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
+		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
+			known = c.Topic
+			return false
+		}
+		back = append(back, Settlement{Receipt: c.Receipt, Outcome: Release, Delay: strangerDelay})
+		return true
+	})
+	if len(back) == 0 {
+		return asked
+	}
+	_, err := o.settle(ctx, o.db, back) // if it fails, their leases expire
+	o.logger.Error("A topic has the same key as another, and its messages wait for a minute each time they are claimed for that one; rename one of the two",
+		err, watermill.LogFields{"count": len(back)})
+	return asked
+}
+
+// settled are the receipts that were not settled, because they were no longer held or others have locked their rows. gone
+// are the messages whose states may have been deleted.
+type settled struct {
+	refused, busy []Receipt
+	gone          []WorkItemID
+}
+
+// readSettled interprets the rows that settling returned, and reports the joins that it ended.
+func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
+	if o.config.DeleteOnAck {
+		for _, s := range settlements {
+			if s.Outcome == Ack {
+				result.gone = append(result.gone, s.Receipt.Seq)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return result, nil
+	}
+	for _, r := range rows {
+		if r.seq == 0 {
+			continue
+		}
+		receipt := Receipt{Seq: WorkItemID(r.seq)}
+		if err := receipt.Owner.UnmarshalText([]byte(r.id)); err != nil {
+			return settled{}, err
+		}
+		if r.status.Int64 == receiptBusy {
+			result.busy = append(result.busy, receipt)
+		} else {
+			result.refused = append(result.refused, receipt)
+		}
+	}
+	return result, o.joinsEnded(ctx, x, rows)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -52,14 +53,14 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 			return err
 		case r.over(again):
 			continue
-		case isClosed(stop):
+		case flow.IsClosed(stop):
 			return nil
 		}
 		wait := a.delay
 		if wait <= 0 {
 			wait = r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
 		}
-		if err := r.rest(ctx, max(wait, 0), stop); err != nil || isClosed(stop) {
+		if err := r.rest(ctx, max(wait, 0), stop); err != nil || flow.IsClosed(stop) {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ require (
 	github.com/incursa/watermill-outbox/observe/otel v0.0.0
 	github.com/incursa/watermill-outbox/observe/prometheus v0.0.0-00010101000000-000000000000
 	github.com/incursa/watermill-outbox/wake/pgx v0.0.0
+	github.com/incursa/watermill-outbox/watermillsql v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/microsoft/go-mssqldb v1.11.2
 	github.com/prometheus/client_golang v1.23.2
@@ -81,4 +82,5 @@ replace (
 	github.com/incursa/watermill-outbox/observe/otel => ../../observe/otel
 	github.com/incursa/watermill-outbox/observe/prometheus => ../../observe/prometheus
 	github.com/incursa/watermill-outbox/wake/pgx => ../../wake/pgx
+	github.com/incursa/watermill-outbox/watermillsql => ../../watermillsql
 )
