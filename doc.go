@@ -49,6 +49,7 @@
 //	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
+//	observe/…                   metrics, traces and health checks; prometheus and otel are modules and alone depend on those
 //	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
 //	watermillsql                watermill-sql over the log, a module: only it depends on watermill-sql
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name

@@ -97,6 +97,18 @@ func (d *Delivery) Position() int64 {
 	return d.place.position
 }
 
+// waited is how long the message was due before a handler got it.
+func (d *Delivery) waited(handed time.Time) time.Duration {
+	due := d.CreatedAt()
+	if d.DueAt().After(due) {
+		due = d.DueAt()
+	}
+	if d.Attempt() > 1 || due.IsZero() {
+		return 0
+	}
+	return max(0, handed.Sub(due))
+}
+
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
 // wrote is committed; an ack then changes nothing. If the commit fails, nack: the message is delivered again. The outcome
 // must be Ack or Fail; to have the message delivered again, roll back and nack.

@@ -30,6 +30,9 @@ var figures = []figure{
 	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
 	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
 
+	// The same through a router, with telemetry. Beside it is the product without.
+	{"drain_observed", measureObserved},
+
 	// The same beside the functions that the product calls, called in a loop.
 	{drainCall, measureCalls},
 
@@ -55,6 +58,9 @@ var figures = []figure{
 
 	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
 	{forward, measureForward},
+
+	// The same into Kafka, beside loops of franz-go.
+	{forwardKafka, measureForwardKafka},
 }
 
 // missing says what a figure needs that is not there; it is empty if there is nothing.
