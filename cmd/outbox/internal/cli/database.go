@@ -105,14 +105,18 @@ func dialectOf(dsn string) (outbox.Dialect, error) {
 
 // openSQLite adds what a tool needs beside workers: patience, and the lock of a writer from the start.
 func openSQLite(dsn string, create bool) (*sql.DB, error) {
-	path := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite://"), "sqlite:"), "file:")
-	path, query, _ := strings.Cut(path, "?")
+	name, query, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite://"), "sqlite:"), "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, usage("the DSN's parameters cannot be read: %v", err)
 	}
+	if uri, found := strings.CutPrefix(name, "file:"); found {
+		if name, err = url.PathUnescape(uri); err != nil {
+			return nil, usage("the DSN's path cannot be read: %v", err)
+		}
+	}
 	if !create {
-		if _, err := os.Stat(path); err != nil {
+		if _, err := os.Stat(name); err != nil {
 			return nil, fmt.Errorf("there is no such file; 'outbox migrate up' creates it: %w", err)
 		}
 	}
@@ -126,7 +130,7 @@ func openSQLite(dsn string, create bool) (*sql.DB, error) {
 	if !values.Has("_txlock") {
 		values.Set("_txlock", "immediate")
 	}
-	return outbox.OpenSQLite("sqlite", "file:"+path+"?"+values.Encode())
+	return outbox.OpenSQLite("sqlite", "file:"+(&url.URL{Path: name}).EscapedPath()+"?"+values.Encode())
 }
 
 // passwordField finds the password in a DSN of keywords.

@@ -182,7 +182,14 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 		params.Until = counted.Until
 	}
 	bar := a.begin(t.verb, total)
-	params.Progress = bar.advance
+	told := a.render.json || a.dryRun || len(args) > 0
+	params.Progress = func(r admin.Result) {
+		if !told && r.Done > 0 {
+			told = true
+			fmt.Fprintf(a.Err, "If this is killed, continue with --until %s\n", moment(r.Until))
+		}
+		bar.advance(r)
+	}
 	result, err := t.do(of, ctx, params)
 	bar.end()
 	return t.report(result, err)

@@ -20,8 +20,11 @@ func TestDoctorNamesTrouble(t *testing.T) {
 	}{
 		{"newer", "newer version", func(f *fixture) { f.Exec("UPDATE outbox_migrations SET checksum = '999:x' WHERE version = 0") }},
 		{"behind", "not those of this version", func(f *fixture) { f.Exec("UPDATE outbox_migrations SET checksum = '0:x' WHERE version = 0") }},
-		{"missing", "outbox_dead", func(f *fixture) { f.Exec("DROP INDEX outbox_dead") }},
-		{"setting", "WAL", func(f *fixture) { f.Exec("PRAGMA journal_mode = DELETE") }},
+		{"missing", "outbox_log_topic", func(f *fixture) { f.Exec("DROP INDEX outbox_log_topic") }},
+		{"setting", "WAL", func(f *fixture) {
+			f.dsn = "sqlite:" + filepath.Join(f.T.TempDir(), "a file #1.db") + "?_pragma=journal_mode(DELETE)"
+			f.ok("migrate", "up")
+		}},
 		{"clock", "behind this machine", func(f *fixture) { f.streams.Now = now(time.Hour) }},
 		{"clock", "ahead of this machine", func(f *fixture) { f.streams.Now = now(-time.Hour) }},
 		{"no-worker", `3 messages are of topic "orders" due`, func(f *fixture) { f.Enqueue("orders", 0, 3) }},

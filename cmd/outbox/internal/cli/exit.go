@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
@@ -39,7 +40,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitTrouble
 	}
 	code, advice := a.judge(ctx, err)
-	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(err.Error()), true))
+	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(strings.TrimPrefix(err.Error(), "outbox: ")), true))
 	if advice != "" {
 		fmt.Fprintf(a.Err, "%s\n", advice)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -18,6 +19,7 @@ import (
 type fixture struct {
 	*testoutbox.Outbox
 	streams Streams
+	dsn     string // defaults to that of the outbox
 }
 
 func newFixture(o *testoutbox.Outbox) *fixture { return &fixture{Outbox: o} }
@@ -47,7 +49,7 @@ func (f *fixture) runIn(ctx context.Context, args ...string) (code int, out, err
 	if f.DB.Schema != "" {
 		args = append(args, "--schema", f.DB.Schema)
 	}
-	return runStreams(ctx, f.streams, append(args, "--dsn", f.DB.DSN)...)
+	return runStreams(ctx, f.streams, append(args, "--dsn", cmp.Or(f.dsn, f.DB.DSN))...)
 }
 
 func runStreams(ctx context.Context, streams Streams, args ...string) (code int, out, errOut string) {

@@ -20,7 +20,7 @@ type message struct {
 	CorrelationID string `json:"correlation_id,omitempty"`
 	StreamKey     string `json:"stream_key,omitempty"`
 	RetryCount    int    `json:"retry_count"`
-	Size          int    `json:"size"`
+	Size          int    `json:"size,omitempty"` // of payload and headers
 	CreatedAt     string `json:"created_at"`
 	NextAttemptAt string `json:"next_attempt_at,omitempty"`
 	EndedAt       string `json:"ended_at,omitempty"`

@@ -100,6 +100,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and change nothing")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	flags.DurationVar(&a.timeout, "timeout", 0, "how long the command may take (default no limit)")
+	root.InitDefaultHelpFlag() // else what follows --help is taken for its value
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
 	root.AddGroup(&cobra.Group{ID: "look", Title: "Look:"}, &cobra.Group{ID: "act", Title: "Messages:"}, &cobra.Group{ID: "install", Title: "Install:"})
 	add := func(group string, commands ...*cobra.Command) {

@@ -91,10 +91,10 @@ dead requeue --topic orders --all
 dead requeue --topic orders --dry-run
 dead requeue --topic orders --yes
 dead discard --error shipped --yes
-dead requeue --all --yes
 stream list
 stream resume parcels s1
 stream resume parcels s1
+dead requeue --all --yes
 join list --group tenant
 join show 0198f0c4-5a0b-7000-8000-000000000001
 join steps 0198f0c4-5a0b-7000-8000-000000000001
@@ -111,7 +111,7 @@ log groups
 log lag --max 1h
 log forget mail --yes
 log groups
-purge --older-than 0s --yes
+purge --older-than 0m --yes
 purge --older-than 30d --failed --dry-run
 purge --older-than 30d --dry-run
 purge

@@ -20,6 +20,7 @@ type story struct {
 	message
 	DueAt       string            `json:"due_at,omitempty"`
 	LockedUntil string            `json:"locked_until,omitempty"`
+	PayloadSize int               `json:"payload_size"`
 	Headers     map[string]string `json:"headers,omitempty"`
 	Payload     *string           `json:"payload,omitempty"` // as text
 	PayloadRaw  []byte            `json:"payload_base64,omitempty"`
@@ -112,9 +113,9 @@ func findStory(ctx context.Context, of *admin.Admin, name string) (*admin.Story,
 func newStory(known *admin.Story, what shown) *story {
 	r := &known.Record
 	s := &story{message: newMessage(admin.Message{ID: r.ID, Seq: r.Seq, UUID: r.UUID, Topic: r.Topic, CorrelationID: r.CorrelationID,
-		StreamKey: r.StreamKey, Status: r.Status, RetryCount: r.RetryCount, Size: len(r.Payload), CreatedAt: r.CreatedAt,
+		StreamKey: r.StreamKey, Status: r.Status, RetryCount: r.RetryCount, CreatedAt: r.CreatedAt,
 		NextAttemptAt: r.NextAttemptAt, EndedAt: r.ProcessedAt, EndedBy: r.ProcessedBy, LastError: r.LastError}),
-		DueAt: moment(r.DueAt), LockedUntil: moment(r.LockedUntil)}
+		DueAt: moment(r.DueAt), LockedUntil: moment(r.LockedUntil), PayloadSize: len(r.Payload)}
 	if r.Malformed != nil {
 		s.Malformed = r.Malformed.Error()
 	}
