@@ -51,6 +51,7 @@
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
 //	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
+//	watermillsql                watermill-sql over the log, a module: only it depends on watermill-sql
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
@@ -61,7 +62,7 @@
 //	subscriber.go               delivers messages. subscriber_claim claims; _window and _pacer decide how many and when, _runs
 //	                            keeps streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
-//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
+//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
 //	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
 //	engine.go                   runs operations; engine_bracket handles their transactions
 //	dialect.go                  SQLServer, Postgres, SQLite

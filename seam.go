@@ -22,6 +22,7 @@ func init() {
 	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) {
 		return own[*Outbox](o).openCursor(config)
 	}
+	seam.SQLServerLog = newSQLServerLog
 	seam.WakeStore = wakeStore
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
 }

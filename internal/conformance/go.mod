@@ -11,6 +11,7 @@ require (
 	github.com/incursa/watermill-outbox/forwarder/amqp v0.0.0
 	github.com/incursa/watermill-outbox/forwarder/kafka v0.0.0
 	github.com/incursa/watermill-outbox/wake/pgx v0.0.0
+	github.com/incursa/watermill-outbox/watermillsql v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/microsoft/go-mssqldb v1.11.2
 	github.com/rabbitmq/amqp091-go v1.16.0
@@ -62,4 +63,5 @@ replace (
 	github.com/incursa/watermill-outbox/forwarder/amqp => ../../forwarder/amqp
 	github.com/incursa/watermill-outbox/forwarder/kafka => ../../forwarder/kafka
 	github.com/incursa/watermill-outbox/wake/pgx => ../../wake/pgx
+	github.com/incursa/watermill-outbox/watermillsql => ../../watermillsql
 )
