@@ -46,6 +46,7 @@
 //
 // Imports point one way: each floor uses only those below it.
 //
+//	cmd/outbox                  the command line, a module
 //	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
@@ -57,6 +58,7 @@
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
 //	eventstore                  messages of the log with versions in streams
+//	admin                       searches messages, acts on dead letters, measures
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
