@@ -99,10 +99,21 @@ func (d draining) handle() {
 	}
 }
 
-func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err error) {
-	workers := make([]*bareWorker, bareWorkers)
+func (d draining) bare(ctx context.Context, b *bench) (time.Duration, error) {
+	return byWorkers(ctx, d, func() (worker, error) { return b.bareWorker(ctx, d.ackName()) })
+}
+
+// A worker drains the table on a connection of its own.
+type worker interface {
+	drain(ctx context.Context, d draining) error
+	Close() error
+}
+
+// byWorkers returns how long the workers need together.
+func byWorkers(ctx context.Context, d draining, newWorker func() (worker, error)) (took time.Duration, err error) {
+	workers := make([]worker, bareWorkers)
 	for i := range workers {
-		if workers[i], err = b.bareWorker(ctx, d.ackName()); err != nil {
+		if workers[i], err = newWorker(); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, workers[i].Close()) }()
@@ -111,15 +122,15 @@ func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err e
 	started := time.Now()
 	var all sync.WaitGroup
 	for i, worker := range workers {
-		all.Go(func() { errs[i] = d.work(ctx, worker) })
+		all.Go(func() { errs[i] = worker.drain(ctx, d) })
 	}
 	all.Wait()
 	return time.Since(started), errors.Join(errs...)
 }
 
-func (d draining) work(ctx context.Context, worker *bareWorker) error {
+func (w *bareWorker) drain(ctx context.Context, d draining) error {
 	for {
-		keys, messages, err := worker.take(ctx, topicName(0), bareClaim)
+		keys, messages, err := w.take(ctx, topicName(0), bareClaim)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
@@ -130,7 +141,7 @@ func (d draining) work(ctx context.Context, worker *bareWorker) error {
 			}
 			handlers.Wait()
 		}
-		if err := worker.end(ctx, keys); err != nil {
+		if err := w.end(ctx, keys); err != nil {
 			return err
 		}
 	}

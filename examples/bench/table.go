@@ -75,13 +75,14 @@ func (t *table) statement(name string, rows int) (string, error) {
 		return "", err
 	}
 	data := struct {
-		Outbox, State, Lease, Attempt, Join, JoinMember, JoinSize, JoinWait, Stream, Queue, Arrival string
+		Outbox, State, Lease, Attempt, Join, JoinMember, JoinSize, JoinWait, Stream, Queue, Arrival, Settle, Claim string
 
 		Rows []rowParameters
 	}{
 		Outbox: t.quoted("", ""), State: t.quoted("_state", "_State"), Lease: t.quoted("_lease", "_Lease"), Attempt: t.quoted("_attempt", "_Attempt"),
 		Join: t.quoted("_join", "Join"), JoinMember: t.quoted("_join_member", "JoinMember"),
 		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
+		Settle: t.quoted("_settle", "_Settle"), Claim: t.quoted("_claim", "_Claim"),
 		Stream: t.quoted("_stream", "_Stream"), Queue: t.quoted("_queue", "_Queue"), Arrival: t.quoted("_arrival", "_Arrival"),
 	}
 	for i := range rows {
