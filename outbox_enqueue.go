@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -33,10 +34,10 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	if err != nil {
 		return nil, err
 	}
-	topics := topicsOf(messages)
+	topics, counts := topicsOf(messages)
 	started := time.Now()
 	err = o.insert(ctx, x, messages, rows)
-	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Messages: len(messages), Took: time.Since(started), Err: err})
+	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Counts: counts, Messages: len(messages), Took: time.Since(started), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ type enqueuedMessage struct {
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
 	rows := make([]enqueuedMessage, len(messages))
 	ids := make([]MessageID, len(messages))
-	newID := o.engine.dialect.Traits().NewMessageID
+	newID := o.engine.Dialect.Traits().NewMessageID
 	var err error
 	for i := range messages {
 		m := &messages[i]
@@ -115,7 +116,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
 	named := slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
-	if first == len(messages) && (ours(x) || !named) { // an id that already exists must not end the caller's transaction
+	if first == len(messages) && (engine.Ours(x) || !named) { // an id that already exists must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
 	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
@@ -135,9 +136,9 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		if err != nil {
 			return err
 		}
-		return o.engine.do(ctx, x, opEnqueueOne, args)
+		return o.engine.Do(ctx, x, opEnqueueOne, args)
 	}
-	_, err := call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
+	_, err := engine.Call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
 	return err
 }
 
@@ -163,7 +164,7 @@ func (m *enqueuedMessage) headersText() (string, error) {
 	if len(m.Headers) == 0 {
 		return m.HeadersText, nil
 	}
-	text, err := encodeArgument(m.Headers)
+	text, err := engine.Encode(m.Headers)
 	if err != nil {
 		return "", fmt.Errorf("encode the headers: %w", err)
 	}
@@ -226,14 +227,17 @@ func (m *Message) size() int {
 	return n
 }
 
-func topicsOf(messages []Message) []string {
-	topics := make([]string, 0, 1)
+// topicsOf also counts the messages of each.
+func topicsOf(messages []Message) (topics []string, counts []int) {
+	topics, counts = make([]string, 0, 1), make([]int, 0, 1)
 	for i := range messages {
-		if !slices.Contains(topics, messages[i].Topic) {
-			topics = append(topics, messages[i].Topic)
+		at := slices.Index(topics, messages[i].Topic)
+		if at < 0 {
+			at, topics, counts = len(topics), append(topics, messages[i].Topic), append(counts, 0)
 		}
+		counts[at]++
 	}
-	return topics
+	return topics, counts
 }
 
 // isNil also reports true for a nil handle inside the interface, a common mistake.

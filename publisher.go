@@ -80,9 +80,9 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 // Publish writes any number of messages in order, all or none. It honours the metadata correlation_id, outbox_stream_key and
 // Watermill's delay headers. Publishing no messages is no error.
 //
-// It returns ErrClosed, ErrTxRequired, ErrMixedTx, ErrSchema, or a *FieldError for an invalid message. ErrUnknownOutcome
-// means that the answer to its own commit was lost: the messages may have been published. It is never returned in your own
-// transaction.
+// It returns ErrClosed, ErrTxRequired, ErrSchema, or a *FieldError for an invalid message, or for messages that carry
+// different transactions. ErrUnknownOutcome means that the answer to its own commit was lost: the messages may have been
+// published. It is never returned in your own transaction.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -97,7 +97,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	x := p.x
 	if scope != nil {
 		if tx, other := p.x.(*sql.Tx); other && tx != scope.tx {
-			return ErrMixedTx
+			return errMixedTx
 		}
 		x = scope.tx
 	}
@@ -140,7 +140,7 @@ func commonScope(messages []*message.Message) (*txScope, error) {
 	for _, msg := range messages[1:] {
 		scope := scopeFrom(msg.Context())
 		if (scope == nil) != (first == nil) || scope != nil && scope.tx != first.tx {
-			return nil, ErrMixedTx
+			return nil, errMixedTx
 		}
 	}
 	return first, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -53,14 +54,14 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 			return err
 		case r.over(again):
 			continue
-		case isClosed(stop):
+		case flow.IsClosed(stop):
 			return nil
 		}
 		wait := a.delay
 		if wait <= 0 {
 			wait = r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
 		}
-		if err := r.rest(ctx, max(wait, 0), stop); err != nil || isClosed(stop) {
+		if err := r.rest(ctx, max(wait, 0), stop); err != nil || flow.IsClosed(stop) {
 			return err
 		}
 	}
@@ -99,6 +100,7 @@ type logAnswer struct {
 	hung    bool          // the handler did not answer in time
 	inTx    bool          // the handler settled the message in its own transaction
 	took    time.Duration
+	waited  time.Duration
 }
 
 // attempt hands out a message once and waits for its answer, and keeps the lease meanwhile. The outcome Release means that
@@ -124,6 +126,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 		select {
 		case handout <- d.msg:
 			handout, a.handed, handed, late = nil, true, time.Now(), r.handlerTime()
+			a.waited = d.waited(handed)
 			r.announce(d)
 		case <-d.msg.Acked():
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
@@ -253,7 +256,7 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	}
 	event := HandledEvent{
 		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
-		MessageID: l.ID, Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Err: a.reason}
+		MessageID: l.ID, Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Wait: a.waited, Err: a.reason}
 	if a.outcome != Retry {
 		event.Attempt++
 	} else {

@@ -51,6 +51,10 @@ var stories = map[string]story{
 		"shipped socks",
 		"9 of 10 are left",
 	}},
+	"ordered-streams": {
+		{"socks: created", "socks: repriced to 12: a worker stops in the middle", "socks: repriced to 12", "socks: repriced to 9"},
+		{"gloves: created", "gloves: repriced to 12", "gloves: repriced to 9"},
+	},
 	"fan-in": {
 		{"extracted customers", "transform day 1: 3 of 3 extractions have completed"},
 		{"extracted orders", "transform day 1: 3 of 3 extractions have completed"},

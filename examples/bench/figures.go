@@ -30,6 +30,12 @@ var figures = []figure{
 	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
 	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
 
+	// The same through a router, with telemetry. Beside it is the product without.
+	{"drain_observed", measureObserved},
+
+	// The same beside the functions that the product calls, called in a loop.
+	{drainCall, measureCalls},
+
 	// The same of steps of joins, and what a step costs in small and in large joins.
 	{"join", joining{messages: 150_000, steps: []int{100}}.measure},
 	{"join_size", joining{messages: 100_000, steps: []int{100, 10_000, 100_000}, perStep: true}.measure},
@@ -52,6 +58,9 @@ var figures = []figure{
 
 	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
 	{forward, measureForward},
+
+	// The same into Kafka, beside loops of franz-go.
+	{forwardKafka, measureForwardKafka},
 }
 
 // missing says what a figure needs that is not there; it is empty if there is nothing.
@@ -59,6 +68,8 @@ func (f figure) missing(o options) string {
 	switch {
 	case f.name == forward && o.amqp == "":
 		return "-amqp, the URL of a RabbitMQ"
+	case f.name == drainCall && o.backend != "postgres":
+		return "-backend postgres: only there settling and claiming are functions of a statement"
 	case f.name == wal && o.backend != "postgres":
 		return "-backend postgres: it measures PostgreSQL's write-ahead log"
 	default:

@@ -48,6 +48,7 @@ FROM (VALUES
     ('view',     '"public"."outbox_kept"'),
     ('function', '"public"."outbox_claim"(json)'),
     ('function', '"public"."outbox_settle"(json)'),
+    ('function', '"public"."outbox_stage_save"(json)'),
     ('function', '"public"."outbox_renew"(json)'),
     ('function', '"public"."outbox_reap"(json)'),
     ('function', '"public"."outbox_give_back"(integer,bigint[])'),
@@ -65,6 +66,13 @@ FROM (VALUES
     ('function', '"public"."outbox_topics"(json)'),
     ('function', '"public"."outbox_failed"(json)'),
     ('function', '"public"."outbox_get"(json)'),
+    ('function', '"public"."outbox_dead_scan"(json)'),
+    ('function', '"public"."outbox_list"(json)'),
+    ('function', '"public"."outbox_story"(json)'),
+    ('function', '"public"."outbox_join_of"(json)'),
+    ('function', '"public"."outbox_health"(json)'),
+    ('function', '"public"."outbox_leases"(json)'),
+    ('function', '"public"."outbox_log_groups"(json)'),
     ('function', '"public"."outbox_join_start"(json)'),
     ('function', '"public"."outbox_join_attach"(json)'),
     ('function', '"public"."outbox_join_report"(json)'),
@@ -106,7 +114,7 @@ FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid'
                                                     'stream_key', 'stream_id', 'created_at', 'due_at']) AS name
       UNION ALL
       SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
-                                                     'worker_id', 'status', 'flags'])) AS c
+                                                     'worker_id', 'status', 'flags', 'stages'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
                   WHERE a.attrelid = to_regclass(c.of) AND a.attname = c.name AND NOT a.attisdropped)
