@@ -8,9 +8,8 @@ SET purged = (
         SELECT e.version - 1 FROM "main"."outbox_event" AS e
         WHERE e.stream_no = w.stream_no AND e.version > w.purged AND e.version <= w.upto
           AND NOT EXISTS (
-              SELECT 1 FROM "main"."outbox" AS o NOT INDEXED
-              CROSS JOIN "main"."outbox_log" AS l INDEXED BY "outbox_log_message" ON l.message_id = o.message_id
-              WHERE o.seq = e.seq
+              SELECT 1 FROM "main"."outbox_log" AS l INDEXED BY "outbox_log_message"
+              WHERE l.message_id = (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = e.seq)
                 AND NOT EXISTS (SELECT 1 FROM "main"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position)
                 AND NOT EXISTS (SELECT 1 FROM "main"."outbox_log_dead" AS d INDEXED BY "outbox_log_dead_position" WHERE d.position = l.position))
         ORDER BY e.version
