@@ -46,15 +46,19 @@
 //
 // Imports point one way: each floor uses only those below it.
 //
+//	cmd/outbox                  the command line, a module
 //	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
+//	observe/…                   metrics, traces and health checks; prometheus and otel are modules and alone depend on those
 //	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
 //	watermillsql                watermill-sql over the log, a module: only it depends on watermill-sql
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
+//	eventstore                  messages of the log with versions in streams
+//	admin                       searches messages, acts on dead letters, measures
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;

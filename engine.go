@@ -35,6 +35,9 @@ const (
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
 
+	opEventAppend    operation = "outbox_event_append"
+	opEventAppendOne operation = "outbox_event_append_one"
+
 	opLogDeadAdd     operation = "outbox_log_dead_add"
 	opLogDeadList    operation = "outbox_log_dead_list"
 	opLogDeadRequeue operation = "outbox_log_dead_requeue"
@@ -44,5 +47,7 @@ const (
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
-	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
+	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
+	"outbox_join_list": true, "outbox_join_members": true, "outbox_join_of": true, "outbox_entry_get": true,
+	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_log_groups": true,
 }

@@ -204,7 +204,7 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		Over:         options.over,
 		Own:          engine.Ours(x),
 		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
-		Groups:       groupSettlements(settlements),
+		Groups:       groupSettlements(settlements, o.config.DeleteOnAck),
 	}
 }
 

@@ -77,6 +77,10 @@ type RequeueParams struct {
 
 	// All selects every failed message. It is required if neither IDs nor Topic is set, and invalid otherwise.
 	All bool
+
+	// StartOver forgets the stages of the messages, so that middleware.Stages runs all of them again. Defaults to false: what
+	// has succeeded is not repeated.
+	StartOver bool
 }
 
 func (p *RequeueParams) validate() error {
@@ -106,9 +110,10 @@ func filterTopic(topic string) topicFilter {
 
 type requeueArg struct {
 	topicFilter
-	IDs   []MessageID `json:"ids,omitempty"`
-	Until int64       `json:"until,omitempty"`
-	Limit int         `json:"limit"`
+	IDs       []MessageID `json:"ids,omitempty"`
+	Until     int64       `json:"until,omitempty"`
+	Limit     int         `json:"limit"`
+	StartOver bool        `json:"start_over,omitempty"`
 }
 
 // Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays. Messages that
@@ -118,7 +123,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 	if err := params.validate(); err != nil {
 		return 0, err
 	}
-	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch}
+	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch, StartOver: params.StartOver}
 	if params.IDs == nil {
 		return o.requeue(ctx, &arg)
 	}

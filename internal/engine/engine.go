@@ -114,8 +114,13 @@ func Call[Row any](ctx context.Context, e *Engine, x base.Executor, op Operation
 	if scan == nil {
 		return nil, e.Do(ctx, x, op, args)
 	}
+	return CallWith(ctx, e, x, op, args, scan)
+}
+
+// CallWith is Call for an operation with typed parameters.
+func CallWith[Row any](ctx context.Context, e *Engine, x base.Executor, op Operation, args []any, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	var result []Row
-	err = e.Retry(ctx, x, func() error {
+	err := e.Retry(ctx, x, func() error {
 		result = nil
 		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row
