@@ -246,5 +246,10 @@ func TestPhase9_EventFlag(t *testing.T) {
 		events := f.events("product 1")
 		f.Len(events, 1)
 		f.Equal("created", string(events[0].Payload))
+		var stages []string
+		for _, c := range f.claimAll("products", time.Minute) {
+			stages = append(stages, f.shown(c))
+		}
+		f.ElementsMatch([]string{"Stored", "Stored, EventStored", "Stored"}, stages)
 	})
 }
