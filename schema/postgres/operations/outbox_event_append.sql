@@ -69,11 +69,11 @@ BEGIN
     WITH added AS (
         INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
         SELECT m.id, m.uuid, m.topic, m.topic_key, substring(payloads FROM m.at + 1 FOR m.size),
-               '{"outbox_event_version":"' || (last - many + 1 + m.n) || '",' || substr(m.headers_text, 2),
+               '{"outbox_event_version":"' || (last - many + 1 + m.n) || '",' || substr(coalesce(m.headers_text, m.headers::text), 2),
                m.correlation_id, m.stream_key, m.stream_id, moment,
                coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond', moment + m.delay_ms * interval '1 millisecond')
         FROM json_to_recordset(arg->'events') AS m(
-                 n int, id uuid, uuid text, topic text, topic_key bigint, at int, size int, headers_text text, correlation_id text, stream_key text,
+                 n int, id uuid, uuid text, topic text, topic_key bigint, at int, size int, headers json, headers_text text, correlation_id text, stream_key text,
                  stream_id bigint, due_ms bigint, delay_ms bigint)
         RETURNING seq, message_id, topic, octet_length(payload) + octet_length(headers) AS size),
     numbered AS (
