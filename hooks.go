@@ -25,7 +25,8 @@ type Hooks struct {
 	// OnReap is called when messages became ready again because their leases had expired.
 	OnReap func(ReapEvent)
 
-	// OnGroupRead is called after every read of the log for a consumer group that found something or failed.
+	// OnGroupRead is called after every read of the log for a consumer group that found something or failed, and after the
+	// first that found nothing more, so that gauges fall to 0.
 	OnGroupRead func(GroupReadEvent)
 
 	// OnGroupSettle is called after each delivery to a consumer group.
@@ -46,6 +47,7 @@ type Hooks struct {
 type PublishEvent struct {
 	Store    string // of the outbox's configuration
 	Topics   []string
+	Counts   []int // the number of messages of each topic
 	Messages int
 	Took     time.Duration
 	Err      error
@@ -81,6 +83,7 @@ type HandledEvent struct {
 	Attempt   int           // 1 for the first delivery
 	Outcome   Outcome       // how the message is settled
 	Took      time.Duration // in the handler
+	Wait      time.Duration // from its due time until the handler got it, by both clocks; 0 after the first attempt
 	Err       error         // why the handler did not succeed
 }
 
@@ -158,7 +161,7 @@ func (h Hooks) reaped(e ReapEvent) {
 }
 
 func (h Hooks) groupRead(e GroupReadEvent) {
-	if h.OnGroupRead != nil && (e.Messages > 0 || e.Err != nil) {
+	if h.OnGroupRead != nil {
 		h.OnGroupRead(e)
 	}
 }

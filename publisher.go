@@ -35,6 +35,11 @@ type PublisherConfig struct {
 	// outbox_stream_key (HeaderStreamKey) counts. Defaults to that header.
 	StreamKey func(topic string, msg *message.Message) string
 
+	// EventStream returns the stream of package eventstore that a message is an event of: it is stored there in the same
+	// transaction, at whatever version, besides being queued unless Log is LogOnly. An empty string is no stream. The messages of
+	// a call are stored stream by stream, in order within each. Defaults to none.
+	EventStream func(topic string, msg *message.Message) string
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -75,9 +80,9 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 // Publish writes any number of messages in order, all or none. It honours the metadata correlation_id, outbox_stream_key and
 // Watermill's delay headers. Publishing no messages is no error.
 //
-// It returns ErrClosed, ErrTxRequired, ErrMixedTx, ErrSchema, or a *FieldError for an invalid message. ErrUnknownOutcome
-// means that the answer to its own commit was lost: the messages may have been published. It is never returned in your own
-// transaction.
+// It returns ErrClosed, ErrTxRequired, ErrSchema, or a *FieldError for an invalid message, or for messages that carry
+// different transactions. ErrUnknownOutcome means that the answer to its own commit was lost: the messages may have been
+// published. It is never returned in your own transaction.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -92,7 +97,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	x := p.x
 	if scope != nil {
 		if tx, other := p.x.(*sql.Tx); other && tx != scope.tx {
-			return ErrMixedTx
+			return errMixedTx
 		}
 		x = scope.tx
 	}
@@ -111,11 +116,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	// Watermill has no context for the call; the first message's stands for all.
 	ctx := messages[0].Context()
 	if p.beside == nil {
-		_, err = p.outbox.Enqueue(ctx, x, rows...)
+		_, err = p.write(ctx, x, topic, messages, rows)
 		return err
 	}
 	return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
-		ids, err := p.outbox.Enqueue(ctx, x, rows...)
+		ids, err := p.write(ctx, x, topic, messages, rows)
 		if err != nil {
 			return err
 		}
@@ -135,7 +140,7 @@ func commonScope(messages []*message.Message) (*txScope, error) {
 	for _, msg := range messages[1:] {
 		scope := scopeFrom(msg.Context())
 		if (scope == nil) != (first == nil) || scope != nil && scope.tx != first.tx {
-			return nil, ErrMixedTx
+			return nil, errMixedTx
 		}
 	}
 	return first, nil

@@ -141,8 +141,8 @@ func (t *act) params(args []string) (params admin.ActParams, err error) {
 	}
 	params.All, params.DryRun = t.all, t.app.dryRun
 	for _, arg := range args {
-		id, err := outbox.ParseMessageID(arg)
-		if err != nil {
+		var id outbox.MessageID
+		if err := id.UnmarshalText([]byte(arg)); err != nil {
 			return params, usage("%q is no message id: 'outbox dead list' has them in its first column", arg)
 		}
 		params.IDs = append(params.IDs, id)

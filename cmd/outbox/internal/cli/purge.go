@@ -36,12 +36,7 @@ group has passed. Messages that a pending join or the log needs are kept. The ja
 				return err
 			}
 			bar := a.begin("Purging", -1)
-			n := 0
-			if log {
-				n, err = o.PurgeLog(ctx, older.duration())
-			} else {
-				n, err = o.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed})
-			}
+			n, err := o.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed, Log: log})
 			bar.end()
 			if err != nil {
 				return err
