@@ -65,12 +65,14 @@
 //	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
-//	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
-//	engine.go                   runs operations; engine_bracket handles their transactions
+//	migrate.go                  creates the tables, checks them and prints the script, by internal/install
+//	engine.go                   the operations, which internal/engine runs
 //	dialect.go                  SQLServer, Postgres, SQLite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
 //	seam.go                     what the packages above need and users do not see: internal/seam
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
+//	internal/install            creates the tables and procedures, and says what is missing
+//	internal/engine             runs operations, each in its own transaction or the caller's
 //	internal/dialect            what the engine needs to know about a database
 //	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files
