@@ -55,8 +55,8 @@ FROM json_each(?1, '$.events') AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "
 
 SELECT EXISTS (SELECT 1 WHERE ?1 ->> '$.queued');
 
-INSERT INTO "main"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status)
-SELECT o.seq, o.topic_key, o.stream_id, max(coalesce(o.due_at, 0), o.created_at), length(o.payload) + octet_length(o.headers), 2,
+INSERT INTO "main"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, stages, status)
+SELECT o.seq, o.topic_key, o.stream_id, max(coalesce(o.due_at, 0), o.created_at), length(o.payload) + octet_length(o.headers), 2, 2,
        CASE WHEN o.stream_id IS NULL THEN 0 ELSE 5 END
 FROM json_each(?1, '$.events') AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.value ->> '$.id';
 

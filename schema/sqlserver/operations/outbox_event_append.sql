@@ -129,8 +129,8 @@ BEGIN
 
             IF @Queued = 1
             BEGIN
-                INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, StreamId, NextAttemptAt, Size, Status, Flags)
-                SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END, e.Size, CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END, 2
+                INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, StreamId, NextAttemptAt, Size, Status, Flags, Stages)
+                SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END, e.Size, CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END, 2, 2
                 FROM @Added AS a INNER JOIN [dbo].[Outbox_Event] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = a.Seq
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
