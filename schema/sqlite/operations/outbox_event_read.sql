@@ -24,5 +24,6 @@ summed AS MATERIALIZED (
 SELECT ?1 ->> '$.stream', -1, 0, '', '', '', x'', NULL, NULL, 0, w.version FROM wanted AS w WHERE w.closed
 UNION ALL
 SELECT ?1 ->> '$.stream', s.version, 0, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.created_at, s.last
-FROM summed AS s CROSS JOIN "main"."outbox" AS o ON o.seq = s.seq
+FROM summed AS s
+CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = (SELECT i.message_id FROM "main"."outbox" AS i WHERE i.seq = s.seq)
 WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;

@@ -13,5 +13,7 @@ summed AS MATERIALIZED (
     SELECT p.*, sum(p.size) OVER (ORDER BY p.position ROWS UNBOUNDED PRECEDING) AS total FROM page AS p)
 SELECT coalesce((SELECT t.name FROM "main"."outbox_event_stream" AS t WHERE t.stream_no = s.stream_no), ''), coalesce(s.version, 0), s.position,
        coalesce(o.message_id, ''), coalesce(o.uuid, ''), coalesce(o.topic, ''), coalesce(o.payload, x''), o.headers, o.correlation_id, coalesce(o.created_at, 0), 0
-FROM summed AS s LEFT JOIN "main"."outbox" AS o ON o.seq = s.seq AND s.version IS NOT NULL
+FROM summed AS s
+LEFT JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
+       ON s.version IS NOT NULL AND o.message_id = (SELECT i.message_id FROM "main"."outbox" AS i WHERE i.seq = s.seq)
 WHERE s.total <= ?1 ->> '$.bytes' OR s.total = s.size;
