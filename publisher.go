@@ -35,6 +35,11 @@ type PublisherConfig struct {
 	// outbox_stream_key (HeaderStreamKey) counts. Defaults to that header.
 	StreamKey func(topic string, msg *message.Message) string
 
+	// EventStream returns the stream of package eventstore that a message is an event of: it is stored there in the same
+	// transaction, at whatever version, besides being queued unless Log is LogOnly. An empty string is no stream. The messages of
+	// a call are stored stream by stream, in order within each. Defaults to none.
+	EventStream func(topic string, msg *message.Message) string
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -111,11 +116,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	// Watermill has no context for the call; the first message's stands for all.
 	ctx := messages[0].Context()
 	if p.beside == nil {
-		_, err = p.outbox.Enqueue(ctx, x, rows...)
+		_, err = p.write(ctx, x, topic, messages, rows)
 		return err
 	}
 	return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
-		ids, err := p.outbox.Enqueue(ctx, x, rows...)
+		ids, err := p.write(ctx, x, topic, messages, rows)
 		if err != nil {
 			return err
 		}

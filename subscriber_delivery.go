@@ -34,6 +34,8 @@ type Delivery struct {
 	over    bool // it has an answer
 	endsRun bool // it is the last of its run
 
+	stages deliveryStages
+
 	timedOut bool // only used by the goroutine that waits for the answer
 
 	mu    sync.Mutex
@@ -143,6 +145,7 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 	if err := settlement.validate(); err != nil {
 		return err
 	}
+	settlement.Stages = base.Stages(d.stages.toSettle.Load())
 	// From now on the row may be found settled: the caller decides whether the transaction is committed.
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})

@@ -68,7 +68,8 @@ type answer struct {
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) answer {
-	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, void: d.lost.Load()}
+	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
+		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
 // watch takes over a message that was given to a handler.

@@ -19,6 +19,10 @@ var figures = []figure{
 	{"publish1", publishing{batch: 1}.measure},
 	{"publish100", publishing{batch: 100}.measure},
 
+	// Events a second by many writers at once, one an append; and of a stream that one reader reads in one call.
+	{"append", appending{streams: 1000}.measure},
+	{"read_stream", readingStream{events: 1000}.measure},
+
 	// Messages a second from the first claim to the last ack, of a table that was full before. Twice the largest claim
 	// in flight lets one be handled while the next is claimed.
 	{"drain", draining{messages: 150_000, inFlight: 2000}.measure},
