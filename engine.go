@@ -206,6 +206,9 @@ func encodeArgument(arg any) (string, error) {
 }
 
 func (e *engine) run(ctx context.Context, x Executor, op operation, args []any, scan func(*sql.Rows) error) error {
+	if err := flushScope(ctx, x); err != nil {
+		return err
+	}
 	answers := false
 	if answer := scan; answer != nil {
 		scan = func(rows *sql.Rows) error {

@@ -61,6 +61,9 @@ func (t transaction) undo(ctx context.Context, x Executor) error {
 // inSavepoint undoes only what f did in the caller's transaction if it returns an error.
 // On a *sql.Conn without a transaction it begins its own.
 func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor) error) error {
+	if err := flushScope(ctx, x); err != nil { // or undoing f would undo what was published before it
+		return err
+	}
 	traits := e.dialect.Traits()
 	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
 	conn, alone := x.(*sql.Conn)
@@ -94,6 +97,8 @@ func cutOff(x Executor) {
 	switch x := x.(type) {
 	case *sql.Tx:
 		_ = x.Rollback() // a later Commit then fails
+	case flushingTx:
+		_ = x.Rollback()
 	case ownConn:
 		discard(x.Conn)
 	case *sql.Conn:
