@@ -14,8 +14,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
-// batches write the calls of many goroutines, each of which waits for the transaction that has its messages. One batch is
-// written at a time, in the order of the calls, by a goroutine that lives as long as there is something to write.
+// batches write the calls of many goroutines, each of which waits for the transaction that has its messages. Batches are
+// taken in the order of the calls, by goroutines that live as long as there is something to write.
 type batches struct {
 	outbox   *Outbox
 	db       *sql.DB
@@ -26,18 +26,24 @@ type batches struct {
 
 	places  chan struct{} // one for each call that waits
 	closing chan struct{}
-	givenUp chan struct{} // closed if close has waited long enough
 	changed chan struct{} // has room for one note: the first of a batch may no longer have to wait for others
+	writers int           // the most at a time
+	start   func()        // starts one
+	cancel  func()        // cuts them off
 
 	mu      sync.Mutex
 	waiting []*batchedCall
 	amount  amount         // of those
-	sent    []*batchedCall // those of the batch that is being written
-	idle    chan struct{}  // closed when the goroutine has ended; nil if there is none
-	cancel  context.CancelFunc
+	sent    []*batchedCall // those that are being written
+	streams int            // batches among those that have messages of streams
+	writing int            // writers
+	idle    chan struct{}  // if not nil, closed when there are none
 	closed  bool
 	hurry   bool // nobody waits for others
 }
+
+// severalWriters let one batch be made up while another is committed. More of them would have smaller batches.
+const severalWriters = 2
 
 // An amount is what batches are limited by.
 type amount struct{ calls, messages, bytes int }
@@ -49,17 +55,24 @@ func (a *amount) add(c *batchedCall, sign int) {
 // A batchedCall is over when done is closed.
 type batchedCall struct {
 	*pendingCall
-	done   chan struct{}
-	sent   bool // under batches.mu
-	err    error
-	shared int // calls in its transaction
+	done       chan struct{}
+	streamed   bool // it has messages of streams
+	sent, over bool // under batches.mu
+	err        error
+	shared     int // calls in its transaction
 }
 
 func newBatches(o *Outbox, db *sql.DB, c PublisherConfig) *batches {
-	return &batches{
+	ctx, cancel := context.WithCancel(context.Background()) // no caller's: each may leave without the others
+	b := &batches{
 		outbox: o, db: db, interval: c.FlushInterval, messages: c.FlushMessages, bytes: c.FlushBytes, patience: c.CloseTimeout,
-		places: make(chan struct{}, c.FlushWaiting), closing: make(chan struct{}), givenUp: make(chan struct{}), changed: make(chan struct{}, 1),
+		places: make(chan struct{}, c.FlushWaiting), closing: make(chan struct{}), changed: make(chan struct{}, 1), writers: 1, cancel: cancel,
 	}
+	if o.engine.dialect.Traits().Procedures { // SQLite has one writer at a time, and another would wait for its lock
+		b.writers = severalWriters
+	}
+	b.start = func() { go b.run(ctx) }
+	return b
 }
 
 // publish writes the messages of one call. Its hook, its line of the log and its wake-up are its own: they run here, where
@@ -69,7 +82,8 @@ func (b *batches) publish(ctx context.Context, messages []Message) error {
 	if err != nil {
 		return err
 	}
-	c := &batchedCall{pendingCall: pending, done: make(chan struct{}), shared: 1}
+	c := &batchedCall{pendingCall: pending, done: make(chan struct{}), shared: 1,
+		streamed: slices.ContainsFunc(pending.rows, func(m enqueuedMessage) bool { return m.StreamID != 0 })}
 	shared, err := b.wait(ctx, c)
 	b.outbox.enqueued(c.event(shared, time.Since(c.at), err), c.rows[0].CorrelationID)
 	switch {
@@ -101,8 +115,6 @@ func (b *batches) wait(ctx context.Context, c *batchedCall) (shared int, err err
 		return c.shared, c.err
 	case <-ctx.Done():
 		return 1, b.leave(c, ctx.Err())
-	case <-b.givenUp:
-		return 1, b.leave(c, ErrClosed)
 	}
 }
 
@@ -115,10 +127,9 @@ func (b *batches) add(c *batchedCall) bool {
 	}
 	b.waiting = append(b.waiting, c)
 	b.amount.add(c, 1)
-	if b.idle == nil {
-		ctx, cancel := context.WithCancel(context.Background()) // no caller's: each may leave without the others
-		b.idle, b.cancel = make(chan struct{}), cancel
-		go b.run(ctx, b.idle)
+	if b.writing < b.writers {
+		b.writing++
+		b.start()
 	} else if b.interval > 0 && b.full() {
 		notify(b.changed)
 	}
@@ -144,42 +155,72 @@ func (b *batches) leave(c *batchedCall, cause error) error {
 	return cause
 }
 
-func (b *batches) run(ctx context.Context, idle chan struct{}) {
-	defer close(idle)
+func (b *batches) run(ctx context.Context) {
 	for batch := b.next(); batch != nil; batch = b.next() {
 		b.write(ctx, batch)
+		b.written(batch)
 	}
+}
+
+// written forgets a batch all of whose calls have their answers.
+func (b *batches) written(batch []*batchedCall) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.ContainsFunc(batch, func(c *batchedCall) bool { return c.streamed }) {
+		b.streams--
+	}
+	b.sent = slices.DeleteFunc(b.sent, func(c *batchedCall) bool { return c.over })
 }
 
 // next takes a batch. It returns nil, and the goroutine has to end, if there is none.
 func (b *batches) next() []*batchedCall {
-	b.linger()
-	// Those that were just answered publish again in a moment: let them, or every other batch has a single call.
-	runtime.Gosched()
+	for {
+		b.linger()
+		// Those that were just answered publish again in a moment: let them, or every other batch has a single call.
+		runtime.Gosched()
+		if batch, more := b.take(); !more || batch != nil {
+			return batch
+		}
+	}
+}
+
+// take takes a batch, unless the first call of it has come since, and may wait for others.
+func (b *batches) take() (batch []*batchedCall, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.due() > 0 {
+		return nil, true
+	}
 	n := b.fits()
-	b.sent = b.waiting[:n:n]
+	if n == 0 {
+		if b.writing--; b.writing == 0 && b.idle != nil {
+			close(b.idle)
+		}
+		return nil, false
+	}
+	batch = b.waiting[:n:n]
 	if b.waiting = b.waiting[n:]; len(b.waiting) == 0 {
 		b.waiting, b.hurry = nil, false
 	}
-	if n == 0 {
-		b.cancel()
-		b.sent, b.idle, b.cancel = nil, nil, nil
-		return nil
-	}
-	for _, c := range b.sent {
+	streamed := false
+	for _, c := range batch {
 		c.sent = true
 		b.amount.add(c, -1)
+		streamed = streamed || c.streamed
 	}
-	return b.sent
+	if streamed {
+		b.streams++
+	}
+	b.sent = append(b.sent, batch...)
+	return batch, true
 }
 
-// fits is how many of the waiting calls are the next batch: at least one, if there is any.
+// fits is how many of the waiting calls are the next batch. A call of a stream does not overtake one that is being written.
 func (b *batches) fits() int {
 	var sum amount
 	for i, c := range b.waiting {
-		if sum.add(c, 1); i > 0 && (sum.messages > b.messages || sum.bytes > b.bytes) {
+		sum.add(c, 1)
+		if c.streamed && b.streams > 0 || i > 0 && (sum.messages > b.messages || sum.bytes > b.bytes) {
 			return i
 		}
 	}
@@ -205,7 +246,9 @@ func (b *batches) linger() {
 	timer := time.NewTimer(b.interval)
 	defer timer.Stop()
 	for {
+		b.mu.Lock()
 		in := b.due()
+		b.mu.Unlock()
 		if in <= 0 {
 			return
 		}
@@ -219,9 +262,7 @@ func (b *batches) linger() {
 
 // due is in how long the next batch is written. Later calls do not put it off.
 func (b *batches) due() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.hurry || b.closed || len(b.waiting) == 0 || b.full() {
+	if b.interval == 0 || b.hurry || b.closed || len(b.waiting) == 0 || b.full() {
 		return 0
 	}
 	return b.interval - time.Since(b.waiting[0].at)
@@ -239,9 +280,16 @@ func (b *batches) write(ctx context.Context, calls []*batchedCall) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.answer(calls, len(calls), err)
+}
+
+// answer ends calls that have no answer yet.
+func (b *batches) answer(calls []*batchedCall, shared int, err error) {
 	for _, c := range calls {
-		c.err, c.shared = err, len(calls)
-		close(c.done)
+		if !c.over {
+			c.over, c.shared, c.err = true, shared, err
+			close(c.done)
+		}
 	}
 }
 
@@ -284,15 +332,13 @@ func (b *batches) flush(ctx context.Context) error {
 
 // close refuses new calls, writes those that wait, and after its patience fails the rest.
 func (b *batches) close() error {
-	b.mu.Lock()
-	b.closed = true
-	idle := b.idle
-	b.mu.Unlock()
+	defer b.cancel()
 	close(b.closing)
-	notify(b.changed)
+	idle := b.refuse()
 	if idle == nil {
 		return nil
 	}
+	notify(b.changed)
 	timer := time.NewTimer(b.patience)
 	defer timer.Stop()
 	select {
@@ -303,19 +349,26 @@ func (b *batches) close() error {
 	}
 }
 
+// refuse lets nobody in from now on. It returns nil if nobody is there.
+func (b *batches) refuse() (idle chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.writing > 0 {
+		b.idle = make(chan struct{})
+	}
+	return b.idle
+}
+
 func (b *batches) giveUp() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cancel == nil {
-		return nil // it has ended just now
+	if b.writing == 0 {
+		return nil // they have ended just now
 	}
-	b.cancel()
-	unsent, sent := b.waiting, len(b.sent)
-	for _, c := range unsent {
-		c.err = ErrClosed
-		close(c.done)
-	}
+	unsent, sent := len(b.waiting), len(b.sent)
+	b.answer(b.waiting, 1, ErrClosed)
+	b.answer(b.sent, 1, fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrClosed))
 	b.waiting, b.amount = nil, amount{}
-	close(b.givenUp)
-	return fmt.Errorf("outbox: after %v, Close gave up %d calls that were not sent and %d whose outcome is unknown", b.patience, len(unsent), sent)
+	return fmt.Errorf("outbox: after %v, Close gave up %d calls that were not sent and %d whose outcome is unknown", b.patience, unsent, sent)
 }

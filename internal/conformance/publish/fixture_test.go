@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,15 @@ func (f *fixture) calls() (calls []int) {
 		calls = append(calls, e.Calls)
 	}
 	return calls
+}
+
+// commits is in how many transactions all calls were written.
+func (f *fixture) commits() int {
+	sum := 0.0
+	for _, calls := range f.calls() {
+		sum += 1 / float64(calls)
+	}
+	return int(math.Round(sum))
 }
 
 func with(strategy outbox.FlushStrategy) func(*outbox.PublisherConfig) {
