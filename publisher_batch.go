@@ -256,6 +256,7 @@ func (b *batches) linger() {
 		select {
 		case <-timer.C:
 		case <-b.changed:
+		case <-b.closing:
 		}
 	}
 }
