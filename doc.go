@@ -49,17 +49,20 @@
 //	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
+//	observe/…                   metrics, traces and health checks; prometheus and otel are modules and alone depend on those
 //	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
+//	watermillsql                watermill-sql over the log, a module: only it depends on watermill-sql
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
+//	eventstore                  messages of the log with versions in streams
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
 //	publisher.go                publishes: into the queue, the log or both
-//	subscriber.go               delivers messages. subscriber_claim claims; _window and _pacer decide how many and when, _runs
-//	                            keeps streams in order; subscriber_settle settles; _leases renews, _duties does the rest; _log reads
+//	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
+//	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
-//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead. For watermill-sql: schema_adapter, offsets
+//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
 //	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
 //	engine.go                   runs operations; engine_bracket handles their transactions
 //	dialect.go                  SQLServer, Postgres, SQLite
@@ -70,6 +73,7 @@
 //	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files
 //	internal/field              defaults of config fields, and errors for bad ones
+//	internal/flow               when and how much: pauses, pacer, window, leases
 //	internal/limits, …/quiet    the text that every database can store, time limits of statements; one log line for repeated trouble
 //	internal/base               ids, errors, and what statements run on
 //	internal/kept               SQLite connections that keep statements compiled

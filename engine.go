@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
@@ -61,6 +62,9 @@ const (
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
 
+	opEventAppend    operation = "outbox_event_append"
+	opEventAppendOne operation = "outbox_event_append_one"
+
 	opLogDeadAdd     operation = "outbox_log_dead_add"
 	opLogDeadList    operation = "outbox_log_dead_list"
 	opLogDeadRequeue operation = "outbox_log_dead_requeue"
@@ -79,6 +83,7 @@ const (
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
+	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_entry_get": true,
 }
 
@@ -150,8 +155,13 @@ func call[Row any](ctx context.Context, e *engine, x Executor, op operation, arg
 	if scan == nil {
 		return nil, e.do(ctx, x, op, args)
 	}
+	return callWith(ctx, e, x, op, args, scan)
+}
+
+// callWith is call for an operation with typed parameters.
+func callWith[Row any](ctx context.Context, e *engine, x Executor, op operation, args []any, scan func(*sql.Rows, *Row) error) ([]Row, error) {
 	var result []Row
-	err = e.retry(ctx, x, func() error {
+	err := e.retry(ctx, x, func() error {
 		result = nil
 		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
 			var row Row
@@ -179,7 +189,7 @@ func (e *engine) retry(ctx context.Context, x Executor, f func() error) error {
 	for try := 0; ; try++ {
 		err := f()
 		again := ours(x) && try < conflictRetries && e.dialect.Classify(err) == dialect.ErrorRetryable && !errors.Is(err, ErrUnknownOutcome)
-		if !again || pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
+		if !again || flow.Pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), conflictPauseMax))) != nil {
 			return err
 		}
 	}
@@ -340,16 +350,4 @@ func query(ctx context.Context, x Executor, statement string, args []any, scan f
 		}
 	}
 	return rows.Err()
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -44,7 +44,7 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if t.commits && ending {
 		err = unknown(err)
 	}
-	if answered(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
+	if fromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
 		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number means nothing here
 	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))

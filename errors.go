@@ -20,10 +20,6 @@ var (
 	// ErrTxRequired is returned by a Publisher with RequireTx when there is no transaction.
 	ErrTxRequired = errors.New("outbox: RequireTx is set and there is no transaction; publish inside InTx, or put one in the message's context with WithTx")
 
-	// ErrMixedTx is returned when the messages of one Publish carry different transactions, or a transaction that differs
-	// from the Publisher's own.
-	ErrMixedTx = errors.New("outbox: one Publish can write to only one transaction, but its messages and its publisher carry several; publish them in separate calls")
-
 	// ErrLeaseLost is returned by Delivery.SettleTx when the message is no longer held by this delivery:
 	// its lease expired and another worker took it. Roll the transaction back.
 	ErrLeaseLost = errors.New("outbox: the lease is lost; another worker may hold the message")
@@ -49,6 +45,10 @@ var (
 	// may go on as long as it works with the newer schema; deploy the newer version, or restore a backup.
 	ErrSchemaNewer = errors.New("outbox: a newer version has migrated the database, and Migrate never goes back")
 )
+
+// errMixedTx is returned when the messages of one Publish carry different transactions, or a transaction that differs from
+// the Publisher's own.
+var errMixedTx = field.Bad("messages", "carry transactions that differ from each other, or from the publisher's; publish them in separate calls")
 
 // A LogWentBackError says that the database is older than a reader of its log: it was restored from a backup, or a replica
 // that lagged behind took over. What the reader knows about positions no longer holds, and messages committed since may

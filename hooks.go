@@ -26,7 +26,8 @@ type Hooks struct {
 	// OnReap is called when messages became ready again because their leases had expired.
 	OnReap func(ReapEvent)
 
-	// OnGroupRead is called after every read of the log for a consumer group that found something or failed.
+	// OnGroupRead is called after every read of the log for a consumer group that found something or failed, and after the
+	// first that found nothing more, so that gauges fall to 0.
 	OnGroupRead func(GroupReadEvent)
 
 	// OnGroupSettle is called after each delivery to a consumer group.
@@ -47,6 +48,7 @@ type Hooks struct {
 type PublishEvent struct {
 	Store    string // of the outbox's configuration
 	Topics   []string
+	Counts   []int // the number of messages of each topic
 	Messages int
 	Calls    int           // that were written together, with this one: more than 1 only if PublisherConfig.Flush says so
 	Took     time.Duration // with the wait for others (Interval, Batch)
@@ -83,6 +85,7 @@ type HandledEvent struct {
 	Attempt   int           // 1 for the first delivery
 	Outcome   Outcome       // how the message is settled
 	Took      time.Duration // in the handler
+	Wait      time.Duration // from its due time until the handler got it, by both clocks; 0 after the first attempt
 	Err       error         // why the handler did not succeed
 }
 
@@ -160,7 +163,7 @@ func (h Hooks) reaped(e ReapEvent) {
 }
 
 func (h Hooks) groupRead(e GroupReadEvent) {
-	if h.OnGroupRead != nil && (e.Messages > 0 || e.Err != nil) {
+	if h.OnGroupRead != nil {
 		h.OnGroupRead(e)
 	}
 }

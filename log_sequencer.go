@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -65,7 +66,7 @@ const cannotStamp = "Cannot give positions to messages, trying again"
 type Sequencer struct {
 	outbox *Outbox
 	config SequencerConfig
-	pacer  *pacer
+	pacer  *flow.Pacer
 }
 
 // NewSequencer returns a sequencer of the outbox on db. It does not touch the database. A nil logger logs nothing.
@@ -84,31 +85,30 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	if err != nil {
 		return nil, field.In("SequencerConfig", err)
 	}
-	return &Sequencer{outbox: o, config: config, pacer: newPacer(config.PollInterval, config.MaxPollInterval)}, nil
+	return &Sequencer{outbox: o, config: config, pacer: flow.NewPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }
 
 // Run gives positions until ctx ends, and then returns nil. Errors of the database are logged, and retried.
 func (s *Sequencer) Run(ctx context.Context) error {
-	stop := s.pacer.listen(s.outbox.config.Store, s.config.Wakeups, func(string) bool { return true })
+	stop := wakeOn(s.pacer, s.outbox.config.Store, s.config.Wakeups, func(string) bool { return true })
 	defer stop()
-	outage := outagePauseMin
+	outage := flow.Outage()
 	for ctx.Err() == nil {
 		n, err := s.stamp(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			s.outbox.troubles.Error(cannotStamp, err, nil)
-			s.pacer.pause(outage, nil, ctx.Done())
-			outage = min(2*outage, outagePauseMax)
+			s.pacer.Pause(outage.Next(), nil, ctx.Done())
 			continue
 		case err != nil: // ctx has ended
 			return nil
 		case n == 0:
-			s.pacer.idle(nil, ctx.Done())
+			s.pacer.Idle(nil, ctx.Done())
 		default:
-			s.pacer.busy()
+			s.pacer.Busy()
 		}
 		s.outbox.troubles.Over(cannotStamp)
-		outage = outagePauseMin
+		outage.Reset()
 	}
 	return nil
 }

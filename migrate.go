@@ -14,6 +14,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/schema"
 )
 
@@ -59,7 +60,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 		if try == conflictRetries || s.dialect.Classify(err) != dialect.ErrorRetryable {
 			return fmt.Errorf("migrate %s: %w", s.names.qualified(s.dialect.Traits().Table), err)
 		}
-		if err := pause(ctx, conflictPauseMax); err != nil {
+		if err := flow.Pause(ctx, conflictPauseMax); err != nil {
 			return err
 		}
 	}

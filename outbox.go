@@ -176,13 +176,6 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 	return refused, err
 }
 
-// settled are the receipts that were not settled, because they were no longer held or others have locked their rows. gone
-// are the messages whose states may have been deleted.
-type settled struct {
-	refused, busy []Receipt
-	gone          []WorkItemID
-}
-
 type settleOptions struct {
 	passOver bool         // skip locked rows instead of waiting
 	over     []OwnerToken // claims whose messages are all settled: their leases end now
@@ -210,37 +203,8 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		Over:         options.over,
 		Own:          ours(x),
 		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
-		Groups:       groupSettlements(settlements),
+		Groups:       groupSettlements(settlements, o.config.DeleteOnAck),
 	}
-}
-
-// readSettled interprets the rows that settling returned, and reports the joins that it ended.
-func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
-	if o.config.DeleteOnAck {
-		for _, s := range settlements {
-			if s.Outcome == Ack {
-				result.gone = append(result.gone, s.Receipt.Seq)
-			}
-		}
-	}
-	if len(rows) == 0 {
-		return result, nil
-	}
-	for _, r := range rows {
-		if r.seq == 0 {
-			continue
-		}
-		receipt := Receipt{Seq: WorkItemID(r.seq)}
-		if err := receipt.Owner.UnmarshalText([]byte(r.id)); err != nil {
-			return settled{}, err
-		}
-		if r.status.Int64 == receiptBusy {
-			result.busy = append(result.busy, receipt)
-		} else {
-			result.refused = append(result.refused, receipt)
-		}
-	}
-	return result, o.joinsEnded(ctx, x, rows)
 }
 
 // Ack marks held messages as done. Ids not held with this token are ignored.

@@ -76,6 +76,10 @@ type RequeueParams struct {
 
 	// All selects every failed message. It is required if neither IDs nor Topic is set, and invalid otherwise.
 	All bool
+
+	// StartOver forgets the stages of the messages, so that middleware.Stages runs all of them again. Defaults to false: what
+	// has succeeded is not repeated.
+	StartOver bool
 }
 
 func (p *RequeueParams) validate() error {
@@ -105,9 +109,10 @@ func filterTopic(topic string) topicFilter {
 
 type requeueArg struct {
 	topicFilter
-	IDs   []MessageID `json:"ids,omitempty"`
-	Until int64       `json:"until,omitempty"`
-	Limit int         `json:"limit"`
+	IDs       []MessageID `json:"ids,omitempty"`
+	Until     int64       `json:"until,omitempty"`
+	Limit     int         `json:"limit"`
+	StartOver bool        `json:"start_over,omitempty"`
 }
 
 // Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays. Messages that
@@ -117,7 +122,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 	if err := params.validate(); err != nil {
 		return 0, err
 	}
-	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch}
+	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch, StartOver: params.StartOver}
 	if params.IDs == nil {
 		return o.requeue(ctx, &arg)
 	}
@@ -153,6 +158,10 @@ type PurgeParams struct {
 
 	// Failed purges failed messages instead of those that are done. Defaults to false.
 	Failed bool
+
+	// Log purges the log instead, and messages that are only in the log. It never purges what a consumer group has not passed
+	// yet: ForgetGroup removes a group that is no longer used. It excludes Failed. Defaults to false.
+	Log bool
 }
 
 // Purge deletes ended messages by age, in small batches that claims and settlements do not wait for, and returns how many.
@@ -162,11 +171,17 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	if params.OlderThan < 0 {
 		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
 	}
-	status := Done
-	if params.Failed {
-		status = Failed
+	if params.Failed && params.Log {
+		return 0, field.Bad("PurgeParams.Failed", "and Log exclude each other; purge one after the other")
 	}
-	return o.purge(ctx, opPurge, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
+	op, status := opPurge, Done
+	switch {
+	case params.Failed:
+		status = Failed
+	case params.Log:
+		op, status = opLogPurge, 0
+	}
+	return o.purge(ctx, op, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
 }
 
 type purgeArg struct {

@@ -3,10 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
@@ -152,48 +149,4 @@ func (o *Outbox) claimArg(params ClaimParams) claimArg {
 func (p *ClaimParams) scan(rows *sql.Rows, c *Claimed) error {
 	c.Receipt.Owner = p.Owner
 	return c.scan(rows)
-}
-
-// took interprets the rows that a claim returned, and reports them.
-func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
-	sortBySeq(claimed)
-	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // not a message: the number of messages that were given back
-		o.reaped(claimed[0].RetryCount)
-		claimed = claimed[1:]
-	}
-	if err == nil {
-		claimed = o.withoutStrangers(ctx, claimed, params.Topics)
-	}
-	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
-	if err != nil {
-		return nil, err
-	}
-	if len(claimed) > 0 {
-		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
-	}
-	return claimed, nil
-}
-
-// strangerDelay is how long a message waits after it was claimed for another topic with the same key.
-const strangerDelay = time.Minute
-
-// withoutStrangers gives back messages of topics that were not asked for: they have the same key as one that was.
-func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
-	var back []Settlement
-	known := "" // the topic of the message before: most have the same
-	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
-		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
-			known = c.Topic
-			return false
-		}
-		back = append(back, Settlement{Receipt: c.Receipt, Outcome: Release, Delay: strangerDelay})
-		return true
-	})
-	if len(back) == 0 {
-		return asked
-	}
-	_, err := o.settle(ctx, o.db, back) // if it fails, their leases expire
-	o.logger.Error("A topic has the same key as another, and its messages wait for a minute each time they are claimed for that one; rename one of the two",
-		err, watermill.LogFields{"count": len(back)})
-	return asked
 }

@@ -33,10 +33,10 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	if err != nil {
 		return nil, err
 	}
-	topics := topicsOf(messages)
+	topics, counts := topicsOf(messages)
 	started := time.Now()
 	err = o.insert(ctx, x, messages, rows)
-	o.enqueued(PublishEvent{Topics: topics, Messages: len(messages), Calls: 1, Took: time.Since(started), Err: err}, rows[0].CorrelationID)
+	o.enqueued(PublishEvent{Topics: topics, Counts: counts, Messages: len(messages), Calls: 1, Took: time.Since(started), Err: err}, rows[0].CorrelationID)
 	if err != nil {
 		return nil, err
 	}
@@ -232,14 +232,17 @@ func (m *Message) size() int {
 	return n
 }
 
-func topicsOf(messages []Message) []string {
-	topics := make([]string, 0, 1)
+// topicsOf also counts the messages of each.
+func topicsOf(messages []Message) (topics []string, counts []int) {
+	topics, counts = make([]string, 0, 1), make([]int, 0, 1)
 	for i := range messages {
-		if !slices.Contains(topics, messages[i].Topic) {
-			topics = append(topics, messages[i].Topic)
+		at := slices.Index(topics, messages[i].Topic)
+		if at < 0 {
+			at, topics, counts = len(topics), append(topics, messages[i].Topic), append(counts, 0)
 		}
+		counts[at]++
 	}
-	return topics
+	return topics, counts
 }
 
 // isNil also reports true for a nil handle inside the interface, a common mistake.

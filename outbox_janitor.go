@@ -5,55 +5,53 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
-
-// Forever is the retention of what is kept until a call purges it.
-const Forever time.Duration = -1
 
 // JanitorConfig says how long ended messages, joins and entries are kept, by the database's clock.
 type JanitorConfig struct {
 	// Disabled switches the janitor off: everything stays until a call purges it. Defaults to false.
 	Disabled bool
 
-	// Done is how long messages that are done are kept. Defaults to 7 days; Forever keeps them.
+	// Done is how long messages that are done are kept. Defaults to 7 days; -1 keeps them for ever.
 	Done time.Duration
 
-	// Failed is how long dead letters are kept. Defaults to Forever.
+	// Failed is how long dead letters are kept. Defaults to -1: for ever.
 	Failed time.Duration
 
 	// Log is how long the log keeps messages that every consumer group has passed; it always keeps the others.
-	// Defaults to 7 days; Forever keeps them.
+	// Defaults to 7 days; -1 keeps them for ever.
 	Log time.Duration
 
-	// Joins is how long ended joins are kept. Defaults to 7 days; Forever keeps them.
+	// Joins is how long ended joins are kept. Defaults to 7 days; -1 keeps them for ever.
 	Joins time.Duration
 
 	// Entries is how long the entries of package inbox are kept, if this outbox is the queue of one: a message that is received
-	// again after that counts as new. Failed applies to entries that have failed. Defaults to 7 days; Forever keeps them.
+	// again after that counts as new. Failed applies to entries that have failed. Defaults to 7 days; -1 keeps them for ever.
 	Entries time.Duration
 
 	// Interval is the time between two rounds, give or take a half, so that workers do not run them all at once. Defaults to
 	// 1 min, or to the shortest retention if that is less, but at least 1 s.
 	Interval time.Duration
 
-	// Also are other purges to run in each round. Defaults to none.
-	Also []Purger
+	// Also are other purges to run in each round. The key says what is deleted, in logs and in the result of PurgeOnce. A purge
+	// deletes in batches, returns how many it deleted, and must stop when ctx ends. Defaults to none.
+	Also map[string]func(ctx context.Context) (int, error)
 }
 
-// A Purger deletes old rows.
-type Purger struct {
-	// Name says what is deleted, in logs and in the result of PurgeOnce. Required.
-	Name string
-
-	// Purge deletes in batches, and returns how many it deleted. It must stop when ctx ends. Required.
-	Purge func(ctx context.Context) (int, error)
+// A purger is one of the purges of a round.
+type purger struct {
+	name  string
+	purge func(ctx context.Context) (int, error)
 }
 
 const (
@@ -64,7 +62,7 @@ const (
 
 func (c *JanitorConfig) setDefaults() {
 	field.Default(&c.Done, defaultRetention)
-	field.Default(&c.Failed, Forever)
+	field.Default(&c.Failed, never)
 	field.Default(&c.Log, defaultRetention)
 	field.Default(&c.Joins, defaultRetention)
 	field.Default(&c.Entries, defaultRetention)
@@ -84,16 +82,16 @@ func (c *JanitorConfig) validate() error {
 		name      string
 		retention time.Duration
 	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}} {
-		if kept.retention < 0 && kept.retention != Forever {
-			return field.Bad("JanitorConfig."+kept.name, "is negative; Forever keeps everything")
+		if kept.retention < 0 && kept.retention != never {
+			return field.Bad("JanitorConfig."+kept.name, "is negative; -1 keeps everything")
 		}
 	}
 	if c.Interval < 0 {
 		return field.Bad("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
 	}
-	for i, p := range c.Also {
-		if p.Name == "" || p.Purge == nil {
-			return field.Bad("JanitorConfig.Also", "has no Name or no Purge at index %d", i)
+	for name, purge := range c.Also {
+		if name == "" || purge == nil {
+			return field.Bad("JanitorConfig.Also", "has no name or no function at %q", name)
 		}
 	}
 	return nil
@@ -122,7 +120,7 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 }
 
 // PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", and the names of JanitorConfig.Also. When ctx ends, or a purge
+// "entries", "failed entries", "messages", "failed messages", and the keys of JanitorConfig.Also. When ctx ends, or a purge
 // fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
@@ -151,7 +149,7 @@ func (j *janitor) run(ctx context.Context, away func() bool) {
 	if j.config.Disabled {
 		return
 	}
-	for pause(ctx, j.config.Interval/2+rand.N(j.config.Interval)) == nil {
+	for flow.Pause(ctx, j.config.Interval/2+rand.N(j.config.Interval)) == nil {
 		if away() {
 			continue
 		}
@@ -166,25 +164,25 @@ func (j *janitor) run(ctx context.Context, away func() bool) {
 // purge does one round.
 func (j *janitor) purge(ctx context.Context) (map[string]int, error) {
 	purged := map[string]int{}
-	duties, err := j.round(ctx)
+	purgers, err := j.round(ctx)
 	if err != nil {
 		return purged, err
 	}
-	for _, duty := range duties {
-		n, err := duty.Purge(ctx)
+	for _, p := range purgers {
+		n, err := p.purge(ctx)
 		if n > 0 {
-			purged[duty.Name] = n
-			j.outbox.logger.Info("Purged old rows", watermill.LogFields{"what": duty.Name, "count": n})
+			purged[p.name] = n
+			j.outbox.logger.Info("Purged old rows", watermill.LogFields{"what": p.name, "count": n})
 		}
 		if err != nil {
-			return purged, fmt.Errorf("purge %s: %w", duty.Name, err)
+			return purged, fmt.Errorf("purge %s: %w", p.name, err)
 		}
 	}
 	return purged, nil
 }
 
 // round returns the purges to run. The log and the joins come first: they refer to messages.
-func (j *janitor) round(ctx context.Context) (duties []Purger, err error) {
+func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	has := map[string]bool{}
 	limited, cancel := context.WithTimeout(ctx, limits.Upkeep(limits.DefaultLease))
 	defer cancel()
@@ -199,7 +197,7 @@ func (j *janitor) round(ctx context.Context) (duties []Purger, err error) {
 	}
 	add := func(name string, wanted bool, olderThan time.Duration, op operation, status Status) {
 		if wanted && olderThan >= 0 {
-			duties = append(duties, Purger{name, func(ctx context.Context) (int, error) {
+			purgers = append(purgers, purger{name, func(ctx context.Context) (int, error) {
 				return j.outbox.purge(ctx, op, purgeArg{Status: status, OlderThanMS: olderThan.Milliseconds()}, limits.Upkeep(limits.DefaultLease))
 			}})
 		}
@@ -210,5 +208,8 @@ func (j *janitor) round(ctx context.Context) (duties []Purger, err error) {
 	add("failed entries", has["inbox"], j.config.Failed, opEntryPurge, Failed)
 	add("messages", true, j.config.Done, opPurge, Done)
 	add("failed messages", !has["inbox"], j.config.Failed, opPurge, Failed) // without its message an entry counts as done
-	return append(duties, j.config.Also...), nil
+	for _, name := range slices.Sorted(maps.Keys(j.config.Also)) {
+		purgers = append(purgers, purger{name, j.config.Also[name]})
+	}
+	return purgers, nil
 }

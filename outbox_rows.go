@@ -2,9 +2,14 @@ package outbox
 
 import (
 	"cmp"
+	"context"
 	"database/sql"
 	"slices"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Results are scanned by position: the files of all dialects return the same columns.
@@ -15,14 +20,15 @@ type messageColumns struct {
 	headers, correlation, stream sql.NullString
 	created                      int64
 	due                          sql.NullInt64
+	stages                       sql.NullInt32 // after the others
 }
 
-func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int) []any {
-	return []any{seq, &c.id, &m.UUID, &m.Topic, &m.Payload, &c.headers, &c.correlation, &c.stream, &c.created, &c.due, retryCount}
+func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int, more ...any) []any {
+	return slices.Concat([]any{seq, &c.id, &m.UUID, &m.Topic, &m.Payload, &c.headers, &c.correlation, &c.stream, &c.created, &c.due, retryCount}, more)
 }
 
 func (c *messageColumns) fill(m *Message) (err error) {
-	if m.ID, err = ParseMessageID(c.id); err != nil {
+	if m.ID, err = base.ParseMessageID(c.id); err != nil {
 		return err
 	}
 	m.CorrelationID, m.StreamKey = c.correlation.String, c.stream.String
@@ -33,7 +39,7 @@ func (c *messageColumns) fill(m *Message) (err error) {
 
 func (c *Claimed) scan(rows *sql.Rows) error {
 	var columns messageColumns
-	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...); err != nil {
+	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &columns.stages)...); err != nil {
 		return err
 	}
 	c.fill(&columns)
@@ -41,7 +47,7 @@ func (c *Claimed) scan(rows *sql.Rows) error {
 }
 
 func (c *Claimed) fill(columns *messageColumns) {
-	c.CreatedAt = time.UnixMilli(columns.created).UTC()
+	c.CreatedAt, c.Stages = time.UnixMilli(columns.created).UTC(), toStages(columns.stages)
 	c.size = int64(len(c.Payload) + len(columns.headers.String))
 	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
 }
@@ -52,7 +58,7 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	var nextAttempt int64
 	var lockedUntil, processed sql.NullInt64
 	if err := rows.Scan(append(columns.destinations(&r.Message, &r.Seq, &r.RetryCount), &r.Status, &nextAttempt, &lockedUntil,
-		&owner, &lastError, &processed, &processedBy)...); err != nil {
+		&owner, &lastError, &processed, &processedBy, &columns.stages)...); err != nil {
 		return err
 	}
 	if owner.Valid {
@@ -62,9 +68,14 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	}
 	r.CreatedAt, r.NextAttemptAt = time.UnixMilli(columns.created).UTC(), time.UnixMilli(nextAttempt).UTC()
 	r.LockedUntil, r.ProcessedAt = fromMillis(lockedUntil), fromMillis(processed)
-	r.LastError, r.ProcessedBy = lastError.String, processedBy.String
+	r.LastError, r.ProcessedBy, r.Stages = lastError.String, processedBy.String, toStages(columns.stages)
 	r.Malformed = columns.fill(&r.Message)
 	return nil
+}
+
+// toStages reads a row's stages. A message that has a row is stored.
+func toStages(bits sql.NullInt32) base.Stages {
+	return base.StageStored | base.Stages(bits.Int32) //nolint:gosec // the bits matter, not the number
 }
 
 // An unrenewed is a receipt whose lease was not extended: it was refused, or it is held and a transaction has locked its row.
@@ -106,4 +117,84 @@ func sortBySeq(claimed []Claimed) {
 
 func sortRecords(records []Record) {
 	slices.SortFunc(records, func(a, b Record) int { return cmp.Compare(a.Seq, b.Seq) })
+}
+
+// took interprets the rows that a claim returned, and reports them.
+func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
+	sortBySeq(claimed)
+	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // not a message: the number of messages that were given back
+		o.reaped(claimed[0].RetryCount)
+		claimed = claimed[1:]
+	}
+	if err == nil {
+		claimed = o.withoutStrangers(ctx, claimed, params.Topics)
+	}
+	o.config.Hooks.claimed(o.config.Store, claimed, time.Since(started), err)
+	if err != nil {
+		return nil, err
+	}
+	if len(claimed) > 0 {
+		o.logger.Debug("Claimed messages", watermill.LogFields{"count": len(claimed), "owner": params.Owner.String()})
+	}
+	return claimed, nil
+}
+
+// strangerDelay is how long a message waits after it was claimed for another topic with the same key.
+const strangerDelay = time.Minute
+
+// withoutStrangers gives back messages of topics that were not asked for: they have the same key as one that was.
+func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
+	var back []Settlement
+	known := "" // the topic of the message before: most have the same
+	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
+		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
+			known = c.Topic
+			return false
+		}
+		back = append(back, Settlement{Receipt: c.Receipt, Outcome: Release, Delay: strangerDelay})
+		return true
+	})
+	if len(back) == 0 {
+		return asked
+	}
+	_, err := o.settle(ctx, o.db, back) // if it fails, their leases expire
+	o.logger.Error("A topic has the same key as another, and its messages wait for a minute each time they are claimed for that one; rename one of the two",
+		err, watermill.LogFields{"count": len(back)})
+	return asked
+}
+
+// settled are the receipts that were not settled, because they were no longer held or others have locked their rows. gone
+// are the messages whose states may have been deleted.
+type settled struct {
+	refused, busy []Receipt
+	gone          []WorkItemID
+}
+
+// readSettled interprets the rows that settling returned, and reports the joins that it ended.
+func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
+	if o.config.DeleteOnAck {
+		for _, s := range settlements {
+			if s.Outcome == Ack {
+				result.gone = append(result.gone, s.Receipt.Seq)
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return result, nil
+	}
+	for _, r := range rows {
+		if r.seq == 0 {
+			continue
+		}
+		receipt := Receipt{Seq: WorkItemID(r.seq)}
+		if err := receipt.Owner.UnmarshalText([]byte(r.id)); err != nil {
+			return settled{}, err
+		}
+		if r.status.Int64 == receiptBusy {
+			result.busy = append(result.busy, receipt)
+		} else {
+			result.refused = append(result.refused, receipt)
+		}
+	}
+	return result, o.joinsEnded(ctx, x, rows)
 }

@@ -48,7 +48,7 @@ func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]Block
 		}
 		s.Since, s.LastError = time.UnixMilli(since).UTC(), lastError.String
 		var err error
-		s.Head, err = ParseMessageID(id)
+		s.Head, err = base.ParseMessageID(id)
 		return err
 	})
 	slices.SortFunc(streams, func(a, b BlockedStream) int {

@@ -64,7 +64,7 @@ func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim c
 // column.
 const (
 	countColumns = 7
-	claimColumns = 11
+	claimColumns = 12
 )
 
 func (w *workRows) scan(rows *sql.Rows) error {
@@ -82,7 +82,7 @@ func (w *workRows) scan(rows *sql.Rows) error {
 	var c Claimed
 	var m messageColumns
 	if err := rows.Scan(append([]any{&isMessage, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...)...); err != nil {
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages)...)...); err != nil {
 		return err
 	}
 	if isMessage {

@@ -60,6 +60,11 @@ type PublisherConfig struct {
 	// 30 s.
 	CloseTimeout time.Duration
 
+	// EventStream returns the stream of package eventstore that a message is an event of: it is stored there in the same
+	// transaction, at whatever version, besides being queued unless Log is LogOnly. An empty string is no stream. The messages of
+	// a call are stored stream by stream, in order within each, and by themselves, whatever Flush says. Defaults to none.
+	EventStream func(topic string, msg *message.Message) string
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -119,10 +124,10 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 // Publish writes any number of messages in order, all or none. It honours the metadata correlation_id, outbox_stream_key and
 // Watermill's delay headers. Publishing no messages is no error.
 //
-// It returns ErrClosed, ErrTxRequired, ErrMixedTx, ErrSchema, ErrDuplicateID if PublisherConfig.MessageID repeats an id, or a
-// *FieldError for an invalid message. ErrUnknownOutcome means that the answer to its own commit was lost: the messages may
-// have been published. With Interval and Batch it is also returned when the context of the first message ends after the
-// batch was sent. It is never returned in your own transaction.
+// It returns ErrClosed, ErrTxRequired, ErrSchema, ErrDuplicateID if PublisherConfig.MessageID repeats an id, or a *FieldError
+// for an invalid message, or for messages that carry different transactions. ErrUnknownOutcome means that the answer to its
+// own commit was lost: the messages may have been published. With Interval and Batch it is also returned when the context of
+// the first message ends after the batch was sent. It is never returned in your own transaction.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -137,7 +142,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	x := p.x
 	if scope != nil {
 		if tx, other := p.x.(*sql.Tx); other && tx != scope.tx {
-			return ErrMixedTx
+			return errMixedTx
 		}
 		x = scope.tx
 	}
@@ -149,7 +154,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	// Watermill has no context for the call; the first message's stands for all.
-	return p.write(messages[0].Context(), x, messages, list)
+	return p.write(messages[0].Context(), x, topic, messages, list)
 }
 
 func (p *Publisher) fromWatermill(topic string, messages []*message.Message) ([]Message, error) {
@@ -169,12 +174,13 @@ func (p *Publisher) fromWatermill(topic string, messages []*message.Message) ([]
 	return list, nil
 }
 
-// write writes the messages by themselves or with those of other calls. What is done beside them in one transaction is a
-// reason to write them at once: what is wrong with it is told by this call.
-func (p *Publisher) write(ctx context.Context, x Executor, messages []*message.Message, list []Message) error {
+// write writes the messages with those of other calls, or by themselves. Events, and what is done beside the messages, are a
+// reason to write them at once: what is wrong with them is told by this call.
+func (p *Publisher) write(ctx context.Context, x Executor, topic string, messages []*message.Message, list []Message) error {
+	streams := p.eventStreams(topic, messages)
 	if p.beside.wanted != nil && p.beside.wanted(messages) {
 		return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
-			ids, err := p.outbox.Enqueue(ctx, x, list...)
+			ids, err := p.enqueue(ctx, x, list, streams)
 			if err != nil {
 				return err
 			}
@@ -183,14 +189,14 @@ func (p *Publisher) write(ctx context.Context, x Executor, messages []*message.M
 	}
 	tx, inTx := x.(*sql.Tx)
 	switch {
+	case streams != nil:
 	case inTx && p.config.Flush == Scoped:
 		return p.collect(tx, list)
 	case !inTx && p.batches != nil:
 		return p.batches.publish(ctx, list)
-	default:
-		_, err := p.outbox.Enqueue(ctx, x, list...)
-		return err
 	}
+	_, err := p.enqueue(ctx, x, list, streams)
+	return err
 }
 
 // Close makes later calls return ErrClosed. The database stays open.
@@ -210,7 +216,7 @@ func commonScope(messages []*message.Message) (*txScope, error) {
 	for _, msg := range messages[1:] {
 		scope := scopeFrom(msg.Context())
 		if (scope == nil) != (first == nil) || scope != nil && scope.tx != first.tx {
-			return nil, ErrMixedTx
+			return nil, errMixedTx
 		}
 	}
 	return first, nil

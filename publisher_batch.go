@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -131,7 +132,7 @@ func (b *batches) add(c *batchedCall) bool {
 		b.writing++
 		b.start()
 	} else if b.interval > 0 && b.full() {
-		notify(b.changed)
+		flow.Notify(b.changed)
 	}
 	return true
 }
@@ -296,7 +297,7 @@ func (b *batches) answer(calls []*batchedCall, shared int, err error) {
 
 // refused reports whether err is the database's answer to some of the messages. A conflict was tried again for all.
 func (b *batches) refused(err error) bool {
-	return err != nil && answered(err) && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrSchema) && !IsRetryable(err)
+	return err != nil && fromDatabase(err) && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrSchema) && !IsRetryable(err)
 }
 
 func (b *batches) insert(ctx context.Context, calls []*batchedCall) (err error) {
@@ -320,7 +321,7 @@ func (b *batches) flush(ctx context.Context) error {
 	calls := slices.Concat(b.sent, b.waiting)
 	b.hurry = len(b.waiting) > 0
 	b.mu.Unlock()
-	notify(b.changed)
+	flow.Notify(b.changed)
 	for _, c := range calls {
 		select {
 		case <-c.done:
@@ -339,7 +340,7 @@ func (b *batches) close() error {
 	if idle == nil {
 		return nil
 	}
-	notify(b.changed)
+	flow.Notify(b.changed)
 	timer := time.NewTimer(b.patience)
 	defer timer.Stop()
 	select {

@@ -120,6 +120,7 @@ type pendingCall struct {
 	messages []Message
 	rows     []enqueuedMessage
 	topics   []string
+	counts   []int // by topic
 	bytes    int
 	at       time.Time // when Publish was called
 }
@@ -134,7 +135,8 @@ func (o *Outbox) pending(messages []Message) (*pendingCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &pendingCall{messages: messages, rows: rows, topics: topicsOf(messages), at: time.Now()}
+	c := &pendingCall{messages: messages, rows: rows, at: time.Now()}
+	c.topics, c.counts = topicsOf(messages)
 	for i := range messages {
 		c.bytes += messages[i].size()
 	}
@@ -159,5 +161,5 @@ func (o *Outbox) insertPending(ctx context.Context, x Executor, calls []*pending
 }
 
 func (c *pendingCall) event(calls int, took time.Duration, err error) PublishEvent {
-	return PublishEvent{Topics: c.topics, Messages: len(c.messages), Calls: calls, Took: took, Err: err}
+	return PublishEvent{Topics: c.topics, Counts: c.counts, Messages: len(c.messages), Calls: calls, Took: took, Err: err}
 }

@@ -19,9 +19,11 @@ func init() {
 	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
 	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{own[*Subscriber](s)} }
 	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{own[*Delivery](d)} }
+	seam.Stages = func(d seam.ADelivery) seam.Staging { return staging{own[*Delivery](d)} }
 	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) {
 		return own[*Outbox](o).openCursor(config)
 	}
+	seam.SQLServerLog = newSQLServerLog
 	seam.WakeStore = wakeStore
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
 }
@@ -53,6 +55,16 @@ func (o operations) InTx(ctx context.Context, x Executor, f func(context.Context
 
 func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg any) error {
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
+}
+
+func (o operations) AppendEvents(ctx context.Context, x Executor, stream string, expected int64, events []base.Event) (base.Appended, error) {
+	messages := make([]Message, len(events))
+	for i, e := range events {
+		messages[i] = Message{
+			ID: e.ID, UUID: e.UUID, Topic: e.Topic, Payload: e.Payload, Headers: e.Headers, CorrelationID: e.CorrelationID, StreamKey: stream}
+	}
+	done, _, err := o.outbox.appendEvents(ctx, x, stream, expected, messages)
+	return done, err
 }
 
 func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, bytes []byte, scan func(*sql.Rows) error) error {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -34,12 +34,12 @@ type Subscriber struct {
 	config SubscriberConfig
 	logger watermill.LoggerAdapter
 
-	window   *window
-	holdings *holdings
+	window   *flow.Window[*Delivery]
+	holdings *flow.Leases[*Delivery]
 	spare    *spare
 	settler  *settler
 	keeper   *keeper
-	pacer    *pacer
+	pacer    *flow.Pacer
 
 	closing chan struct{} // closed when Close begins: from then on nothing is claimed or handed out
 	closed  chan struct{} // closed when Close is done
@@ -57,12 +57,6 @@ type Subscriber struct {
 }
 
 var _ message.Subscriber = (*Subscriber)(nil)
-
-// A topic is the queue between the claim loop and the subscriptions to one topic.
-type topic struct {
-	queue       chan *Delivery // claimed and not yet handed out; has room for all of MaxInFlight
-	subscribers int
-}
 
 // NewSubscriber returns a subscriber on db. It does not touch the database before the first subscription. A nil logger logs
 // nothing. It returns an error if db is nil, or a *FieldError that names a bad field.
@@ -84,12 +78,14 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		return nil, err
 	}
 	s := &Subscriber{
-		outbox:   o,
-		config:   config,
-		logger:   o.logger,
-		window:   newWindow(config.MaxInFlight, config.MaxInFlightPerTopic, config.MaxInFlightBytes),
-		holdings: newHoldings(),
-		pacer:    newPacer(config.PollInterval, config.MaxPollInterval),
+		outbox: o,
+		config: config,
+		logger: o.logger,
+		window: flow.NewWindow(flow.Limits{
+			Messages: config.MaxInFlight, PerTopic: config.MaxInFlightPerTopic, Bytes: config.MaxInFlightBytes, Batch: maxBatch,
+		}, (*Delivery).weight),
+		holdings: flow.NewLeases((*Delivery).owner),
+		pacer:    flow.NewPacer(config.PollInterval, config.MaxPollInterval),
 		closing:  make(chan struct{}),
 		closed:   make(chan struct{}),
 		topics:   map[string]*topic{},
@@ -98,11 +94,11 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	remover := newRemover(o, config.LeaseDuration)
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
-		runs: newRuns(config.PipelineStreams), arrived: make(chan struct{}, 1), prompted: make(chan struct{}, 1),
+		runs: newRuns(config.PipelineStreams), arrived: flow.NewNote(), prompted: flow.NewNote(),
 		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
-	s.settler.hand, s.settler.freed = s.hand, s.pacer.wake
+	s.settler.hand, s.settler.freed = s.hand, s.pacer.Wake
 	s.keeper = &keeper{
 		outbox: o, janitor: janitor, remover: remover, config: config,
 		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
@@ -136,7 +132,7 @@ func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isClosed(s.closing) {
+	if flow.IsClosed(s.closing) {
 		return ErrClosed
 	}
 	if s.config.ConsumerGroup != "" {
@@ -166,7 +162,7 @@ func (s *Subscriber) subscribeInto(ctx context.Context, name string, out chan<- 
 		defer s.unsubscribe(name, t)
 		s.serve(ctx, t, out)
 	})
-	s.pacer.wake()
+	s.pacer.Wake()
 	return nil
 }
 
@@ -179,11 +175,11 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 	r := s.newLogReader(name)
 	s.subscriptions.Go(func() {
 		defer done()
-		stopListening := r.pacer.listen(s.config.Store, nil, func(topic string) bool { return topic == name })
+		stopListening := wakeOn(r.pacer, s.config.Store, nil, func(topic string) bool { return topic == name })
 		defer stopListening()
 		stopWakeups := s.wakeups.add(func(topic string) {
 			if topic == "" || topic == name {
-				r.pacer.wake()
+				r.pacer.Wake()
 			}
 		})
 		defer stopWakeups()
@@ -224,36 +220,6 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return c.Release(ctx)
 }
 
-// serve hands messages out, one at a time.
-func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Message) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.closing:
-			return
-		case d := <-t.queue:
-			if !d.open(ctx) {
-				s.settler.giveBack(Release, nil, d)
-				continue
-			}
-			s.logDelivery(d)
-			select {
-			case out <- d.msg:
-				s.settler.watch(d)
-			case <-d.msg.Context().Done(): // its lease was lost
-				s.settler.giveBack(Release, nil, d)
-			case <-ctx.Done():
-				s.settler.giveBack(Release, nil, d)
-				return
-			case <-s.closing:
-				s.settler.giveBack(Release, nil, d)
-				return
-			}
-		}
-	}
-}
-
 func (s *Subscriber) unsubscribe(name string, t *topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,24 +254,10 @@ func (s *Subscriber) topicNames() []string {
 	return names
 }
 
-func (s *Subscriber) logDelivery(d *Delivery) {
-	if s.config.HandlerLog == LogOff || !logs(s.logger) {
-		return
-	}
-	log := s.logger.Info
-	switch s.config.HandlerLog {
-	case slog.LevelDebug:
-		log = s.logger.Debug
-	case watermill.LevelTrace:
-		log = s.logger.Trace
-	}
-	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
-}
-
 // run works from the first subscription to the end of Close.
 func (s *Subscriber) run() {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	stopWakeups := s.pacer.listen(s.config.Store, s.config.Wakeups, s.subscribed)
+	stopWakeups := wakeOn(s.pacer, s.config.Store, s.config.Wakeups, s.subscribed)
 
 	var claiming, settling, keeping sync.WaitGroup
 	keepCtx, stopKeeping := context.WithCancel(ctx)
@@ -337,7 +289,7 @@ var errCloseTimeout = errors.New("outbox: the database did not answer before Clo
 
 // InFlight returns, by topic, the number of messages of the queue that are claimed and not yet acked or nacked, for a gauge.
 // It is safe for concurrent use.
-func (s *Subscriber) InFlight() map[string]int { return s.window.inFlight() }
+func (s *Subscriber) InFlight() map[string]int { return s.window.InFlight() }
 
 // Close stops claiming, releases messages that were not handed out, lets handlers finish and settle within DrainTimeout,
 // and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, at
@@ -357,7 +309,7 @@ func (s *Subscriber) Close() error {
 func (s *Subscriber) beginClose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isClosed(s.closing) {
+	if flow.IsClosed(s.closing) {
 		return
 	}
 	close(s.closing)
@@ -379,14 +331,5 @@ func (s *Subscriber) Shutdown(ctx context.Context) error {
 		return s.failure
 	case <-ctx.Done():
 		return fmt.Errorf("outbox: the subscriber has not closed in time; the messages that it holds are delivered again when their leases expire: %w", context.Cause(ctx))
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

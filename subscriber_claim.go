@@ -3,8 +3,9 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // reapInterval is how often a claim also gives back expired leases, to take over soon from a dead worker.
@@ -20,26 +21,26 @@ var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the m
 // claim runs until Close begins: it keeps the window full while there are messages, and waits longer and longer while
 // there are none.
 func (s *Subscriber) claim(ctx context.Context) {
-	var turn int
+	var first int // the topic to begin with
 	var reaped time.Time
 	var from claimFrom
-	outage := outagePauseMin
+	outage := flow.Outage()
 	defer s.settler.pending.wait(0)
-	for !isClosed(s.closing) {
-		topics := rotate(s.topicNames(), turn)
-		allowed := s.window.allow(topics)
-		if allowed.limit == 0 {
+	for !flow.IsClosed(s.closing) {
+		topics := rotate(s.topicNames(), first)
+		allowed := s.window.Allow(topics)
+		if allowed.Limit == 0 {
 			s.settler.pending.wait(soonPatience)
-			s.pacer.full(s.window.freed, s.closing)
+			s.pacer.Full(s.window.Freed(), s.closing)
 			continue
 		}
 		if s.limiter != nil {
 			s.settler.pending.wait(0)
-			if allowed = s.awaitLimiter(topics, allowed); allowed.limit == 0 {
+			if allowed = s.awaitLimiter(topics, allowed); allowed.Limit == 0 {
 				continue // Close has begun
 			}
 		}
-		params := ClaimParams{Topics: allowed.quotas, Limit: allowed.limit, Bytes: allowed.bytes, allFit: allowed.allFit,
+		params := ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
 			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
@@ -54,36 +55,43 @@ func (s *Subscriber) claim(ctx context.Context) {
 		if err != nil {
 			if s.limiter == nil { // otherwise it logs the error and decides when to claim again
 				s.outbox.troubles.Error(cannotClaim, err, nil)
-				s.pacer.pause(outage, nil, s.closing)
-				outage = min(2*outage, outagePauseMax)
+				s.pacer.Pause(outage.Next(), nil, s.closing)
 			}
 			continue
 		}
 		s.outbox.troubles.Over(cannotClaim)
 		switch {
-		case len(claimed) == 0 && len(allowed.quotas) < len(topics):
-			s.pacer.idle(s.window.freed, s.closing)
+		case len(claimed) == 0 && len(allowed.Quotas) < len(topics):
+			s.pacer.Idle(s.window.Freed(), s.closing)
 		case len(claimed) == 0:
-			s.pacer.idle(nil, s.closing)
+			s.pacer.Idle(nil, s.closing)
 		default:
-			s.pacer.busy()
+			s.pacer.Busy()
 			from.claimed(params.from, claimed)
 			s.dispatch(ctx, claimed, sent)
-			turn++
+			first++
 		}
-		outage = outagePauseMin
+		outage.Reset()
 	}
 }
 
 // awaitLimiter waits until the Limiter lets this Subscriber claim, and returns what may be claimed by then. The limit is 0 if
 // Close begins first.
-func (s *Subscriber) awaitLimiter(topics []string, allowed allowance) allowance {
-	granted := s.limiter.Acquire(func() int { return s.window.allow(topics).limit }, s.closing)
-	if now := s.window.allow(topics); now.limit > 0 {
+func (s *Subscriber) awaitLimiter(topics []string, allowed flow.Allowance) flow.Allowance {
+	granted := s.limiter.Acquire(func() int { return s.window.Allow(topics).Limit }, s.closing)
+	if now := s.window.Allow(topics); now.Limit > 0 {
 		allowed = now
 	}
-	allowed.limit = min(allowed.limit, granted)
+	allowed.Limit = min(allowed.Limit, granted)
 	return allowed
+}
+
+func quotas(allowed flow.Allowance) []TopicQuota {
+	quotas := make([]TopicQuota, len(allowed.Quotas))
+	for i, q := range allowed.Quotas {
+		quotas[i] = TopicQuota(q)
+	}
+	return quotas
 }
 
 // take claims within ClaimTimeout, and settles answers in the same transaction.
@@ -103,49 +111,11 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 	return claimed, err
 }
 
-// dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
-func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
-	deliveries := make([]*Delivery, len(claimed))
-	for i := range claimed {
-		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
-	}
-	s.window.claimed(deliveries)
-	s.holdings.add(deliveries, sent)
-	s.keeper.leases.begin(ctx)
-	ended := map[streamName]bool{}
-	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
-		if ended[d.stream()] {
-			s.settler.giveBack(Release, nil, d)
-		} else if !s.hand(d) && d.StreamKey() != "" {
-			ended[d.stream()] = true
-		}
-	}
-}
-
-// hand puts a message into the queue of its topic, or gives it back and returns false.
-func (s *Subscriber) hand(d *Delivery) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t := s.topics[d.Topic()]
-	switch {
-	case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
-		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
-	case d.claimed.Malformed != nil:
-		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
-	case t == nil || isClosed(s.closing): // unsubscribed since the claim
-		s.settler.giveBack(Release, nil, d)
-	default:
-		t.queue <- d // has room for the whole window
-		return true
-	}
-	return false
-}
-
-// rotate begins with a different topic each turn, so that no topic is always last.
-func rotate(topics []string, turn int) []string {
+// rotate begins with another topic each time, so that no topic is always last.
+func rotate(topics []string, first int) []string {
 	if len(topics) == 0 {
 		return topics
 	}
-	at := turn % len(topics)
+	at := first % len(topics)
 	return append(topics[at:len(topics):len(topics)], topics[:at]...)
 }

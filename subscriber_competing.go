@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // competing are the live subscriptions of this process to topics of the queue. A second subscription to a topic would get
@@ -24,7 +26,7 @@ type contest struct {
 // A contender is a subscription with the channels that end it.
 type contender struct{ cancelled, closing <-chan struct{} }
 
-func (c *contender) ended() bool { return isClosed(c.cancelled) || isClosed(c.closing) }
+func (c *contender) ended() bool { return flow.IsClosed(c.cancelled) || flow.IsClosed(c.closing) }
 
 // compete registers a subscription until leave is called. It returns ErrCompeting if there are others, unless the config
 // allows them.

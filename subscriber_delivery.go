@@ -4,14 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
@@ -30,6 +34,8 @@ type Delivery struct {
 	over    bool // it has an answer
 	endsRun bool // it is the last of its run
 
+	stages deliveryStages
+
 	timedOut bool // only used by the goroutine that waits for the answer
 
 	mu    sync.Mutex
@@ -38,6 +44,11 @@ type Delivery struct {
 	err   error
 	delay time.Duration // 0: the Backoff says
 }
+
+func (d *Delivery) owner() OwnerToken { return d.claimed.Receipt.Owner }
+
+// weight is what the message counts for in the window.
+func (d *Delivery) weight() (topic string, bytes int64) { return d.Topic(), d.claimed.size }
 
 type deliveryKey struct{}
 
@@ -86,6 +97,18 @@ func (d *Delivery) Position() int64 {
 	return d.place.position
 }
 
+// waited is how long the message was due before a handler got it.
+func (d *Delivery) waited(handed time.Time) time.Duration {
+	due := d.CreatedAt()
+	if d.DueAt().After(due) {
+		due = d.DueAt()
+	}
+	if d.Attempt() > 1 || due.IsZero() {
+		return 0
+	}
+	return max(0, handed.Sub(due))
+}
+
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
 // wrote is committed; an ack then changes nothing. If the commit fails, nack: the message is delivered again. The outcome
 // must be Ack or Fail; to have the message delivered again, roll back and nack.
@@ -122,6 +145,7 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 	if err := settlement.validate(); err != nil {
 		return err
 	}
+	settlement.Stages = base.Stages(d.stages.toSettle.Load())
 	// From now on the row may be found settled: the caller decides whether the transaction is committed.
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})
@@ -248,4 +272,92 @@ func (d *Delivery) answered() (acked, nacked bool) {
 	default:
 		return false, false
 	}
+}
+
+// A topic is the queue between the claim loop and the subscriptions to one topic.
+type topic struct {
+	queue       chan *Delivery // claimed and not yet handed out; has room for all of MaxInFlight
+	subscribers int
+}
+
+// dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
+func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
+	deliveries := make([]*Delivery, len(claimed))
+	for i := range claimed {
+		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
+	}
+	s.window.Claimed(deliveries)
+	s.holdings.Add(deliveries, sent)
+	s.keeper.leases.begin(ctx)
+	ended := map[streamName]bool{}
+	for _, d := range s.settler.runs.begin(deliveries...) { // in order of seq
+		if ended[d.stream()] {
+			s.settler.giveBack(Release, nil, d)
+		} else if !s.hand(d) && d.StreamKey() != "" {
+			ended[d.stream()] = true
+		}
+	}
+}
+
+// hand puts a message into the queue of its topic, or gives it back and returns false.
+func (s *Subscriber) hand(d *Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[d.Topic()]
+	switch {
+	case s.config.MaxAttempts != -1 && d.Attempt() > s.config.MaxAttempts:
+		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
+	case d.claimed.Malformed != nil:
+		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
+	case t == nil || flow.IsClosed(s.closing): // unsubscribed since the claim
+		s.settler.giveBack(Release, nil, d)
+	default:
+		t.queue <- d // has room for the whole window
+		return true
+	}
+	return false
+}
+
+// serve hands messages out, one at a time.
+func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Message) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.closing:
+			return
+		case d := <-t.queue:
+			if !d.open(ctx) {
+				s.settler.giveBack(Release, nil, d)
+				continue
+			}
+			s.logDelivery(d)
+			select {
+			case out <- d.msg:
+				s.settler.watch(d)
+			case <-d.msg.Context().Done(): // its lease was lost
+				s.settler.giveBack(Release, nil, d)
+			case <-ctx.Done():
+				s.settler.giveBack(Release, nil, d)
+				return
+			case <-s.closing:
+				s.settler.giveBack(Release, nil, d)
+				return
+			}
+		}
+	}
+}
+
+func (s *Subscriber) logDelivery(d *Delivery) {
+	if s.config.HandlerLog == LogOff || !logs(s.logger) {
+		return
+	}
+	log := s.logger.Info
+	switch s.config.HandlerLog {
+	case slog.LevelDebug:
+		log = s.logger.Debug
+	case watermill.LevelTrace:
+		log = s.logger.Trace
+	}
+	log("Handling message", d.logFields().Add(watermill.LogFields{"attempt": d.Attempt()}))
 }

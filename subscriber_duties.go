@@ -28,10 +28,10 @@ func (k *keeper) run(ctx context.Context) {
 	duties.Go(func() { k.leases.renewAll(ctx) })
 	duties.Go(func() { k.leases.endAll(ctx) })
 	duties.Go(func() {
-		k.inTurn(ctx, k.config.LeaseDuration, duty{"Cannot give back expired leases, trying again", k.reap})
+		k.unhurried(ctx, k.config.LeaseDuration, duty{"Cannot give back expired leases, trying again", k.reap})
 	})
 	duties.Go(func() {
-		k.inTurn(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.look})
+		k.unhurried(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.look})
 	})
 	duties.Go(func() { k.janitor.run(ctx, k.away) })
 	duties.Go(func() { k.remover.run(ctx) })
@@ -44,9 +44,9 @@ type duty struct {
 	do      func(context.Context) error
 }
 
-// inTurn does a duty that can wait. With a Limiter, it begins at a random time, so that many Subscribers do not all call the
+// unhurried does a duty that can wait. With a Limiter, it begins at a random time, so that many Subscribers do not all call the
 // database at once, and skips a store that is down.
-func (k *keeper) inTurn(ctx context.Context, interval time.Duration, d duty) {
+func (k *keeper) unhurried(ctx context.Context, interval time.Duration, d duty) {
 	if k.limiter == nil || interval <= 0 {
 		k.every(ctx, interval, interval, d)
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -17,9 +18,9 @@ import (
 // is it given back, so that no other handler has it while the first is running.
 type leases struct {
 	outbox   *Outbox
-	holdings *holdings
+	holdings *flow.Leases[*Delivery]
 	spare    *spare
-	window   *window
+	window   *flow.Window[*Delivery]
 	lease    time.Duration
 	logger   watermill.LoggerAdapter
 
@@ -40,7 +41,7 @@ const cannotRenew = "Cannot renew leases, trying again"
 func (l *leases) renewAll(ctx context.Context) {
 	every := limits.RenewEvery(l.lease)
 	wait := every / 2
-	for pause(ctx, wait) == nil {
+	for flow.Pause(ctx, wait) == nil {
 		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
 			l.outbox.troubles.Error(cannotRenew, err, nil)
 			wait = every / 4
@@ -48,7 +49,7 @@ func (l *leases) renewAll(ctx context.Context) {
 		}
 		l.outbox.troubles.Over(cannotRenew)
 		// When the oldest has run for a quarter of its duration; a slow claim may return leases that are already old.
-		wait = min(max(every-l.holdings.oldest(), every/8), every/2)
+		wait = min(max(every-l.holdings.Oldest(), every/8), every/2)
 	}
 }
 
@@ -56,14 +57,14 @@ func (l *leases) renewAll(ctx context.Context) {
 // have the message, and the handler's context ends.
 func (l *leases) renew(ctx context.Context) error {
 	every := limits.RenewEvery(l.lease)
-	if l.holdings.none() {
+	if l.holdings.None() {
 		l.spare.release() //nolint:contextcheck // it waits for nothing
 		return nil
 	}
-	if l.holdings.oldest() < every && l.holdings.inTouch(every) {
+	if l.holdings.Oldest() < every && l.holdings.InTouch(every) {
 		return nil
 	}
-	due := l.holdings.older(every / 2)
+	due := l.holdings.Older(every / 2)
 	for len(due) > 0 {
 		n := min(len(due), maxBatch)
 		if err := l.renewBatch(ctx, due[:n]); err != nil {
@@ -104,26 +105,26 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 		case d.settledInTx.Load() != nil && !d.lapsed.Load():
 			// Settled, not lost: the handler's transaction is committed, but the handler has not returned yet.
 		default:
-			l.holdings.remove(d)
+			l.holdings.Remove(d)
 			if d.lose() {
 				l.logger.Info("Lost the lease of a message that is being handled; a late ack or nack will change nothing", d.logFields())
 			}
 		}
 	}
-	l.holdings.renewed(due, locked, sent)
+	l.holdings.Renewed(due, locked, sent)
 	return nil
 }
 
 // mayGiveBack reports whether none of the worker's own leases can be over by the end of a give-back that begins now.
-func (l *leases) mayGiveBack() bool { return l.holdings.inTouch(l.lease / 2) }
+func (l *leases) mayGiveBack() bool { return l.holdings.InTouch(l.lease / 2) }
 
 // adapt claims fewer messages at a time while handlers leave no connection for renewals.
 func (l *leases) adapt(err error) {
 	switch {
 	case err == nil:
-		l.window.widen()
+		l.window.Widen()
 	case errors.Is(err, errNoConnection):
-		l.window.narrow()
+		l.window.Narrow()
 		if !l.starved {
 			l.starved = true
 			l.logger.Error("Handlers hold all connections of the pool, so leases cannot be renewed and fewer messages are claimed at a time; raise SetMaxOpenConns or lower MaxInFlight",
@@ -135,8 +136,8 @@ func (l *leases) adapt(err error) {
 // endAll ends contexts as leases expire, until ctx ends. It needs no database.
 func (l *leases) endAll(ctx context.Context) {
 	trusted := limits.Trusted(l.lease)
-	for pause(ctx, min(max(trusted-l.holdings.oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {
-		for _, d := range l.holdings.end(trusted) {
+	for flow.Pause(ctx, min(max(trusted-l.holdings.Oldest(), time.Millisecond), limits.RenewEvery(l.lease))) == nil {
+		for _, d := range l.holdings.End(trusted) {
 			if d.lapse() {
 				l.logger.Info("The lease of a message that is being handled could not be renewed in time; its handler's context has ended, and it is delivered again",
 					d.logFields())

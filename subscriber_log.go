@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 	"github.com/incursa/watermill-outbox/internal/seam"
@@ -20,7 +21,7 @@ import (
 type logReader struct {
 	cursor   *cursor
 	config   SubscriberConfig
-	pacer    *pacer
+	pacer    *flow.Pacer
 	logger   watermill.LoggerAdapter
 	troubles *quiet.Troubles
 	announce func(*Delivery) // logs a message that is handed out
@@ -32,6 +33,7 @@ type logReader struct {
 	written  int64             // the position in the database
 	leased   time.Time         // when the lease was last requested; zero while it is not held
 	trial    trial             // of the message that is being delivered
+	lagged   bool              // the last read found something
 	careful  int               // how many more messages have their attempts written before they are handed out
 	looked   time.Time         // when requeued dead letters were last looked for
 	wentBack *LogWentBackError // completed by the next lease
@@ -61,7 +63,7 @@ const lookEvery = time.Second
 func (s *Subscriber) newLogReader(topic string) *logReader {
 	logger := s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
 	return &logReader{
-		cursor: s.groupCursor(topic), config: s.config, pacer: newPacer(s.config.PollInterval, s.config.MaxPollInterval),
+		cursor: s.groupCursor(topic), config: s.config, pacer: flow.NewPacer(s.config.PollInterval, s.config.MaxPollInterval),
 		logger: logger, troubles: quiet.New(logger), announce: s.logDelivery, closing: s.closing, drained: make(chan struct{}),
 	}
 }
@@ -79,7 +81,7 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	reading, stopReading := context.WithCancel(work)
 	defer stopReading()
 	go r.endWith(ctx, work, stopReading, giveUp)
-	outage := outagePauseMin
+	outage := flow.Outage()
 	for stop := reading.Done(); reading.Err() == nil; {
 		found, err := r.deliverBatch(work, reading, out)
 		var wentBack *LogWentBackError
@@ -87,21 +89,20 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 		case reading.Err() != nil:
 		case errors.Is(err, base.ErrLeaseHeld), errors.Is(err, ErrLeaseLost):
 			r.leased = time.Time{}
-			r.pacer.idle(nil, stop)
+			r.pacer.Idle(nil, stop)
 		case errors.As(err, &wentBack):
 			r.forget(wentBack)
 		case err != nil:
 			r.troubles.Error(cannotRead, err, nil)
-			r.pacer.pause(outage, nil, stop)
-			outage = min(2*outage, outagePauseMax)
+			r.pacer.Pause(outage.Next(), nil, stop)
 			continue
 		case found:
-			r.pacer.busy()
+			r.pacer.Busy()
 		default:
-			r.pacer.idle(nil, stop)
+			r.pacer.Idle(nil, stop)
 		}
 		r.troubles.Over(cannotRead)
-		outage = outagePauseMin
+		outage.Reset()
 	}
 	if !r.leased.IsZero() {
 		r.giveBack(work)
@@ -163,7 +164,10 @@ func (r *logReader) read(ctx context.Context) ([]LogMessage, error) {
 	if len(messages) > 0 {
 		event.Lag = messages[0].Age
 	}
-	r.config.Hooks.groupRead(event)
+	if r.lagged || len(messages) > 0 || err != nil {
+		r.config.Hooks.groupRead(event)
+	}
+	r.lagged = len(messages) > 0
 	return messages, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -21,12 +22,6 @@ const (
 // errHandlerTime is the LastError of a message whose handler hangs.
 var errHandlerTime = errors.New("the handler did not return within SubscriberConfig.MaxHandlerTime")
 
-// Pauses after a failed call to the database.
-const (
-	outagePauseMin = 50 * time.Millisecond
-	outagePauseMax = 5 * time.Second
-)
-
 const cannotSettle = "Cannot settle messages, trying again"
 
 // errNacked is the LastError of a message whose handler's error did not reach the delivery.
@@ -38,8 +33,8 @@ var errNacked = errors.New("the handler nacked the message; put middleware.Outco
 // busy: see subscriber_settle_write.go.
 type settler struct {
 	outbox   *Outbox
-	window   *window
-	holdings *holdings
+	window   *flow.Window[*Delivery]
+	holdings *flow.Leases[*Delivery]
 	spare    *spare
 	remover  *remover
 	runs     *runs
@@ -73,7 +68,8 @@ type answer struct {
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) answer {
-	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, void: d.lost.Load()}
+	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
+		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
 // watch takes over a message that was given to a handler.
@@ -87,7 +83,7 @@ func (s *settler) watch(d *Delivery) {
 		go s.await(d)
 	}
 	if first {
-		notify(s.arrived)
+		flow.Notify(s.arrived)
 	}
 }
 
@@ -102,7 +98,7 @@ func (s *settler) await(d *Delivery) {
 	s.mu.Lock()
 	s.prompt = append(s.prompt, d)
 	s.mu.Unlock()
-	notify(s.prompted)
+	flow.Notify(s.prompted)
 }
 
 // giveBack settles messages that no handler had.
@@ -112,7 +108,7 @@ func (s *settler) giveBack(outcome Outcome, err error, deliveries ...*Delivery) 
 		s.returned = append(s.returned, d.answer(outcome, err))
 	}
 	s.mu.Unlock()
-	notify(s.arrived)
+	flow.Notify(s.arrived)
 }
 
 // collect runs until drain is closed and everything has been answered, or expired.
@@ -140,7 +136,7 @@ func (s *settler) collect() {
 			open = nil
 		}
 		answers = s.followers(answers)
-		s.answered(answers)
+		s.wrapUp(answers)
 		if drain == nil && len(open) == 0 {
 			return
 		}
@@ -227,9 +223,9 @@ func (s *settler) followers(answers []answer) []answer {
 	return answers
 }
 
-// answered ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
+// wrapUp ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
 // takes the settlements along.
-func (s *settler) answered(answers []answer) {
+func (s *settler) wrapUp(answers []answer) {
 	if len(answers) == 0 {
 		return
 	}
@@ -240,7 +236,7 @@ func (s *settler) answered(answers []answer) {
 		s.tell(a)
 	}
 	s.settleSoon(answers)
-	s.window.answered(deliveries)
+	s.window.Answered(deliveries)
 	if s.limiter != nil {
 		s.limiter.Free(len(deliveries))
 	}
@@ -275,7 +271,7 @@ func (s *settler) tell(a answer) {
 		return
 	}
 	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
-		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Err: a.settlement.Err}
+		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
 	if inTx := d.settledInTx.Load(); inTx != nil {
 		e.Outcome = *inTx
 	}
@@ -354,7 +350,7 @@ func (s *settler) takeAway(d *Delivery, now time.Time) answer {
 	s.logger.Error("A handler did not return after its context ended; its message is taken from it, and a late ack or nack will change nothing", errHandlerTime,
 		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
 	s.config.Hooks.handlerTimedOut(HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
-		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Err: errHandlerTime})
+		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Wait: d.waited(d.handed), Err: errHandlerTime})
 	return a
 }
 

@@ -64,7 +64,7 @@ func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer)
 func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 	var over []answer
 	for _, a := range waiting {
-		if all || s.holdings.over(a.delivery, s.config.LeaseDuration) {
+		if all || s.holdings.Over(a.delivery, s.config.LeaseDuration) {
 			over = append(over, a)
 		} else {
 			left = append(left, a)
@@ -89,8 +89,8 @@ func (s *settler) finished(answers []answer) {
 			settled = append(settled, a.delivery)
 		}
 	}
-	s.holdings.finish(settled...)
-	s.window.settled(settled)
+	s.holdings.Finish(settled...)
+	s.window.Settled(settled)
 	s.leave(others)
 }
 
@@ -100,6 +100,6 @@ func (s *settler) leave(answers []answer) {
 	for i, a := range answers {
 		deliveries[i] = a.delivery
 	}
-	s.holdings.remove(deliveries...)
-	s.window.settled(deliveries)
+	s.holdings.Remove(deliveries...)
+	s.window.Settled(deliveries)
 }

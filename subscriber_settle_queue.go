@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // How long answers wait for a claim that takes them along, before they get their own call.
@@ -28,12 +30,12 @@ type answerQueue struct {
 	changed  chan struct{} // has room for one note
 }
 
-func newAnswerQueue() *answerQueue { return &answerQueue{changed: make(chan struct{}, 1)} }
+func newAnswerQueue() *answerQueue { return &answerQueue{changed: flow.NewNote()} }
 
 // newOrderedQueue is for the answers of streams. They are settled one batch after the other: if the process dies, no message
 // is settled before its predecessor.
 func newOrderedQueue() *answerQueue {
-	return &answerQueue{single: true, patience: runPatience, changed: make(chan struct{}, 1)}
+	return &answerQueue{single: true, patience: runPatience, changed: flow.NewNote()}
 }
 
 func (q *answerQueue) add(answers ...answer) {
@@ -46,7 +48,7 @@ func (q *answerQueue) add(answers ...answer) {
 	}
 	q.answers = append(q.answers, answers...)
 	q.mu.Unlock()
-	notify(q.changed)
+	flow.Notify(q.changed)
 }
 
 // putBack puts back answers that could not be settled: they do not wait for another claim.
@@ -59,7 +61,7 @@ func (q *answerQueue) putBack(answers []answer) {
 	q.answers = slices.Concat(answers, q.answers)
 	q.out = false
 	q.mu.Unlock()
-	notify(q.changed)
+	flow.Notify(q.changed)
 }
 
 // takeAlong takes all that a claim may take along.
@@ -102,7 +104,7 @@ func (q *answerQueue) done() {
 	q.mu.Lock()
 	q.out = false
 	q.mu.Unlock()
-	notify(q.changed)
+	flow.Notify(q.changed)
 }
 
 // all takes everything; more is false at the end.
@@ -121,7 +123,7 @@ func (q *answerQueue) wait(patience time.Duration) {
 	q.patience = patience
 	q.mu.Unlock()
 	if changed {
-		notify(q.changed)
+		flow.Notify(q.changed)
 	}
 }
 
@@ -133,7 +135,7 @@ func (q *answerQueue) soon() {
 		q.since = time.Now()
 	}
 	q.mu.Unlock()
-	notify(q.changed)
+	flow.Notify(q.changed)
 }
 
 // close says that nothing more is added.
@@ -141,7 +143,7 @@ func (q *answerQueue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
-	notify(q.changed)
+	flow.Notify(q.changed)
 }
 
 // due returns in how long the answers no longer wait for a claim, and whether there are any; more is false at the end.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -30,7 +31,7 @@ type remover struct {
 }
 
 func newRemover(o *Outbox, lease time.Duration) *remover {
-	return &remover{outbox: o, lease: lease, arrived: make(chan struct{}, 1)}
+	return &remover{outbox: o, lease: lease, arrived: flow.NewNote()}
 }
 
 // add queues messages whose states are certainly deleted.
@@ -44,7 +45,7 @@ func (r *remover) add(seqs []WorkItemID) {
 	full := len(r.seqs) >= maxBatch
 	r.mu.Unlock()
 	if first || full {
-		notify(r.arrived)
+		flow.Notify(r.arrived)
 	}
 }
 
@@ -57,9 +58,9 @@ func (r *remover) run(ctx context.Context) {
 			ended = true
 		}
 		if !r.full() && !ended {
-			_ = pause(ctx, removeAfter)
+			_ = flow.Pause(ctx, removeAfter)
 		}
-		for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
+		for outage := flow.Outage(); ; {
 			if err := r.removeAll(context.WithoutCancel(ctx)); err == nil {
 				r.outbox.troubles.Over(cannotRemove)
 				break
@@ -68,7 +69,7 @@ func (r *remover) run(ctx context.Context) {
 			} else {
 				r.outbox.troubles.Error(cannotRemove, err, nil)
 			}
-			_ = pause(ctx, wait)
+			_ = flow.Pause(ctx, outage.Next())
 		}
 	}
 }

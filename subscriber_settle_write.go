@@ -10,6 +10,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
@@ -92,14 +93,14 @@ func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 	if len(batch) == 0 {
 		return nil
 	}
-	for wait := outagePauseMin; ; wait = min(2*wait, outagePauseMax) {
+	for outage := flow.Outage(); ; {
 		locked, err := s.try(ctx, batch)
 		if err == nil {
 			s.outbox.troubles.Over(cannotSettle)
 			return append(busy, locked...)
 		}
 		s.outbox.troubles.Error(cannotSettle, err, watermill.LogFields{"count": len(batch)})
-		if pause(ctx, wait) != nil {
+		if flow.Pause(ctx, outage.Next()) != nil {
 			s.outbox.troubles.Error("Messages were not settled before Close; they are delivered again when their leases expire",
 				fmt.Errorf("%w: %w", context.Cause(ctx), err), watermill.LogFields{"count": len(batch)})
 			return busy
@@ -171,7 +172,7 @@ func (s *settler) call(ctx context.Context, batch []answer,
 		settlements[i] = a.settlement
 	}
 	started := time.Now()
-	options := settleOptions{passOver: true, over: s.holdings.claimsOver()}
+	options := settleOptions{passOver: true, over: s.holdings.ClaimsOver()}
 	limit := limits.Settling(s.config.LeaseDuration)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 // Subscribers share a pool, only some of them keep one.
 type spare struct {
 	db   *sql.DB
-	turn chan struct{} // a lock on the fields below: sending takes it
+	lock chan struct{} // on the fields below: sending takes it
 	conn *sql.Conn     // nil until it is needed
 	kept bool          // counted in spares
 }
@@ -29,7 +29,7 @@ var spares = struct {
 // errNoConnection means that no connection of the pool became free.
 var errNoConnection = errors.New("no connection of the pool was free in time")
 
-func newSpare(db *sql.DB) *spare { return &spare{db: db, turn: make(chan struct{}, 1)} }
+func newSpare(db *sql.DB) *spare { return &spare{db: db, lock: make(chan struct{}, 1)} }
 
 // run runs f on the spare connection, or on another one of the pool if the spare is busy for longer than patience.
 func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor) error) error {
@@ -39,10 +39,10 @@ func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor
 	}
 	if limit > 1 && s.take(ctx, patience) {
 		if s.reserve(limit) {
-			defer func() { <-s.turn }()
+			defer func() { <-s.lock }()
 			return s.runHere(ctx, f)
 		}
-		<-s.turn
+		<-s.lock
 	}
 	conn, err := s.open(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *spare) hold(ctx context.Context) error {
 	if limit < 2 || !s.take(ctx, 0) {
 		return nil // none is needed, or it is in use
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.lock }()
 	if !s.reserve(limit) {
 		return nil
 	}
@@ -113,20 +113,20 @@ func (s *spare) release() {
 	if s.take(context.Background(), 0) {
 		s.drop()
 		s.cancel()
-		<-s.turn
+		<-s.lock
 	}
 }
 
 func (s *spare) take(ctx context.Context, patience time.Duration) bool {
 	select {
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 		return true
 	default:
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():

@@ -1,6 +1,44 @@
 package outbox
 
-import "sync"
+import (
+	"slices"
+	"sync"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
+)
+
+// wakeOn passes wake-ups for subscribed topics on to a loop: those of a store in this process, and those of a channel.
+func wakeOn(pacer *flow.Pacer, store string, wakeups <-chan string, subscribed func(string) bool) (stop func()) {
+	concerned := func(f func()) func([]string) {
+		return func(topics []string) {
+			if len(topics) == 0 || slices.ContainsFunc(topics, subscribed) {
+				f()
+			}
+		}
+	}
+	stopListening := listen(&wakeListener{store: store, now: concerned(pacer.Wake), soon: concerned(pacer.Soon)})
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case topic, open := <-wakeups:
+				if !open {
+					wakeups = nil // nil blocks: polling goes on
+				} else if topic == "" || subscribed(topic) {
+					pacer.Wake()
+				}
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() {
+		stopListening()
+		close(stopped)
+		<-done
+	}
+}
 
 // A wakeRelay passes the wake-ups of one channel on to all its listeners: if they read the channel themselves, each wake-up
 // would reach only one of them.

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -48,7 +49,7 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 		p := &d.config.Policies[i]
 		p.Destinations = slices.Clone(p.Destinations)
 		w := &worker{
-			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: make(chan struct{}, 1),
+			config: &d.config, policy: p, outbox: o, closing: d.closing, woken: flow.NewNote(),
 			inside: seam.Outbox(o),
 			logger: seam.Outbox(o).Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
 		if w.cursor, err = seam.NewCursor[outbox.LogMessage](o, seam.CursorConfig{
@@ -81,7 +82,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) start(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if isClosed(d.closing) {
+	if flow.IsClosed(d.closing) {
 		return outbox.ErrClosed
 	}
 	if d.started {
@@ -137,7 +138,7 @@ func (d *Dispatcher) Running() chan struct{} { return d.running }
 // safe to call from many goroutines.
 func (d *Dispatcher) Close() error {
 	d.mu.Lock()
-	if !isClosed(d.closing) {
+	if !flow.IsClosed(d.closing) {
 		close(d.closing)
 		if !d.started {
 			close(d.closed)

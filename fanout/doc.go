@@ -14,7 +14,7 @@
 //
 // Messages enter the log with outbox.QueueAndLog or outbox.LogOnly, and are given positions by an outbox.Sequencer.
 //
-// # A policy's turn
+// # A policy's round
 //
 //	lease ──▶ read what comes after the cursor ──▶ keep what matches
 //	                                                     │

@@ -9,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
@@ -23,7 +24,7 @@ type worker struct {
 	cursor  seam.Cursor[outbox.LogMessage]
 	joins   *join.Coordinator // nil without Policy.Join
 	logger  watermill.LoggerAdapter
-	woken   chan struct{} // has room for one
+	woken   chan struct{} // has room for one note
 	closing <-chan struct{}
 
 	position int64     // of the cursor
@@ -45,16 +46,16 @@ const longestWait = time.Minute
 func (w *worker) run(ctx context.Context) {
 	stop := outbox.OnWake(w.config.Store, w.wake)
 	defer stop()
-	idle := pauses{w.config.PollInterval, w.config.MaxPollInterval, 0}
-	failing := pauses{w.config.RetryMin, w.config.RetryMax, 0}
+	idle := flow.Pauses{Shortest: w.config.PollInterval, Longest: w.config.MaxPollInterval}
+	failing := flow.Pauses{Shortest: w.config.RetryMin, Longest: w.config.RetryMax}
 	var failed time.Time // when trouble began
-	for !isClosed(w.closing) {
-		found, wait, err := w.turn(ctx)
+	for !flow.IsClosed(w.closing) {
+		found, wait, err := w.round(ctx)
 		if errors.As(err, &w.wentBack) {
 			continue // from where the cursor is
 		}
 		if err != nil && !isRefused(err) {
-			if isClosed(w.closing) {
+			if flow.IsClosed(w.closing) {
 				break // it may have been cut short
 			}
 			if failed.IsZero() {
@@ -63,13 +64,13 @@ func (w *worker) run(ctx context.Context) {
 			} else {
 				w.logger.Debug("A policy still waits", watermill.LogFields{"err": err, "for": time.Since(failed).String()})
 			}
-			w.rest(ctx, failing.next(), nil)
+			w.rest(ctx, failing.Next(), nil)
 			continue
 		}
 		if err == nil && !failed.IsZero() {
 			w.logger.Info("A policy continues", watermill.LogFields{"waited": time.Since(failed).String()})
 			failed = time.Time{}
-			failing.reset()
+			failing.Reset()
 		}
 		switch {
 		case errors.Is(err, outbox.ErrLeaseLost):
@@ -78,11 +79,11 @@ func (w *worker) run(ctx context.Context) {
 			w.tellOfAnother(err)
 			w.rest(ctx, w.config.MaxPollInterval, nil)
 		case found:
-			idle.reset()
+			idle.Reset()
 		case wait > 0:
 			w.rest(ctx, min(wait, longestWait), nil)
-		case w.rest(ctx, idle.next(), w.woken):
-			idle.reset()
+		case w.rest(ctx, idle.Next(), w.woken):
+			idle.Reset()
 		}
 	}
 	w.release(ctx)
@@ -92,8 +93,8 @@ func isRefused(err error) bool {
 	return errors.Is(err, base.ErrLeaseHeld) || errors.Is(err, outbox.ErrLeaseLost)
 }
 
-// turn dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
-func (w *worker) turn(ctx context.Context) (found bool, wait time.Duration, err error) {
+// round dispatches one batch. It reports whether there was one, and otherwise how long it takes until the next slice is due.
+func (w *worker) round(ctx context.Context) (found bool, wait time.Duration, err error) {
 	messages, err := w.read(ctx)
 	if err == nil {
 		if messages, wait = w.policy.cut(messages); len(messages) == 0 {
@@ -245,7 +246,7 @@ func (w *worker) rest(ctx context.Context, d time.Duration, woken <-chan struct{
 				continue
 			}
 			if err := w.renew(ctx); errors.Is(err, outbox.ErrLeaseLost) {
-				return false // the next turn notices too
+				return false // the next round notices too
 			}
 		}
 	}
@@ -287,27 +288,5 @@ func (w *worker) wake(topics []string) {
 	if len(topics) > 0 {
 		return
 	}
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
-
-// pauses double from shortest to longest.
-type pauses struct{ shortest, longest, last time.Duration }
-
-func (p *pauses) next() time.Duration {
-	p.last = min(max(2*p.last, p.shortest), p.longest)
-	return p.last
-}
-
-func (p *pauses) reset() { p.last = 0 }
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	flow.Notify(w.woken)
 }

@@ -13,6 +13,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // A Forwarder takes messages from an outbox and publishes them. Any number may run, in one process or many: each message is
@@ -178,11 +179,4 @@ func (f *Forwarder) shut() error {
 	}
 }
 
-func (f *Forwarder) isClosing() bool {
-	select {
-	case <-f.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (f *Forwarder) isClosing() bool { return flow.IsClosed(f.closing) }

@@ -3,6 +3,8 @@ package forwarder
 import (
 	"context"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 type retryKey struct{}
@@ -14,11 +16,10 @@ func IsRetry(ctx context.Context) bool { return ctx.Value(retryKey{}) != nil }
 
 // retry publishes waiting messages, with growing pauses while none of them gets through.
 func (w *worker) retry() {
-	for pause := w.config.RetryMin; w.await(pause); {
+	pauses := flow.Pauses{Shortest: w.config.RetryMin, Longest: w.config.RetryMax}
+	for w.await(pauses.Next()) {
 		if w.again() {
-			pause = w.config.RetryMin
-		} else {
-			pause = min(2*pause, w.config.RetryMax)
+			pauses.Reset()
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -54,7 +55,7 @@ const (
 
 func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting {
 	return &waiting{
-		max: size, topic: topic, logger: logger, added: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		max: size, topic: topic, logger: logger, added: flow.NewNote(), room: flow.NewNote(),
 		lanes: map[lane]int{}, stopped: map[string]stop{}, nowhere: map[string]int{}, begun: map[string]time.Time{}, troubles: map[string]*quiet.Troubles{},
 	}
 }
@@ -141,7 +142,7 @@ func (w *waiting) add(it *item, what blocking, tried time.Time) (added, stopped 
 	if cause != nil {
 		trouble.Error(msgHeld, cause, nil)
 	}
-	signal(w.added)
+	flow.Notify(w.added)
 	return true, false
 }
 
@@ -242,7 +243,7 @@ func (w *waiting) tried(run, failed []*item, through bool) {
 	if over != nil {
 		over.Over(msgHeld)
 	}
-	signal(w.room)
+	flow.Notify(w.room)
 }
 
 // moveBehind moves doubtful messages behind the others, in the given order. A stream moves as a whole and keeps its order.
@@ -270,12 +271,4 @@ func (w *waiting) takeAll() []*item {
 	all := w.items
 	w.items, w.bytes = nil, 0
 	return all
-}
-
-// signal leaves a token in a channel with room for one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

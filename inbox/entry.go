@@ -192,7 +192,7 @@ func scanEntry(rows *sql.Rows) (n int, e Entry, err error) {
 		e.ProcessedAt = time.UnixMilli(processed.Int64).UTC()
 	}
 	if queueID.Valid {
-		if e.QueueID, err = outbox.ParseMessageID(queueID.String); err != nil {
+		if e.QueueID, err = base.ParseMessageID(queueID.String); err != nil {
 			return 0, Entry{}, err
 		}
 	}

@@ -30,7 +30,7 @@ func (in *Inbox) Requeue(ctx context.Context, keys ...Key) (int, error) {
 // Purge deletes entries that ended longer ago than the given age, together with their messages in the queue, in small
 // batches, and returns how many: entries that are done or, with Failed, those that have failed. Messages that are ready or
 // in progress are never deleted. The age counts from the end, or from the last time the message arrived if that was later.
-// When ctx ends, it returns what it has deleted so far and ctx's error.
+// When ctx ends, it returns what it has deleted so far and ctx's error. It returns an *outbox.FieldError for bad parameters.
 //
 // A message that arrives after its entry was deleted counts as new: keep entries for longer than a broker may redeliver. The
 // janitor of a Subscriber, or of Queue, purges by itself, after JanitorConfig.Entries. Messages that a pending join or the
@@ -38,6 +38,9 @@ func (in *Inbox) Requeue(ctx context.Context, keys ...Key) (int, error) {
 func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total int, err error) {
 	if params.OlderThan < 0 {
 		return 0, field.Bad("PurgeParams.OlderThan", "is negative")
+	}
+	if params.Log {
+		return 0, field.Bad("PurgeParams.Log", "is not for entries; purge the log of Inbox.Queue")
 	}
 	status := outbox.Done
 	if params.Failed {

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // HeaderStepOf holds the id of the join that a message is a step of, for Middleware.
@@ -53,7 +54,7 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 // stepOf is the id under which a message may be a step.
 func stepOf(msg *message.Message) (id outbox.MessageID, known bool, err error) {
 	if text := msg.Metadata[outbox.HeaderMessageID]; text != "" {
-		if id, err = outbox.ParseMessageID(text); err != nil {
+		if id, err = base.ParseMessageID(text); err != nil {
 			return id, false, fmt.Errorf("join: the header %s: %w", outbox.HeaderMessageID, err)
 		}
 		return id, true, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -143,7 +144,7 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id ID, after
 		if err := rows.Scan(&message, &s.ByReport, &s.Status, &created); err != nil {
 			return err
 		}
-		if s.MessageID, err = outbox.ParseMessageID(message); err != nil {
+		if s.MessageID, err = base.ParseMessageID(message); err != nil {
 			return err
 		}
 		s.CreatedAt = time.UnixMilli(created).UTC()

@@ -1,6 +1,10 @@
 package stores
 
-import "time"
+import (
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
+)
 
 // State is the state of a store's circuit breaker.
 type State int
@@ -20,11 +24,10 @@ func (s State) String() string {
 
 // A breaker decides when a failing store is tried again: after pauses that double. The scheduler's lock guards it.
 type breaker struct {
-	min, max time.Duration
+	pauses flow.Pauses
 
 	state State
 	since time.Time // of the state
-	pause time.Duration
 	until time.Time // of the next try, while it is open
 	cause error     // the last error of the store, kept after it is back
 }
@@ -34,11 +37,10 @@ func (b *breaker) failed(cause error) (opened bool) {
 	now := time.Now()
 	b.cause = cause
 	if opened = b.state == Closed; opened {
-		b.state, b.since, b.pause = Open, now, b.min
-	} else {
-		b.pause = min(2*b.pause, b.max)
+		b.state, b.since = Open, now
+		b.pauses.Reset()
 	}
-	b.until = now.Add(b.pause)
+	b.until = now.Add(b.pauses.Next())
 	return opened
 }
 

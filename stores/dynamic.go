@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -195,20 +196,19 @@ const cannotDiscover = "Cannot find out which databases there are; the stores st
 // run refreshes until ctx ends.
 func (d *Dynamic) run(ctx context.Context) {
 	defer close(d.done)
-	wait, retry := d.config.RefreshInterval, d.config.RetryInterval
-	for rest(ctx, wait) {
+	wait := d.config.RefreshInterval
+	retries := flow.Pauses{Shortest: d.config.RetryInterval, Longest: d.config.RefreshInterval}
+	for flow.Pause(ctx, wait) == nil {
 		wait = d.config.RefreshInterval
 		err := d.Refresh(ctx)
 		if err == nil {
-			retry = d.config.RetryInterval
+			retries.Reset()
 			d.troubles.Over(cannotDiscover)
 			continue
 		}
 		if ctx.Err() == nil {
-			wait = retry
-			retry = min(2*retry, d.config.RefreshInterval)
-			d.troubles.Error(cannotDiscover, err,
-				watermill.LogFields{"next_try_in": wait.String()})
+			wait = retries.Next()
+			d.troubles.Error(cannotDiscover, err, watermill.LogFields{"next_try_in": wait.String()})
 		}
 	}
 }
@@ -240,16 +240,4 @@ func (d *Dynamic) Close() error {
 		problems = append(problems, s.retire())
 	}
 	return errors.Join(problems...)
-}
-
-// rest waits, and returns false if ctx ends first.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -39,7 +40,7 @@ func newMember(s *scheduler, store *Store, config *SubscriberConfig, logger wate
 	return &member{
 		scheduler: s, store: store, logger: logger.With(watermill.LogFields{"store": store.ID()}),
 		timeout: config.Subscriber.ClaimTimeout + hangGrace, granted: make(chan int, 1),
-		breaker: breaker{min: config.RetryMin, max: config.RetryMax, since: time.Now()},
+		breaker: breaker{pauses: flow.Pauses{Shortest: config.RetryMin, Longest: config.RetryMax}, since: time.Now()},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // RouterConfig configures a Router.
@@ -89,7 +90,7 @@ func (r *Router) Publisher(key string) (*outbox.Publisher, error) {
 
 // current is the index of the current stores.
 func (r *Router) current() *index {
-	if known := r.index.Load(); known != nil && !isClosed(known.changed) {
+	if known := r.index.Load(); known != nil && !flow.IsClosed(known.changed) {
 		return known
 	}
 	stores, changed := r.provider.Stores()

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // Pauses before f is run again in a store where it returned an error.
@@ -54,7 +55,7 @@ func Run(ctx context.Context, provider Provider, f func(context.Context, *Store)
 }
 
 func keepRunning(ctx context.Context, store *Store, f func(context.Context, *Store) error, logger watermill.LoggerAdapter) {
-	wait := restartMin
+	pauses := flow.Pauses{Shortest: restartMin, Longest: restartMax}
 	for {
 		started := time.Now()
 		err := f(ctx, store)
@@ -62,12 +63,12 @@ func keepRunning(ctx context.Context, store *Store, f func(context.Context, *Sto
 			return
 		}
 		if time.Since(started) > time.Minute {
-			wait = restartMin
+			pauses.Reset()
 		}
+		wait := pauses.Next()
 		logger.Error("A function running in a store has failed and will be run again", err, watermill.LogFields{"next_try_in": wait.String()})
-		if !rest(ctx, wait) {
+		if flow.Pause(ctx, wait) != nil {
 			return
 		}
-		wait = min(2*wait, restartMax)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -79,7 +80,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isClosed(s.closing) {
+	if flow.IsClosed(s.closing) {
 		return nil, outbox.ErrClosed
 	}
 	if !s.started {
@@ -171,7 +172,7 @@ func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	if err != nil {
 		m.logger.Error("Cannot close the subscriber of a store", err, nil)
 		s.mu.Lock()
-		if isClosed(s.closing) {
+		if flow.IsClosed(s.closing) {
 			s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))
 		}
 		s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *Subscriber) letGo(m *member) {
 // bounded, idempotent, and safe to call from many goroutines at once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
-	if !isClosed(s.closing) {
+	if !flow.IsClosed(s.closing) {
 		close(s.closing)
 		if !s.started {
 			close(s.closed)
@@ -207,13 +208,4 @@ func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -27,6 +27,9 @@ type draining struct {
 	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
 	handler  time.Duration // how long it takes
 
+	hooks      outbox.Hooks              // of the product
+	middleware message.HandlerMiddleware // of its router; may be nil
+
 	acked func(messages int) // is told of each batch that the product has acked
 }
 
@@ -99,10 +102,21 @@ func (d draining) handle() {
 	}
 }
 
-func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err error) {
-	workers := make([]*bareWorker, bareWorkers)
+func (d draining) bare(ctx context.Context, b *bench) (time.Duration, error) {
+	return byWorkers(ctx, d, func() (worker, error) { return b.bareWorker(ctx, d.ackName()) })
+}
+
+// A worker drains the table on a connection of its own.
+type worker interface {
+	drain(ctx context.Context, d draining) error
+	Close() error
+}
+
+// byWorkers returns how long the workers need together.
+func byWorkers(ctx context.Context, d draining, newWorker func() (worker, error)) (took time.Duration, err error) {
+	workers := make([]worker, bareWorkers)
 	for i := range workers {
-		if workers[i], err = b.bareWorker(ctx, d.ackName()); err != nil {
+		if workers[i], err = newWorker(); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, workers[i].Close()) }()
@@ -111,15 +125,15 @@ func (d draining) bare(ctx context.Context, b *bench) (took time.Duration, err e
 	started := time.Now()
 	var all sync.WaitGroup
 	for i, worker := range workers {
-		all.Go(func() { errs[i] = d.work(ctx, worker) })
+		all.Go(func() { errs[i] = worker.drain(ctx, d) })
 	}
 	all.Wait()
 	return time.Since(started), errors.Join(errs...)
 }
 
-func (d draining) work(ctx context.Context, worker *bareWorker) error {
+func (w *bareWorker) drain(ctx context.Context, d draining) error {
 	for {
-		keys, messages, err := worker.take(ctx, topicName(0), bareClaim)
+		keys, messages, err := w.take(ctx, topicName(0), bareClaim)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
@@ -130,7 +144,7 @@ func (d draining) work(ctx context.Context, worker *bareWorker) error {
 			}
 			handlers.Wait()
 		}
-		if err := worker.end(ctx, keys); err != nil {
+		if err := w.end(ctx, keys); err != nil {
 			return err
 		}
 	}
@@ -140,20 +154,25 @@ func (d draining) product(ctx context.Context, b *bench) (took time.Duration, er
 	drained := make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(d.messages))
+	hooks := d.hooks
+	hooks.OnSettle = func(e outbox.SettleEvent) {
+		if d.hooks.OnSettle != nil {
+			d.hooks.OnSettle(e)
+		}
+		acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
+		if d.acked != nil {
+			d.acked(int(acked))
+		}
+		if acked > 0 && left.Add(-acked) == 0 {
+			close(drained)
+		}
+	}
 	subscriber, err := outbox.NewSubscriber(b.DB, outbox.SubscriberConfig{
 		Dialect:     b.dialect,
 		Table:       b.tableName(),
 		MaxInFlight: d.inFlight,
 		DeleteOnAck: d.deletes,
-		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
-			acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
-			if d.acked != nil {
-				d.acked(int(acked))
-			}
-			if acked > 0 && left.Add(-acked) == 0 {
-				close(drained)
-			}
-		}},
+		Hooks:       hooks,
 	}, nil)
 	if err != nil {
 		return 0, err
@@ -196,6 +215,9 @@ func (d draining) route(ctx context.Context, subscriber *outbox.Subscriber) (sto
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	if err != nil {
 		return nil, err
+	}
+	if d.middleware != nil {
+		router.AddMiddleware(d.middleware)
 	}
 	router.AddConsumerHandler("bench", topicName(0), subscriber, func(*message.Message) error {
 		d.handle()

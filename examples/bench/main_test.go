@@ -78,7 +78,7 @@ func TestFiguresOnSQLite(t *testing.T) {
 		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_txlock=immediate"
 	var out, errOut bytes.Buffer
 	args := []string{"-dsn", dsn, "-json", "-runs", "1", "-scale", "0.002"}
-	want := len(figures) - 2 // without forward and wal
+	want := len(figures) - 3 // without forward, wal and drain_call
 	if url := os.Getenv("OUTBOX_TEST_AMQP_URL"); url != "" {
 		args, want = append(args, "-amqp", url), want+1
 	}
@@ -92,6 +92,7 @@ func TestFiguresOnSQLite(t *testing.T) {
 	}
 	require.Len(t, seen, want)
 	require.NotContains(t, seen, wal)
+	require.NotContains(t, seen, drainCall)
 
 	table, err := openTable(t.Context(), "sqlite", dsn, "bench")
 	require.NoError(t, err)

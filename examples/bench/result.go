@@ -19,7 +19,7 @@ type result struct {
 	Ratio   float64 `json:"ratio"` // speed of the product by speed of the bare statements
 
 	// How it was measured.
-	Of          string `json:"of,omitempty"` // what costs so many bytes: publish or drain
+	Of          string `json:"of,omitempty"` // what costs so many bytes: publish or drain; or what the bare side does
 	Publishers  int    `json:"publishers,omitempty"`
 	Flush       string `json:"flush,omitempty"` // what shares a commit, or the publisher beside it
 	MaxInFlight int    `json:"max_in_flight,omitempty"`
@@ -129,6 +129,7 @@ func (r result) details() string {
 	add(r.Topics > 0, "topics %d", r.Topics)
 	add(r.Steps > 0, "%d steps a join", r.Steps)
 	add(r.Streams > 0, "streams %d", r.Streams)
+	add(r.Concurrency > 0, "concurrency %d", r.Concurrency)
 	add(r.P50 > 0, "p50 %.4g", r.P50)
 	add(r.P95 > 0, "p95 %.4g", r.P95)
 	add(r.P99 > 0, "p99 %.4g", r.P99)

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // A call is one Publish: messages to one exchange with one routing key, and the result of each.
@@ -28,7 +29,7 @@ type call struct {
 func newCall(exchange, key string, publishings []amqp091.Publishing) *call {
 	return &call{
 		exchange: exchange, key: key, publishings: publishings,
-		progress: make(chan struct{}, 1), done: make(chan struct{}),
+		progress: flow.NewNote(), done: make(chan struct{}),
 		errs: make([]error, len(publishings)), answered: make([]bool, len(publishings)), left: len(publishings),
 	}
 }
@@ -49,10 +50,7 @@ func (c *call) answer(i int, err error) {
 
 // moved signals progress.
 func (c *call) moved() {
-	select {
-	case c.progress <- struct{}{}:
-	default:
-	}
+	flow.Notify(c.progress)
 }
 
 // rest answers all messages without an answer.

@@ -10,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // A call is one Publish.
@@ -44,7 +45,7 @@ type refusal struct{ err error }
 
 // newCall marshals the messages, and answers those that no broker could accept.
 func newCall(config *Config, topic string, messages []*message.Message) *call {
-	c := &call{entries: make([]*entry, len(messages)), progress: make(chan struct{}, 1)}
+	c := &call{entries: make([]*entry, len(messages)), progress: flow.NewNote()}
 	for i, msg := range messages {
 		e := &entry{call: c, msg: msg, retry: forwarder.IsRetry(msg.Context())}
 		c.entries[i] = e
@@ -110,10 +111,7 @@ func (c *call) answer(e *entry, err error) {
 		close(c.done)
 	}
 	if err == nil {
-		select {
-		case c.progress <- struct{}{}:
-		default:
-		}
+		flow.Notify(c.progress)
 	}
 }
 

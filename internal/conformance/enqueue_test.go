@@ -254,7 +254,7 @@ func TestOBX010_ANewMessageHasSpentNothingAndIsNotProcessed(t *testing.T) {
 
 func TestEnqueueAnswersWithTheIDsOfItsMessages(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		own, err := outbox.ParseMessageID("0190163d-8694-739b-aea5-966c26f8ad91")
+		own, err := base.ParseMessageID("0190163d-8694-739b-aea5-966c26f8ad91")
 		f.NoError(err)
 		ids := f.enqueue(outbox.Message{Topic: "orders", UUID: "a"}, outbox.Message{Topic: "orders", UUID: "b", ID: own})
 		f.Equal(own, ids[1])

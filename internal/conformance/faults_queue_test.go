@@ -303,8 +303,8 @@ func (op *faultOperation) requeue(ctx context.Context) {
 func (op *faultOperation) purge(ctx context.Context) {
 	_, err := op.queue.Purge(ctx, outbox.PurgeParams{})
 	op.called("Purge", err)
-	_, err = op.queue.PurgeLog(ctx, 0)
-	op.called("PurgeLog", err)
+	_, err = op.queue.Purge(ctx, outbox.PurgeParams{Log: true})
+	op.called("Purge of the log", err)
 	_, err = op.joins.Purge(ctx, time.Hour)
 	op.called("Purge of joins", err)
 	_, err = op.inbox.Purge(ctx, outbox.PurgeParams{OlderThan: time.Hour})

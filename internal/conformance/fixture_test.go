@@ -200,12 +200,12 @@ func (f *fixture) requireField(err error, field string) {
 // sameTime asserts that a time was stored to the millisecond, give or take how a server rounds.
 func (f *fixture) sameTime(want, got time.Time) {
 	f.t.Helper()
-	f.WithinDuration(want, got, 2*time.Millisecond)
+	f.WithinDuration(want, got, 4*time.Millisecond)
 }
 
 // between asserts that got lies between two moments, give or take the same.
 func (f *fixture) between(from, to, got time.Time) {
 	f.t.Helper()
-	const rounding = 2 * time.Millisecond
+	const rounding = 4 * time.Millisecond
 	f.False(got.Before(from.Add(-rounding)) || got.After(to.Add(rounding)), "%v is not between %v and %v", got, from, to)
 }

@@ -78,10 +78,12 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 		f.Equal(3, purge(outbox.PurgeParams{}))
 		f.Zero(purge(outbox.PurgeParams{Failed: true}))
 		left("held", "ready")
+		_, err := f.in.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		f.requireField(err, "PurgeParams.Log")
 		f.Equal([]int{1, 1, 1}, []int{len(f.rows("{status} = 0")), len(f.rows("{status} = 1")), len(f.rows("{message_id} = '%s'", direct))})
 		f.received("done") // which is new again
 
-		_, err := f.in.Purge(f.ctx(), outbox.PurgeParams{OlderThan: -1})
+		_, err = f.in.Purge(f.ctx(), outbox.PurgeParams{OlderThan: -1})
 		f.requireField(err, "PurgeParams.OlderThan")
 	})
 }

@@ -64,7 +64,7 @@ func TestJanitor_EachPartHasARetention(t *testing.T) {
 		f.Empty(f.round(outbox.JanitorConfig{}), "all is younger than 7 days")
 		const old = 30 * time.Minute
 		f.Empty(f.round(outbox.JanitorConfig{
-			Done: outbox.Forever, Failed: outbox.Forever, Log: outbox.Forever, Joins: outbox.Forever, Entries: outbox.Forever}))
+			Done: -1, Failed: -1, Log: -1, Joins: -1, Entries: -1}))
 		f.Equal(map[string]int{"log": 2}, f.round(outbox.JanitorConfig{Log: old}), "the group has not passed the third")
 		f.Equal(map[string]int{"joins": 1}, f.round(outbox.JanitorConfig{Joins: old}))
 		f.Equal(map[string]int{"entries": 2}, f.round(outbox.JanitorConfig{Entries: old}))
@@ -74,8 +74,8 @@ func TestJanitor_EachPartHasARetention(t *testing.T) {
 		f.Equal(3, f.count(), "one is ready, one a step of a pending join, one not read yet")
 
 		boom := errors.New("boom")
-		purged, err := f.outbox.PurgeOnce(f.ctx(), outbox.JanitorConfig{Also: []outbox.Purger{
-			{Name: "sessions", Purge: func(context.Context) (int, error) { return 7, boom }}}})
+		purged, err := f.outbox.PurgeOnce(f.ctx(), outbox.JanitorConfig{Also: map[string]func(context.Context) (int, error){
+			"sessions": func(context.Context) (int, error) { return 7, boom }}})
 		f.ErrorIs(err, boom)
 		f.Equal(map[string]int{"sessions": 7}, purged)
 	})
@@ -182,7 +182,7 @@ func TestJanitorRefusesWhatMakesNoSense(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for field, config := range map[string]outbox.JanitorConfig{
 			"Done": {Done: -2}, "Failed": {Failed: -2}, "Log": {Log: -2}, "Joins": {Joins: -2}, "Entries": {Entries: -2},
-			"Interval": {Interval: -1}, "Also": {Also: []outbox.Purger{{Name: "nothing"}}},
+			"Interval": {Interval: -1}, "Also": {Also: map[string]func(context.Context) (int, error){"nothing": nil}},
 		} {
 			_, err := f.outbox.PurgeOnce(f.ctx(), config)
 			f.requireField(err, "JanitorConfig."+field)

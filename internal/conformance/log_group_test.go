@@ -96,7 +96,7 @@ func TestGroup_DeadLetters(t *testing.T) {
 		f.WithinDuration(f.now(), d.FailedAt, time.Minute)
 
 		f.Eventually(func() bool { return f.number("SELECT MAX({position}) FROM %s", f.logTable("group")) == 3 }, patience, time.Millisecond)
-		n, err := f.outbox.PurgeLog(f.ctx(), 0)
+		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(2, n, "the dead letter stays")
 		f.Equal([]string{"bad"}, f.deadLetters("group"))
@@ -134,7 +134,7 @@ func TestGroup_DeadLetters(t *testing.T) {
 		f.Equal(map[string]bool{"bad": true, "3": true}, got)
 		f.Eventually(func() bool { return len(f.deadLetters("group")) == 0 }, patience, time.Millisecond)
 		f.NoError(s.Close())
-		n, err = f.outbox.PurgeLog(f.ctx(), 0)
+		n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(2, n)
 		f.Zero(f.count())
@@ -172,7 +172,7 @@ func TestGroup_PermanentErrorsAndDiscarding(t *testing.T) {
 		}
 		purge := func(want int) {
 			t.Helper()
-			n, err := f.outbox.PurgeLog(f.ctx(), 0)
+			n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
 			f.NoError(err)
 			f.Equal(want, n)
 		}

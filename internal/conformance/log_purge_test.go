@@ -14,7 +14,7 @@ func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		purges := func(n int) {
 			t.Helper()
-			purged, err := f.outbox.PurgeLog(f.ctx(), 30*time.Minute)
+			purged, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true, OlderThan: 30 * time.Minute})
 			f.NoError(err)
 			f.Equal(n, purged)
 		}

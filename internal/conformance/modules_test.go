@@ -64,21 +64,10 @@ func (s scratchModule) run(args ...string) (out string) {
 // packages are what is linked into the program.
 func (s scratchModule) packages() []string { return strings.Fields(s.run("list", "-deps", ".")) }
 
-// requirements are the requirements of the modules whose go.mod is read, as "one@v1 two@v2", without those of watermill-sql.
-// It is required for the types of two interfaces, and its go.mod names the drivers of its own tests.
-func (s scratchModule) requirements() (edges []string) {
+// modules are those that its go.mod leads to, over any number of others.
+func (s scratchModule) modules() (modules []string) {
 	for edge := range strings.Lines(s.run("mod", "graph")) {
-		if !strings.HasPrefix(edge, "github.com/ThreeDotsLabs/watermill-sql/v3@") {
-			edges = append(edges, strings.TrimSpace(edge))
-		}
-	}
-	return edges
-}
-
-// required are the modules at the ends of requirements.
-func required(edges []string) (modules []string) {
-	for _, edge := range edges {
-		_, to, _ := strings.Cut(edge, " ")
+		_, to, _ := strings.Cut(strings.TrimSpace(edge), " ")
 		name, _, _ := strings.Cut(to, "@")
 		modules = append(modules, name)
 	}
@@ -89,16 +78,16 @@ func required(edges []string) (modules []string) {
 // requirements, as it is among those of Watermill.
 func TestAScratchModuleWithTheLibraryHasNoDriverAndNoBroker(t *testing.T) {
 	s := newScratchModule(t, "")
-	packages, requirements := s.packages(), required(s.requirements())
+	packages, modules := s.packages(), s.modules()
 	require.Contains(t, packages, module)
-	require.Contains(t, requirements, "github.com/ThreeDotsLabs/watermill")
-	for _, bad := range slices.Concat(testPackages, drivers, brokers) {
+	require.Contains(t, modules, "github.com/ThreeDotsLabs/watermill")
+	for _, bad := range slices.Concat(testPackages, drivers, brokers, telemetry) {
 		for _, p := range packages {
 			require.False(t, below(p, bad), "%s is linked", p)
 		}
 	}
 	for _, bad := range slices.Concat(drivers, brokers) {
-		for _, m := range requirements {
+		for _, m := range modules {
 			require.False(t, below(m, bad), "%s is required", m)
 		}
 	}
@@ -110,8 +99,8 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 	} {
 		t.Run(folder, func(t *testing.T) {
 			s := newScratchModule(t, "", folder)
-			packages, requirements := s.packages(), required(s.requirements())
-			require.Contains(t, requirements, client)
+			packages, modules := s.packages(), s.modules()
+			require.Contains(t, modules, client)
 			require.Contains(t, strings.Join(packages, "\n"), client)
 			for _, bad := range slices.Concat(testPackages, drivers, brokers) {
 				for _, p := range packages {
@@ -119,7 +108,7 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 				}
 			}
 			for _, bad := range drivers {
-				for _, m := range requirements {
+				for _, m := range modules {
 					require.False(t, below(m, bad), "%s is required", m)
 				}
 			}
@@ -130,10 +119,13 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 // What a module of its own requires is in no other module's go.mod: the library and the parts that users require stay small.
 func TestModulesRequireNoMoreThanTheyUse(t *testing.T) {
 	for folder, allowed := range map[string][]string{
-		"":                {"github.com/google/uuid", "github.com/ThreeDotsLabs/watermill-sql/v3"},
-		"forwarder/kafka": {module, "github.com/twmb/franz-go"},
-		"forwarder/amqp":  {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
-		"wake/pgx":        {module, "github.com/jackc/pgx/v5"},
+		"":                   {"github.com/google/uuid"},
+		"forwarder/kafka":    {module, "github.com/twmb/franz-go"},
+		"forwarder/amqp":     {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
+		"wake/pgx":           {module, "github.com/jackc/pgx/v5"},
+		"watermillsql":       {module, "github.com/ThreeDotsLabs/watermill-sql/v3"},
+		"observe/otel":       {module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk"}, // the tests' is the last
+		"observe/prometheus": {module, "github.com/prometheus/client_golang"},
 	} {
 		allowed = append(allowed, "github.com/ThreeDotsLabs/watermill", "github.com/stretchr/testify", "go.uber.org/goleak") // the tests' are the last two
 		text, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))

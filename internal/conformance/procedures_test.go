@@ -156,7 +156,7 @@ func TestTokensAreTextInJSON(t *testing.T) {
 	if err != nil || string(text) != `"`+uuid.UUID(token).String()+`"` {
 		t.Fatalf("%s, %v", text, err)
 	}
-	if _, err := outbox.ParseMessageID("no uuid"); err == nil {
+	if _, err := base.ParseMessageID("no uuid"); err == nil {
 		t.Fatal("that is no uuid")
 	}
 }

@@ -232,6 +232,8 @@ func TestPurgeDeletesByAgeAndNeverALiveMessage(t *testing.T) {
 		f.Equal(int(outbox.Ready), f.row(ready).status)
 		_, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{OlderThan: -1})
 		f.requireField(err, "PurgeParams.OlderThan")
+		_, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Failed: true, Log: true})
+		f.requireField(err, "PurgeParams.Failed")
 	})
 }
 

@@ -84,7 +84,10 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
 				return err
 			},
-			"purge the log": func(c *counted) error { _, err := c.outbox.PurgeLog(c.ctx(), 24*time.Hour); return err },
+			"purge the log": func(c *counted) error {
+				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{Log: true, OlderThan: 24 * time.Hour})
+				return err
+			},
 			"failed": func(c *counted) error {
 				_, err := c.outbox.Failed(c.ctx(), outbox.ListParams{Limit: keys})
 				return err

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 	"github.com/stretchr/testify/require"
 
-	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/watermillsql"
 )
 
 // watermill-sql's own Publisher and Subscriber, on our adapters, in Watermill's own suite.
@@ -28,10 +28,10 @@ func TestWatermillSQLOnSQLServer(t *testing.T) {
 
 func (f *fixture) watermillSQL(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	config := outbox.MigrateConfig{Schema: f.config.Schema, Table: f.config.Table}
-	schema, err := outbox.NewSQLServerSchema(config, 0)
+	config := watermillsql.Config{Schema: f.config.Schema, Table: f.config.Table}
+	schema, err := watermillsql.NewSchemaAdapter(config)
 	require.NoError(t, err)
-	offsets, err := outbox.NewSQLServerOffsets(config)
+	offsets, err := watermillsql.NewOffsetsAdapter(config)
 	require.NoError(t, err)
 	reading := f.db.Reopen(t)
 	reading.SetMaxOpenConns(60) // a subscription holds a transaction, and so a connection

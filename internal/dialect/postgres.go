@@ -3,7 +3,6 @@ package dialect
 import (
 	"errors"
 	"io/fs"
-	"regexp"
 	"strings"
 
 	"github.com/incursa/watermill-outbox/internal/base"
@@ -45,12 +44,12 @@ func (Postgres) Quote(name string) string { return `"` + strings.ReplaceAll(name
 // Files implements Dialect.
 func (Postgres) Files() fs.FS { return schema.Postgres() }
 
-var calledAs = regexp.MustCompile(`(?m)^-- Called as: (.+)$`)
-
 // Call implements Dialect: an operation is a function, called as its file says, or else the file's own statement.
 func (Postgres) Call(text string) Call {
-	if call := calledAs.FindStringSubmatch(text); call != nil {
-		return Call{{Text: call[1]}}
+	for line := range strings.Lines(text) {
+		if call, is := strings.CutPrefix(line, "-- Called as: "); is {
+			return Call{{Text: strings.TrimSpace(call)}}
+		}
 	}
 	return Call{{Text: WithoutComments(text)}}
 }

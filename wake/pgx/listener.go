@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -72,24 +73,19 @@ func (l *Listener) Close() error {
 
 func (l *Listener) run(ctx context.Context) {
 	defer close(l.done)
-	wait := reconnectMin
+	pauses := flow.Pauses{Shortest: reconnectMin, Longest: reconnectMax}
 	for {
 		listening, err := l.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if listening {
-			wait = reconnectMin
+			pauses.Reset()
 		}
 		l.troubles.Error(notListening, err, nil)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if flow.Pause(ctx, pauses.Next()) != nil {
 			return
-		case <-timer.C:
 		}
-		wait = min(2*wait, reconnectMax)
 	}
 }
 

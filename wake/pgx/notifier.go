@@ -15,6 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
@@ -67,7 +68,7 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &Notifier{
 		db: db, config: config, troubles: quiet.New(logger), topics: map[string]struct{}{},
-		note: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
+		note: flow.NewNote(), cancel: cancel, done: make(chan struct{}),
 	}
 	n.stopListening = outbox.OnWake(config.Store, n.remember)
 	go n.run(ctx)
@@ -91,10 +92,7 @@ func (n *Notifier) remember(topics []string) {
 		n.topics[""] = struct{}{} // all
 	}
 	n.mu.Unlock()
-	select {
-	case n.note <- struct{}{}:
-	default:
-	}
+	flow.Notify(n.note)
 }
 
 const cannotNotify = "Cannot notify other processes; they poll"

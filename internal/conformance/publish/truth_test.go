@@ -108,11 +108,12 @@ func (r *truth) call(p *outbox.Publisher, uuid string, repeat bool) {
 		uuid = id.String()
 	}
 	err := p.Publish(topic, msg(r.T.Context(), uuid))
-	for try := 0; repeat && errors.Is(err, outbox.ErrUnknownOutcome) && try < 100; try++ {
-		err = p.Publish(topic, msg(r.T.Context(), uuid))
-		if errors.Is(err, outbox.ErrClosed) && !errors.Is(err, outbox.ErrUnknownOutcome) {
-			err = fmt.Errorf("%w: the first try: %w", err, outbox.ErrUnknownOutcome)
-			break
+	for repeat && errors.Is(err, outbox.ErrUnknownOutcome) {
+		again := p.Publish(topic, msg(r.T.Context(), uuid))
+		if again == nil || errors.Is(again, outbox.ErrDuplicateID) {
+			err = again
+		} else if !errors.Is(again, outbox.ErrUnknownOutcome) {
+			break // the first try may have been committed: this one says nothing of it
 		}
 	}
 	r.mu.Lock()

@@ -94,8 +94,8 @@ func (s *shop) readError(ctx context.Context, r *result, id string) error {
 	if id == "" {
 		return nil // no handler has seen it
 	}
-	messageID, err := outbox.ParseMessageID(id)
-	if err != nil {
+	var messageID outbox.MessageID
+	if err := messageID.UnmarshalText([]byte(id)); err != nil {
 		return err
 	}
 	queue, err := outbox.New(s.DB, outbox.Config{Dialect: s.Dialect, Table: s.Table()}, nil)

@@ -1,0 +1,154 @@
+package flow
+
+import (
+	"maps"
+	"sync"
+)
+
+// A Window counts what is out, and decides how much more may be claimed. It is safe for concurrent use.
+type Window[Message any] struct {
+	limits  Limits
+	of      func(Message) (topic string, bytes int64)
+	allowed int // of Limits.Messages: less while there are too few connections to renew so many leases
+
+	mu        sync.Mutex
+	out       map[string]int // by topic: claimed and not yet answered
+	total     int
+	unsettled int // answered, and not yet settled
+	bytes     int64
+	freed     chan struct{}
+}
+
+// Limits are those of a Window.
+type Limits struct {
+	Messages int // claimed and not yet answered
+	PerTopic int // of those
+	Bytes    int64
+	Batch    int // the most that one claim may take; four batches may be answered and not yet settled
+}
+
+// An Allowance is what may be claimed now. A Limit of 0 means nothing.
+type Allowance struct {
+	Quotas []Quota // in the order of topics
+	Limit  int
+	Bytes  int64
+	AllFit bool // otherwise the first message may be larger
+}
+
+// A Quota is the most messages to claim of a topic.
+type Quota struct {
+	Topic string
+	Quota int
+}
+
+// NewWindow returns a window on messages whose topics and sizes a function tells.
+func NewWindow[Message any](limits Limits, of func(Message) (topic string, bytes int64)) *Window[Message] {
+	return &Window[Message]{limits: limits, of: of, allowed: limits.Messages, out: map[string]int{}, freed: NewNote()}
+}
+
+// Freed has a note when there is room that there was not before.
+func (w *Window[Message]) Freed() <-chan struct{} { return w.freed }
+
+// Allow returns what may be claimed now. A quarter of the window is reserved for topics that have nothing out, one message
+// each: topics whose handlers are stuck cannot starve the others.
+//
+// In bytes, claims wait until half of the window is free. The first message of a claim may then be of any size, so that
+// small ones do not keep a large one waiting for ever.
+func (w *Window[Message]) Allow(topics []string) (a Allowance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	limit := min(w.allowed-w.total, 4*w.limits.Batch-w.unsettled, w.limits.Batch)
+	if limit <= 0 || w.bytes >= w.limits.Bytes {
+		return Allowance{}
+	}
+	full := w.bytes > w.limits.Bytes/2
+	idle := 0
+	for _, topic := range topics {
+		if w.out[topic] == 0 {
+			idle++
+		}
+	}
+	kept := min(idle, w.allowed/4)
+	for _, topic := range topics {
+		quota := limit - kept
+		if w.out[topic] == 0 {
+			quota = max(quota, 1)
+		} else if full {
+			continue
+		}
+		if full {
+			quota = 1
+		}
+		if quota = min(quota, w.limits.PerTopic-w.out[topic]); quota > 0 {
+			a.Quotas = append(a.Quotas, Quota{topic, quota})
+		}
+	}
+	if len(a.Quotas) == 0 {
+		return Allowance{}
+	}
+	a.Limit, a.Bytes, a.AllFit = limit, w.limits.Bytes-w.bytes, full
+	if len(topics) > 1 && !full {
+		a.Bytes -= w.limits.Bytes / 4
+	}
+	return a
+}
+
+// InFlight returns, by topic, how many messages are out.
+func (w *Window[Message]) InFlight() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.out)
+}
+
+// Claimed counts messages that were claimed.
+func (w *Window[Message]) Claimed(messages []Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range messages {
+		topic, bytes := w.of(m)
+		w.out[topic]++
+		w.bytes += bytes
+	}
+	w.total += len(messages)
+}
+
+// Answered makes room for others; the messages then count as unsettled.
+func (w *Window[Message]) Answered(messages []Message) {
+	w.mu.Lock()
+	for _, m := range messages {
+		topic, _ := w.of(m)
+		if w.out[topic]--; w.out[topic] == 0 {
+			delete(w.out, topic)
+		}
+	}
+	w.total -= len(messages)
+	w.unsettled += len(messages)
+	w.mu.Unlock()
+	Notify(w.freed)
+}
+
+// Settled ends the count of answered messages.
+func (w *Window[Message]) Settled(messages []Message) {
+	w.mu.Lock()
+	w.unsettled -= len(messages)
+	for _, m := range messages {
+		_, bytes := w.of(m)
+		w.bytes -= bytes
+	}
+	w.mu.Unlock()
+	Notify(w.freed)
+}
+
+// Narrow halves how much may be out.
+func (w *Window[Message]) Narrow() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = max(1, w.allowed/2)
+}
+
+// Widen undoes Narrow step by step.
+func (w *Window[Message]) Widen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.allowed = min(w.limits.Messages, w.allowed+1+w.allowed/8)
+}

@@ -1,0 +1,90 @@
+package flow_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
+)
+
+type parcel struct {
+	topic string
+	bytes int64
+}
+
+func (p parcel) weight() (string, int64) { return p.topic, p.bytes }
+
+func newWindow(limits flow.Limits) *flow.Window[parcel] { return flow.NewWindow(limits, parcel.weight) }
+
+func parcels(n int, topic string, bytes int64) []parcel {
+	all := make([]parcel, n)
+	for i := range all {
+		all[i] = parcel{topic, bytes}
+	}
+	return all
+}
+
+func TestATopicWithNothingOutHasAPlaceKept(t *testing.T) {
+	w := newWindow(flow.Limits{Messages: 8, PerTopic: 8, Bytes: 1000, Batch: 100})
+	w.Claimed(parcels(2, "busy", 1))
+	a := w.Allow([]string{"busy", "idle"})
+	require.Equal(t, []flow.Quota{{"busy", 5}, {"idle", 5}}, a.Quotas)
+	require.Equal(t, 6, a.Limit)
+	w.Claimed(parcels(5, "busy", 1))
+	require.Equal(t, []flow.Quota{{"idle", 1}}, w.Allow([]string{"busy", "idle"}).Quotas)
+	require.Equal(t, map[string]int{"busy": 7}, w.InFlight())
+}
+
+func TestATopicGetsNoMoreThanItsShare(t *testing.T) {
+	w := newWindow(flow.Limits{Messages: 8, PerTopic: 2, Bytes: 1000, Batch: 100})
+	w.Claimed(parcels(2, "a", 1))
+	require.Zero(t, w.Allow([]string{"a"}).Limit)
+	require.Equal(t, []flow.Quota{{"b", 2}}, w.Allow([]string{"a", "b"}).Quotas)
+}
+
+func TestAnAnswerMakesRoomAndItsSettlementMore(t *testing.T) {
+	w := newWindow(flow.Limits{Messages: 2, PerTopic: 2, Bytes: 1000, Batch: 1})
+	for range 4 {
+		require.Equal(t, 1, w.Allow([]string{"a"}).Limit)
+		w.Claimed(parcels(1, "a", 1))
+		w.Answered(parcels(1, "a", 1))
+		<-w.Freed()
+	}
+	require.Zero(t, w.Allow([]string{"a"}).Limit, "four batches wait to be settled")
+	w.Settled(parcels(1, "a", 1))
+	<-w.Freed()
+	require.Equal(t, 1, w.Allow([]string{"a"}).Limit)
+	require.Empty(t, w.InFlight())
+}
+
+// Large messages: claims wait until half is free, then the first may be of any size.
+func TestAWindowOfBytes(t *testing.T) {
+	w := newWindow(flow.Limits{Messages: 100, PerTopic: 100, Bytes: 100, Batch: 100})
+	require.Equal(t, int64(75), w.Allow([]string{"a", "b"}).Bytes, "a quarter is kept for the other topic")
+	w.Claimed(parcels(1, "a", 60))
+	a := w.Allow([]string{"a", "b"})
+	require.Equal(t, []flow.Quota{{"b", 1}}, a.Quotas)
+	require.Equal(t, int64(40), a.Bytes)
+	require.True(t, a.AllFit)
+	w.Claimed(parcels(1, "b", 40))
+	require.Zero(t, w.Allow([]string{"a", "b"}).Limit)
+	w.Answered(parcels(1, "a", 60))
+	require.Zero(t, w.Allow([]string{"a", "b"}).Limit, "its payload is held until it is settled")
+	w.Settled(parcels(1, "a", 60))
+	require.False(t, w.Allow([]string{"a"}).AllFit)
+}
+
+func TestAWindowNarrowsAndWidens(t *testing.T) {
+	w := newWindow(flow.Limits{Messages: 10, PerTopic: 10, Bytes: 1000, Batch: 100})
+	for range 10 {
+		w.Narrow()
+	}
+	require.Equal(t, 1, w.Allow([]string{"a"}).Limit, "one is always allowed")
+	w.Widen()
+	require.Equal(t, 2, w.Allow([]string{"a"}).Limit)
+	for range 10 {
+		w.Widen()
+	}
+	require.Equal(t, 10, w.Allow([]string{"a"}).Limit)
+}
