@@ -87,7 +87,8 @@ func with(strategy outbox.FlushStrategy) func(*outbox.PublisherConfig) {
 // byUUID has messages published under the ids that their UUIDs are.
 func byUUID(c *outbox.PublisherConfig) {
 	c.MessageID = func(_ string, msg *message.Message) outbox.MessageID {
-		id, _ := outbox.ParseMessageID(msg.UUID) // any other has a new one
+		var id outbox.MessageID
+		_ = id.UnmarshalText([]byte(msg.UUID)) // any other has a new one
 		return id
 	}
 }

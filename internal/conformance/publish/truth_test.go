@@ -57,7 +57,7 @@ type truth struct {
 
 func newTruth(f *fixture, seed uint64) *truth {
 	return &truth{fixture: f, told: map[string]error{}, schedule: faults.NewSchedule(f.DB.Name, faults.ScheduleConfig{
-		Seed: seed, Beside: 0.05, HangBeside: 20 * time.Millisecond, Delay: 5 * time.Millisecond,
+		Seed: seed, Beside: 0.2, HangBeside: 20 * time.Millisecond, Delay: 5 * time.Millisecond,
 	})}
 }
 
