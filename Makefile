@@ -38,6 +38,10 @@ STORY ?= orders
 demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; IN=FILE of webhooks, or STORY=fan-in, …
 	go run ./internal/demo/$(STORY) $(if $(IN),-in '$(IN)')
 
+.PHONY: cli
+cli: ## Build the command line, build/outbox: one static program with all three drivers
+	CGO_ENABLED=0 go build -C cmd/outbox -trimpath -o $(CURDIR)/build/outbox .
+
 .PHONY: build
 build: ## Compile and vet everything, including tests
 	go build $(PACKAGES)

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -121,7 +122,7 @@ func (o *Outbox) appendAll(ctx context.Context, x Executor, arg eventsArg, messa
 			return base.Appended{First: version, Last: version}, err
 		}
 	}
-	if first == len(messages) && (ours(x) || !arg.Named) {
+	if first == len(messages) && (engine.Ours(x) || !arg.Named) {
 		return o.appendBatch(ctx, x, arg, messages)
 	}
 	err = o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
@@ -158,7 +159,7 @@ func (o *Outbox) appendOne(ctx context.Context, x Executor, arg eventsArg, m *Me
 	}
 	args := []any{arg.Stream, arg.Expected, row.ID, row.UUID, row.Topic, row.TopicKey, payload, row.HeadersText, optional(row.CorrelationID),
 		optional(row.StreamKey), sql.NullInt64{Int64: row.StreamID, Valid: row.StreamID != 0}}
-	versions, err := callWith(ctx, o.engine, x, opEventAppendOne, args, func(rows *sql.Rows, v *int64) error { return rows.Scan(v) })
+	versions, err := engine.CallWith(ctx, o.engine, x, opEventAppendOne, args, func(rows *sql.Rows, v *int64) error { return rows.Scan(v) })
 	if err != nil || len(versions) == 0 {
 		return 0, err
 	}
@@ -167,7 +168,7 @@ func (o *Outbox) appendOne(ctx context.Context, x Executor, arg eventsArg, m *Me
 
 func (o *Outbox) appendBatch(ctx context.Context, x Executor, arg eventsArg, messages []Message) (base.Appended, error) {
 	arg.Count = len(messages)
-	answers, err := call(ctx, o.engine, x, opEventAppend, arg, joinPayloads(messages, arg.Events), func(rows *sql.Rows, a *eventAnswer) error {
+	answers, err := engine.Call(ctx, o.engine, x, opEventAppend, arg, joinPayloads(messages, arg.Events), func(rows *sql.Rows, a *eventAnswer) error {
 		return rows.Scan(&a.kind, &a.version, &a.id, &a.stream, &a.topic, &a.headers, &a.payload)
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -188,7 +189,7 @@ func (m *Message) toWatermill() *message.Message {
 func headersWithNUL(headers map[string]string) (string, error) {
 	for key, value := range headers {
 		if strings.IndexByte(key, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
-			return encodeArgument(headers)
+			return engine.Encode(headers)
 		}
 	}
 	return "", nil

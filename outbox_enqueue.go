@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -76,7 +77,7 @@ type enqueuedMessage struct {
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
 	rows := make([]enqueuedMessage, len(messages))
 	ids := make([]MessageID, len(messages))
-	newID := o.engine.dialect.Traits().NewMessageID
+	newID := o.engine.Dialect.Traits().NewMessageID
 	var err error
 	for i := range messages {
 		m := &messages[i]
@@ -121,7 +122,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
 	named := slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
-	if first == len(messages) && (ours(x) || !named) { // an id that already exists must not end the caller's transaction
+	if first == len(messages) && (engine.Ours(x) || !named) { // an id that already exists must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
 	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
@@ -141,9 +142,9 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		if err != nil {
 			return err
 		}
-		return o.engine.do(ctx, x, opEnqueueOne, args)
+		return o.engine.Do(ctx, x, opEnqueueOne, args)
 	}
-	_, err := call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
+	_, err := engine.Call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
 	return err
 }
 
@@ -169,7 +170,7 @@ func (m *enqueuedMessage) headersText() (string, error) {
 	if len(m.Headers) == 0 {
 		return m.HeadersText, nil
 	}
-	text, err := encodeArgument(m.Headers)
+	text, err := engine.Encode(m.Headers)
 	if err != nil {
 		return "", fmt.Errorf("encode the headers: %w", err)
 	}

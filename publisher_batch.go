@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -69,7 +70,7 @@ func newBatches(o *Outbox, db *sql.DB, c PublisherConfig) *batches {
 		outbox: o, db: db, interval: c.FlushInterval, messages: c.FlushMessages, bytes: c.FlushBytes, patience: c.CloseTimeout,
 		places: make(chan struct{}, c.FlushWaiting), closing: make(chan struct{}), changed: make(chan struct{}, 1), writers: 1, cancel: cancel,
 	}
-	if o.engine.dialect.Traits().Procedures { // SQLite has one writer at a time, and another would wait for its lock
+	if o.engine.Dialect.Traits().Procedures { // SQLite has one writer at a time, and another would wait for its lock
 		b.writers = severalWriters
 	}
 	b.start = func() { go b.run(ctx) }
@@ -297,7 +298,7 @@ func (b *batches) answer(calls []*batchedCall, shared int, err error) {
 
 // refused reports whether err is the database's answer to some of the messages. A conflict was tried again for all.
 func (b *batches) refused(err error) bool {
-	return err != nil && fromDatabase(err) && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrSchema) && !IsRetryable(err)
+	return err != nil && engine.FromDatabase(err) && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrSchema) && !IsRetryable(err)
 }
 
 func (b *batches) insert(ctx context.Context, calls []*batchedCall) (err error) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // scopes are the transactions of InTx, and those of callers in which something was collected, by their *sql.Tx: what runs in
@@ -28,9 +30,6 @@ type collected struct {
 	publisher *Publisher
 	call      *pendingCall
 }
-
-// flushingTx is a transaction in which what was collected is being written: writing does not flush again.
-type flushingTx struct{ *sql.Tx }
 
 // collect takes the messages of a call into the scope of their transaction.
 func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
@@ -182,7 +181,7 @@ func (s *txScope) write(ctx context.Context) (done []flushed) {
 			pending[i] = c.call
 		}
 		started := time.Now()
-		err := run[0].publisher.outbox.insertPending(ctx, flushingTx{s.tx}, pending)
+		err := run[0].publisher.outbox.insertPending(ctx, engine.Flushing{Tx: s.tx}, pending)
 		done = append(done, flushed{run, time.Since(started), err})
 		if err != nil {
 			break

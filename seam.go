@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -72,10 +73,10 @@ func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, byt
 		return base.ErrNilDB
 	}
 	if scan == nil {
-		_, err := call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
+		_, err := engine.Call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
 		return err
 	}
-	_, err := call(ctx, o.engine, x, op, arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
+	_, err := engine.Call(ctx, o.engine, x, op, arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
 	return err
 }
 
@@ -85,10 +86,10 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	}
 	db, own := x.(*sql.DB)
 	if !own {
-		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
+		return o.engine.InSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
 	ownCtx := withoutTx(ctx) // it runs in its own transaction, whatever the context carries
-	return o.engine.retry(ctx, db, func() error {
+	return o.engine.Retry(ctx, db, func() error {
 		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
 	})
 }
@@ -97,7 +98,7 @@ func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg a
 	if isNil(x) {
 		return base.ErrNilDB
 	}
-	rows, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
+	rows, err := engine.Call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 const opStageSave operation = "outbox_stage_save"
@@ -29,7 +30,7 @@ func (s staging) Saved(stages base.Stages) { s.delivery.stages.saved.Or(uint32(s
 
 func (s staging) SaveTx(ctx context.Context, tx *sql.Tx, stages base.Stages) (before bool, err error) {
 	receipt := s.delivery.claimed.Receipt
-	rows, err := call(ctx, s.delivery.outbox.engine, tx, opStageSave, struct {
+	rows, err := engine.Call(ctx, s.delivery.outbox.engine, tx, opStageSave, struct {
 		Seq    WorkItemID  `json:"seq"`
 		Owner  OwnerToken  `json:"owner"`
 		Stages base.Stages `json:"stages"`

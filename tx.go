@@ -9,25 +9,13 @@ import (
 	"sync"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
 // whose transaction the outbox joins and does not end. There is one exception: on a server database, a ctx that ends in the
 // middle of a call ends the transaction, so that half of the call's work cannot be committed.
 type Executor = base.Executor
-
-// An ownConn is a connection that the outbox took itself: what runs on it is in the outbox's own transaction, as on a *sql.DB.
-type ownConn struct{ *sql.Conn }
-
-// ours reports whether what runs on x is in the outbox's own transaction, and not in the caller's.
-func ours(x Executor) bool {
-	switch x.(type) {
-	case *sql.DB, ownConn:
-		return true
-	default:
-		return false
-	}
-}
 
 type txKey struct{}
 
@@ -103,7 +91,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err := scope.end(ctx); err != nil {
 		return err
 	}
-	if err := commit(ctx, tx); err != nil {
+	if err := engine.Commit(ctx, tx); err != nil {
 		return err
 	}
 	scope.wake()
@@ -113,7 +101,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 // wakeAfter wakes the subscribers of topics once what was written on x is committed: now, or when InTx commits. The commit
 // of a caller's own transaction is not visible here, so the subscribers poll often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
-	if ours(x) {
+	if engine.Ours(x) {
 		wakeStore(o.config.Store, topics...)
 		return
 	}

@@ -102,7 +102,7 @@ func (e *Event) scan(rows *sql.Rows) (last int64, err error) {
 	if id == "" { // not an event
 		return last, nil
 	}
-	if e.ID, err = base.ParseMessageID(id); err != nil {
+	if e.ID, err = outbox.ParseMessageID(id); err != nil {
 		return 0, err
 	}
 	e.StoredAt = time.UnixMilli(created).UTC()

@@ -240,7 +240,7 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 				}
 				statement := s.Text
 				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1,
-					"id":"j","fail_fast":false,"messages":[],"by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true,"entries":[],"message":"m","attempts":1,"bytes":1,"from":0,"tried":1,"version":0,"shape":0,"requeued":false,"positions":[1]}`, []byte{}}
+					"id":"j","fail_fast":false,"messages":[],"by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true,"entries":[],"message":"m","attempts":1,"bytes":1,"from":0,"tried":1,"version":0,"shape":0,"requeued":false,"positions":[1],"scan":1,"counted":1,"sample":1,"cut":1,"newest":false}`, []byte{}}
 				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
 				}

@@ -1,4 +1,4 @@
-package outbox
+package engine
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 
 // commitsItself reports whether a statement on x is its own transaction. On a caller's *sql.Conn it may be, and is assumed
 // to be: a caller that has begun one there knows better.
-func commitsItself(x Executor) bool {
+func commitsItself(x base.Executor) bool {
 	switch x.(type) {
-	case ownConn, *sql.Conn:
+	case OwnConn, *sql.Conn:
 		return true
 	default:
 		return false
@@ -30,7 +30,7 @@ func unknown(err error) error {
 	if err == nil || neverCommitted(err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+	return fmt.Errorf("%w: %w", base.ErrUnknownOutcome, err)
 }
 
 // neverCommitted reports whether err proves that the statement it comes from was never sent, or was refused.
@@ -38,7 +38,7 @@ func neverCommitted(err error) bool {
 	var unsent interface{ SafeToRetry() bool } // of pgx
 	var refusal *base.JoinRefusal
 	switch {
-	case errors.Is(err, ErrUnknownOutcome):
+	case errors.Is(err, base.ErrUnknownOutcome):
 		return false
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
 		return true // drivers and database/sql return these only if nothing was sent
@@ -47,13 +47,13 @@ func neverCommitted(err error) bool {
 	case errors.As(err, &refusal):
 		return true
 	default:
-		return fromDatabase(err)
+		return FromDatabase(err)
 	}
 }
 
-// fromDatabase reports whether err is the database's answer, and not a broken connection.
+// FromDatabase reports whether err is the database's answer, and not a broken connection.
 // Each driver's errors have one of these methods.
-func fromDatabase(err error) bool {
+func FromDatabase(err error) bool {
 	var postgres interface{ SQLState() string }
 	if errors.As(err, &postgres) && postgres.SQLState() != "" {
 		return !endsConnection(postgres.SQLState())
@@ -78,19 +78,19 @@ func endsConnection(state string) bool {
 	return strings.HasPrefix(state, "08") || strings.HasPrefix(state, "57P0") || state == "40003"
 }
 
-// partly marks the error of a batch when earlier batches on x may have been committed.
-func partly(x Executor, err error) error {
-	if !ours(x) || errors.Is(err, ErrUnknownOutcome) {
+// Partly marks the error of a batch when earlier batches on x may have been committed.
+func Partly(x base.Executor, err error) error {
+	if !Ours(x) || errors.Is(err, base.ErrUnknownOutcome) {
 		return err
 	}
-	return fmt.Errorf("%w: a part was: %w", ErrUnknownOutcome, err)
+	return fmt.Errorf("%w: a part was: %w", base.ErrUnknownOutcome, err)
 }
 
-// commit commits tx, unless ctx has ended: a commit that was not sent certainly did not happen.
+// Commit commits tx, unless ctx has ended: a commit that was not sent certainly did not happen.
 //
 // Here neither driver.ErrBadConn nor SafeToRetry proves anything: pgx's "conn closed" and lib/pq's bad connection are
 // also returned when the commit was sent and its answer was lost.
-func commit(ctx context.Context, tx *sql.Tx) error {
+func Commit(ctx context.Context, tx *sql.Tx) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit the transaction: %w", err)
 	}
@@ -98,9 +98,9 @@ func commit(ctx context.Context, tx *sql.Tx) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), fromDatabase(err):
+	case errors.Is(err, sql.ErrTxDone), FromDatabase(err):
 		return fmt.Errorf("commit the transaction: %w", err)
 	default:
-		return fmt.Errorf("commit the transaction: %w: %w", ErrUnknownOutcome, err)
+		return fmt.Errorf("commit the transaction: %w: %w", base.ErrUnknownOutcome, err)
 	}
 }

@@ -1,4 +1,4 @@
-package outbox
+package install
 
 import (
 	"context"
@@ -9,21 +9,11 @@ import (
 	"strings"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// Check compares the database with what this version of the library needs, and changes nothing. It returns nil if all is
-// well, and else an ErrSchema that names, one per line, each missing object, each migration that has not run, and each
-// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. If a newer version of the library has
-// migrated the database, the error is an ErrSchemaNewer, too. A *FieldError names a bad field, and an error of the database
-// is returned as it is. Call Check when a service starts.
-func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
-	if db == nil {
-		return base.ErrNilDB
-	}
-	s, err := newScript(config)
-	if err != nil {
-		return err
-	}
+// Check returns nil if all is well, and otherwise a base.ErrSchema that names all problems, one per line.
+func (s *Script) Check(ctx context.Context, db *sql.DB) error {
 	problems, err := s.problems(ctx, db)
 	if err != nil {
 		return err
@@ -32,13 +22,13 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w\n%w", s.names.qualified(s.dialect.Traits().Table), ErrSchema, errors.Join(problems...))
+	return fmt.Errorf("%s: %w\n%w", s.names.Qualified(s.dialect.Traits().Table), base.ErrSchema, errors.Join(problems...))
 }
 
 // problems returns what the checks report, one per row.
-func (s *script) problems(ctx context.Context, x Executor) (problems []error, err error) {
+func (s *Script) problems(ctx context.Context, x base.Executor) (problems []error, err error) {
 	for _, check := range s.checks {
-		err := query(ctx, x, check, nil, func(rows *sql.Rows) error {
+		err := engine.Query(ctx, x, check, nil, func(rows *sql.Rows) error {
 			var problem string
 			err := rows.Scan(&problem)
 			problems = append(problems, errors.New(problem))
@@ -52,13 +42,13 @@ func (s *script) problems(ctx context.Context, x Executor) (problems []error, er
 }
 
 // missing returns the problems that are missing objects. Settings are not for Migrate to fix.
-func (s *script) missing(ctx context.Context, x Executor) ([]error, error) {
+func (s *Script) missing(ctx context.Context, x base.Executor) ([]error, error) {
 	problems, err := s.problems(ctx, x)
 	return slices.DeleteFunc(problems, func(p error) bool { return !strings.HasSuffix(p.Error(), " is missing") }), err
 }
 
 // unapplied returns the migrations that have not run. A history that cannot be read is itself a problem.
-func (s *script) unapplied(ctx context.Context, x Executor) (problems []error) {
+func (s *Script) unapplied(ctx context.Context, x base.Executor) (problems []error) {
 	applied, err := s.history(ctx, x)
 	if err != nil {
 		return []error{err}

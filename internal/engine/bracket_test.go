@@ -1,4 +1,4 @@
-package outbox
+package engine_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // deaf is a database that never answers. It records the ends of its transactions and connections.
@@ -43,21 +45,21 @@ func (c *deafConn) end(how string) error {
 // When a call to SQL Server is cut off, the caller could still commit half of its work, and the outbox's own transaction may
 // stay open on its connection.
 func TestTrap_ACallThatIsCutOff(t *testing.T) {
-	settleOn := func(t *testing.T, on func(*sql.DB) Executor) (d *deaf, x Executor) {
+	callOn := func(t *testing.T, on func(*sql.DB) base.Executor) (d *deaf, x base.Executor) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		d = &deaf{asked: cancel}
 		db := sql.OpenDB(d)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		o, err := New(db, Config{Dialect: SQLServer{}}, nil)
+		e, err := engine.New(dialect.SQLServer{}, "", "", nil)
 		require.NoError(t, err)
 		x = on(db)
-		_, err = o.Settle(ctx, x, []Settlement{{Receipt: Receipt{Seq: 1, Owner: base.NewOwnerToken()}}})
+		_, err = engine.Call(ctx, e, x, "outbox_settle", struct{}{}, nil, func(*sql.Rows, *struct{}) error { return nil })
 		require.ErrorIs(t, err, context.Canceled)
 		return d, x
 	}
 	t.Run("in a caller's transaction, which cannot be committed then", func(t *testing.T) {
-		d, x := settleOn(t, func(db *sql.DB) Executor {
+		d, x := callOn(t, func(db *sql.DB) base.Executor {
 			tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil)
 			require.NoError(t, err)
 			return tx
@@ -68,7 +70,7 @@ func TestTrap_ACallThatIsCutOff(t *testing.T) {
 		require.Equal(t, []string{"rollback"}, d.ended)
 	})
 	t.Run("on a caller's connection, which is closed", func(t *testing.T) {
-		d, _ := settleOn(t, func(db *sql.DB) Executor {
+		d, _ := callOn(t, func(db *sql.DB) base.Executor {
 			conn, err := db.Conn(context.WithoutCancel(t.Context()))
 			require.NoError(t, err)
 			return conn
@@ -76,7 +78,7 @@ func TestTrap_ACallThatIsCutOff(t *testing.T) {
 		require.Equal(t, []string{"close"}, d.ended)
 	})
 	t.Run("on one of the pool, which does not get it back", func(t *testing.T) {
-		d, _ := settleOn(t, func(db *sql.DB) Executor { return db })
+		d, _ := callOn(t, func(db *sql.DB) base.Executor { return db })
 		require.Equal(t, []string{"close"}, d.ended)
 	})
 }

@@ -1,4 +1,4 @@
-package outbox
+package install
 
 import (
 	"fmt"
@@ -9,12 +9,22 @@ import (
 	"strings"
 
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// A script is everything that an outbox consists of, in the order of its installation.
-type script struct {
-	dialect    Dialect
-	names      names
+// A Config is an outbox.MigrateConfig, which says what its fields mean.
+type Config struct {
+	Dialect       dialect.Dialect
+	Schema, Table string
+	Role          string
+	WithoutJoins  bool
+	WithInbox     bool
+}
+
+// A Script is everything that an outbox consists of, in the order of its installation.
+type Script struct {
+	dialect    dialect.Dialect
+	names      engine.Names
 	setup      []sqlFile // run every time: the lock, the schema, the history
 	migrations []sqlFile // run once
 	procedures []sqlFile // run when their text has changed
@@ -38,13 +48,14 @@ type leftOut struct {
 // proceduresVersion is the version under which the history keeps the checksum of the procedures.
 const proceduresVersion = 0
 
-func newScript(config MigrateConfig) (*script, error) {
-	n, err := newNames(config.Dialect, config.Schema, config.Table)
+// New returns the script of the outbox that a config names. It returns a *field.Error that names a bad field.
+func New(config Config) (*Script, error) {
+	n, err := engine.NewNames(config.Dialect, config.Schema, config.Table)
 	if err != nil {
 		return nil, err
 	}
-	n.role = config.Role
-	s := &script{dialect: config.Dialect, names: n}
+	n.Role = config.Role
+	s := &Script{dialect: config.Dialect, names: n}
 	if s.setup, err = s.read("setup/[0-9]*.sql"); err != nil {
 		return nil, err
 	}
@@ -93,7 +104,7 @@ func newScript(config MigrateConfig) (*script, error) {
 }
 
 // readProcedures reads what is called by name; other operations are sent as they are.
-func (s *script) readProcedures() error {
+func (s *Script) readProcedures() error {
 	operations, err := s.read("operations/*.sql")
 	if err != nil {
 		return err
@@ -107,7 +118,7 @@ func (s *script) readProcedures() error {
 }
 
 // read returns the files of a pattern in order of their names, with the outbox's names in them.
-func (s *script) read(pattern string) ([]sqlFile, error) {
+func (s *Script) read(pattern string) ([]sqlFile, error) {
 	paths, err := fs.Glob(s.dialect.Files(), pattern)
 	if err != nil {
 		return nil, fmt.Errorf("list the schema files: %w", err)
@@ -118,7 +129,7 @@ func (s *script) read(pattern string) ([]sqlFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the schema files: %w", err)
 		}
-		files = append(files, sqlFile{name: strings.TrimSuffix(path.Base(p), ".sql"), text: s.names.apply(string(text))})
+		files = append(files, sqlFile{name: strings.TrimSuffix(path.Base(p), ".sql"), text: s.names.Apply(string(text))})
 	}
 	return files, nil
 }

@@ -1,4 +1,4 @@
-package outbox
+package engine
 
 import (
 	"fmt"
@@ -9,14 +9,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// names are the schema and table of one outbox. All its other objects are named after the table.
-type names struct {
-	dialect       Dialect
+// Names are the schema and table of one outbox. All its other objects are named after the table.
+type Names struct {
+	dialect       dialect.Dialect
 	schema, table string
-	role          string // of RoleSQL; empty if it is named after schema and table
+	Role          string // of RoleSQL; empty if it is named after schema and table
 }
 
 // Names appear in the files as quoted identifiers; comments, and everything else in literals, stay as they are.
@@ -72,9 +73,10 @@ func split(pattern *regexp.Regexp, text string) []piece {
 	return pieces
 }
 
-func newNames(d Dialect, schema, table string) (names, error) {
+// NewNames returns the names of an outbox; empty ones are the defaults. It returns a *field.Error that names a bad field.
+func NewNames(d dialect.Dialect, schema, table string) (Names, error) {
 	if d == nil {
-		return names{}, field.Bad("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
+		return Names{}, field.Bad("Dialect", "is not set; use outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}")
 	}
 	traits := d.Traits()
 	if schema == "" {
@@ -84,20 +86,21 @@ func newNames(d Dialect, schema, table string) (names, error) {
 		table = traits.Table
 	}
 	if traits.FixedSchema && schema != traits.Schema {
-		return names{}, field.Bad("Schema", "must be empty: %s has no schemas to choose from", d.Name())
+		return Names{}, field.Bad("Schema", "must be empty: %s has no schemas to choose from", d.Name())
 	}
-	n := names{dialect: d, schema: schema, table: table}
-	if err := n.validate("Schema", schema, traits.MaxName); err != nil {
-		return names{}, err
+	n := Names{dialect: d, schema: schema, table: table}
+	if err := n.Validate("Schema", schema, traits.MaxName); err != nil {
+		return Names{}, err
 	}
 	suffix, err := n.longestSuffix()
 	if err != nil {
-		return names{}, err
+		return Names{}, err
 	}
-	return n, n.validate("Table", table, traits.MaxName-suffix)
+	return n, n.Validate("Table", table, traits.MaxName-suffix)
 }
 
-func (n names) validate(part, name string, limit int) error {
+// Validate checks a name, which may be as long as limit.
+func (n Names) Validate(part, name string, limit int) error {
 	switch {
 	case !utf8.ValidString(name):
 		return field.Bad(part, "is not valid UTF-8")
@@ -113,19 +116,19 @@ func (n names) validate(part, name string, limit int) error {
 	return nil
 }
 
-// qualified returns the quoted name of an object of this outbox, given its default name.
-func (n names) qualified(object string) string {
+// Qualified returns the quoted name of an object of this outbox, given its default name.
+func (n Names) Qualified(object string) string {
 	return n.dialect.Quote(n.schema) + "." + n.dialect.Quote(n.rename(object))
 }
 
-func (n names) rename(object string) string {
+func (n Names) rename(object string) string {
 	return strings.Replace(object, n.dialect.Traits().Table, n.table, 1)
 }
 
-// apply puts the names into a text from the dialect's files.
-func (n names) apply(text string) string {
+// Apply puts the names into a text from the dialect's files.
+func (n Names) Apply(text string) string {
 	traits := n.dialect.Traits()
-	if n.schema == traits.Schema && n.table == traits.Table && n.role == "" {
+	if n.schema == traits.Schema && n.table == traits.Table && n.Role == "" {
 		return text
 	}
 	var b strings.Builder
@@ -143,7 +146,7 @@ func (n names) apply(text string) string {
 }
 
 // applyInLiteral does the same inside a string literal, where a quote in a name is doubled once more.
-func (n names) applyInLiteral(text string) string {
+func (n Names) applyInLiteral(text string) string {
 	var b strings.Builder
 	for _, p := range split(n.identifiers(), text) {
 		renamed := p.text
@@ -158,11 +161,11 @@ func (n names) applyInLiteral(text string) string {
 	return b.String()
 }
 
-func (n names) requote(token string) string {
+func (n Names) requote(token string) string {
 	traits := n.dialect.Traits()
 	switch name := token[1 : len(token)-1]; {
 	case strings.EqualFold(name, traits.Schema+"_"+traits.Table+"_role"):
-		return n.dialect.Quote(n.roleName())
+		return n.dialect.Quote(n.RoleName())
 	case name == traits.Schema:
 		return n.dialect.Quote(n.schema)
 	case strings.Contains(name, traits.Table):
@@ -172,10 +175,10 @@ func (n names) requote(token string) string {
 	}
 }
 
-// roleName is the role's: a database has one set of roles for all its schemas, and so the schema is in it.
-func (n names) roleName() string {
-	if n.role != "" {
-		return n.role
+// RoleName is the role's: a database has one set of roles for all its schemas, and so the schema is in it.
+func (n Names) RoleName() string {
+	if n.Role != "" {
+		return n.Role
 	}
 	suffix := "_role"
 	if n.dialect.Traits().Table == "Outbox" {
@@ -184,7 +187,7 @@ func (n names) roleName() string {
 	return n.schema + "_" + n.table + suffix
 }
 
-func (n names) identifiers() *regexp.Regexp {
+func (n Names) identifiers() *regexp.Regexp {
 	if n.dialect.Quote("x") == "[x]" {
 		return bracketed
 	}
@@ -195,7 +198,7 @@ func (n names) identifiers() *regexp.Regexp {
 var longestSuffixes sync.Map
 
 // longestSuffix is how much the longest name in the files adds to the table's.
-func (n names) longestSuffix() (int, error) {
+func (n Names) longestSuffix() (int, error) {
 	known, _ := longestSuffixes.Load(n.dialect.Name())
 	if longest, ok := known.(int); ok {
 		return longest, nil

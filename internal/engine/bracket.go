@@ -1,4 +1,4 @@
-package outbox
+package engine
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -21,9 +22,9 @@ type transaction struct {
 var errRollback = errors.New("roll back")
 
 // bracket undoes what f did if it returns an error.
-func bracket(ctx context.Context, x Executor, t transaction, f func() error) error {
+func bracket(ctx context.Context, x base.Executor, t transaction, f func() error) error {
 	if _, err := x.ExecContext(ctx, t.begin); err != nil {
-		if _, own := x.(ownConn); own && ctx.Err() != nil {
+		if _, own := x.(OwnConn); own && ctx.Err() != nil {
 			// SQLite's driver may have begun even though it reports that the context ended. If it has not, this changes nothing.
 			_ = t.undo(ctx, x)
 		}
@@ -44,27 +45,27 @@ func bracket(ctx context.Context, x Executor, t transaction, f func() error) err
 	if t.commits && ending {
 		err = unknown(err)
 	}
-	if fromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
+	if FromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
 		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number means nothing here
 	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
 }
 
 // undo rolls back, even after ctx has ended.
-func (t transaction) undo(ctx context.Context, x Executor) error {
+func (t transaction) undo(ctx context.Context, x base.Executor) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
 	defer cancel()
 	_, err := x.ExecContext(ctx, t.rollback)
 	return err
 }
 
-// inSavepoint undoes only what f did in the caller's transaction if it returns an error.
+// InSavepoint undoes only what f did in the caller's transaction if it returns an error.
 // On a *sql.Conn without a transaction it begins its own.
-func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor) error) error {
-	if err := flushScope(ctx, x); err != nil { // or undoing f would undo what was published before it
+func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base.Executor) error) error {
+	if err := e.before(ctx, x); err != nil { // or undoing f would undo that, too
 		return err
 	}
-	traits := e.dialect.Traits()
+	traits := e.Dialect.Traits()
 	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
 	conn, alone := x.(*sql.Conn)
 	if !alone {
@@ -72,7 +73,7 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 	}
 	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere a savepoint needs a transaction around it
 	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
-	if e.dialect.Classify(err) != dialect.ErrorNoTransaction {
+	if e.Dialect.Classify(err) != dialect.ErrorNoTransaction {
 		return err
 	}
 	tx, err := conn.BeginTx(ctx, nil)
@@ -83,7 +84,7 @@ func (e *engine) inSavepoint(ctx context.Context, x Executor, f func(x Executor)
 	if err := f(tx); err != nil {
 		return err
 	}
-	return commit(ctx, tx)
+	return Commit(ctx, tx)
 }
 
 // inside is a connection on which a transaction has begun.
@@ -93,13 +94,13 @@ type inside struct{ *sql.Conn }
 // nor the rollback to its savepoint: a caller's transaction keeps half of its work, such as a step that has ended but is not
 // counted, and a transaction of the outbox's own can stay open on its connection, with all its locks. PostgreSQL also
 // refuses to commit in this state.
-func cutOff(x Executor) {
+func cutOff(x base.Executor) {
 	switch x := x.(type) {
 	case *sql.Tx:
 		_ = x.Rollback() // a later Commit then fails
-	case flushingTx:
+	case Flushing:
 		_ = x.Rollback()
-	case ownConn:
+	case OwnConn:
 		discard(x.Conn)
 	case *sql.Conn:
 		discard(x)
