@@ -107,7 +107,7 @@ func flushTx(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	err := scope.flush(ctx)
-	if err != nil && scope.db == nil && finished(tx) != nil {
+	if err != nil && scope.db == nil && finished(tx) != nil { //nolint:contextcheck // an ended context hides an ended transaction
 		return fmt.Errorf("%s: lost if the transaction was committed: %w", namesOf(scope.drop()), err)
 	}
 	scope.forget()

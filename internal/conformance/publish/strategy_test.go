@@ -27,7 +27,7 @@ func forEachStrategy(t *testing.T, test func(t *testing.T, f *fixture, strategy 
 	forEach(t, func(t *testing.T, f *fixture) {
 		for name, strategy := range strategies {
 			t.Run(name, func(t *testing.T) {
-				test(t, &fixture{Outbox: testoutbox.New(t, f.DB.Backend.Open(t))}, strategy)
+				test(t, &fixture{Outbox: testoutbox.New(t, f.DB.Open(t))}, strategy)
 			})
 		}
 	})

@@ -50,9 +50,8 @@ type truth struct {
 	*fixture
 	schedule *faults.Schedule
 
-	mu     sync.Mutex
-	told   map[string]error
-	rounds int
+	mu   sync.Mutex
+	told map[string]error
 }
 
 func newTruth(f *fixture, seed uint64) *truth {
