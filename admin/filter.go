@@ -90,9 +90,6 @@ func ParseMark(text string) (m Mark, err error) {
 	return m, nil
 }
 
-// MarshalText is String.
-func (m Mark) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
 // walkArg is the argument of outbox_dead_scan and outbox_list.
 type walkArg struct {
 	Topic       string          `json:"topic,omitempty"`

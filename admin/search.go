@@ -183,8 +183,7 @@ func (s *step) scan(rows *sql.Rows) error {
 		s.until = time.UnixMicro(ended.Int64).UTC()
 		return nil
 	}
-	var err error
-	if m.ID, err = outbox.ParseMessageID(id.String); err != nil {
+	if err := m.ID.UnmarshalText([]byte(id.String)); err != nil {
 		return err
 	}
 	m.UUID, m.Topic, m.CorrelationID, m.StreamKey = uuid.String, topic.String, correlation.String, stream.String

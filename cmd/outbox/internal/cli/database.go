@@ -95,7 +95,7 @@ func dialectOf(dsn string) (outbox.Dialect, error) {
 	switch scheme, _, _ := strings.Cut(lower, ":"); {
 	case scheme == "postgres" || scheme == "postgresql" || strings.Contains(lower, "host=") && !strings.Contains(lower, ";"):
 		return outbox.Postgres{}, nil
-	case scheme == "sqlserver" || scheme == "mssql" || strings.HasPrefix(lower, "server=") || strings.Contains(lower, ";database="):
+	case scheme == "sqlserver" || strings.HasPrefix(lower, "server=") || strings.Contains(lower, ";database="):
 		return outbox.SQLServer{}, nil
 	case scheme == "sqlite" || scheme == "file" || strings.HasSuffix(lower, ".db") || strings.HasSuffix(lower, ".sqlite"):
 		return outbox.SQLite{}, nil

@@ -141,8 +141,8 @@ func (t *act) params(args []string) (params admin.ActParams, err error) {
 	}
 	params.All, params.DryRun = t.all, t.app.dryRun
 	for _, arg := range args {
-		id, err := outbox.ParseMessageID(arg)
-		if err != nil {
+		var id outbox.MessageID
+		if err := id.UnmarshalText([]byte(arg)); err != nil {
 			return params, usage("%q is no message id: 'outbox dead list' has them in its first column", arg)
 		}
 		params.IDs = append(params.IDs, id)
@@ -184,7 +184,7 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 	bar := a.begin(t.verb, total)
 	told := a.render.json || a.dryRun || len(args) > 0
 	params.Progress = func(r admin.Result) {
-		if !told && r.Done > 0 {
+		if !told && r.Done > 0 && r.Examined >= fullBatch {
 			told = true
 			fmt.Fprintf(a.Err, "If this is killed, continue with --until %s\n", moment(r.Until))
 		}
@@ -194,6 +194,9 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 	bar.end()
 	return t.report(result, err)
 }
+
+// fullBatch is how many dead letters are looked at before there may be more.
+const fullBatch = 1000
 
 func letters(n int) string { return counted(n, "dead letter", "dead letters") }
 

@@ -62,10 +62,10 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 		return exitTrouble, "Use the outbox command of the newer version."
 	case errors.Is(err, outbox.ErrSchema):
 		return exitTrouble, "Run 'outbox migrate up', or 'outbox doctor' to see what is missing. Check --schema and --table, too."
-	case errors.Is(err, context.DeadlineExceeded):
-		return exitDatabase, "It took longer than --timeout allows."
 	case errors.Is(err, errUnreachable):
 		return exitDatabase, "Check --dsn or OUTBOX_DSN, that the server runs, and that it lets you in."
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitDatabase, "It took longer than --timeout allows."
 	}
 	for _, e := range absent {
 		if errors.Is(err, e) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,30 +70,6 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, usage("%s %q is no time; write 90m or 7d for how long ago, or 2006-01-02T15:04:05Z", flag, text)
-}
-
-// parseAge reads a duration that may be in days.
-func parseAge(text string) (time.Duration, error) {
-	if days, found := strings.CutSuffix(text, "d"); found {
-		d, err := time.ParseDuration(days + "h")
-		return 24 * d, err
-	}
-	return time.ParseDuration(text)
-}
-
-// An age is a flag for a duration that may be in days.
-type age time.Duration
-
-func (a *age) String() string { return time.Duration(*a).String() }
-func (a *age) Type() string   { return "duration" }
-
-func (a *age) Set(text string) error {
-	d, err := parseAge(text)
-	if err != nil || d < 0 {
-		return usage("%q is no duration; write 90m or 30d", text)
-	}
-	*a = age(d)
-	return nil
 }
 
 // moment is a time that parseTime reads to the microsecond.

@@ -146,9 +146,8 @@ func (a *app) joinStepsCommand() *cobra.Command {
 	var limit int
 	c := a.joinAction("steps", "List the steps of a join", func(ctx context.Context, joins *join.Coordinator, id join.ID) error {
 		var from outbox.MessageID
-		var err error
 		if after != "" {
-			if from, err = outbox.ParseMessageID(after); err != nil {
+			if err := from.UnmarshalText([]byte(after)); err != nil {
 				return usage("--after %q is no message id", after)
 			}
 		}

@@ -10,16 +10,6 @@ import (
 	"github.com/incursa/watermill-outbox/admin"
 )
 
-func (a *age) duration() time.Duration { return time.Duration(*a) }
-
-// required adds the flag --older-than, which must be given.
-func (a *age) required(c *cobra.Command) {
-	c.Flags().Var(a, "older-than", "how long ago they ended: 90m, or 30d")
-	if err := c.MarkFlagRequired("older-than"); err != nil {
-		panic(err) // the flag is defined in the line before
-	}
-}
-
 func (a *app) purgeCommand() *cobra.Command {
 	var older age
 	var failed, log bool

@@ -23,8 +23,8 @@ var changing = []struct {
 	pattern *regexp.Regexp
 	by      string
 }{
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<id>                                "},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}`), "<time>                 "},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<id>"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}`), "<time>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "<time>"},
 	{regexp.MustCompile(`\b\d+(\.\d+)?m?s\b( *)`), "<span>  "},
 	{regexp.MustCompile(`"age_seconds":[0-9.]+`), `"age_seconds":<span>`},
@@ -32,6 +32,7 @@ var changing = []struct {
 	{regexp.MustCompile(` by \S+:\d+`), " by <worker>"},
 	{regexp.MustCompile(`(ended by +|"ended_by":"|"worker":")[^"\s]+`), "$1<worker>"},
 	{regexp.MustCompile(`(?m) +$`), ""},
+	{regexp.MustCompile(`(\S) {3,}`), "$1  "}, // columns are as wide as what changes
 }
 
 // A session with every command: what it prints is kept in testdata/session.txt. go test -update writes that again.

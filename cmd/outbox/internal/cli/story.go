@@ -94,7 +94,8 @@ func (a *app) showStory(ctx context.Context, of *admin.Admin, name string, what 
 
 // findStory looks for a message by its id, and then for the last one with the UUID.
 func findStory(ctx context.Context, of *admin.Admin, name string) (*admin.Story, error) {
-	if id, err := outbox.ParseMessageID(name); err == nil {
+	var id outbox.MessageID
+	if err := id.UnmarshalText([]byte(name)); err == nil {
 		known, err := of.Story(ctx, id)
 		if !errors.Is(err, admin.ErrNotFound) {
 			return known, err
