@@ -120,6 +120,11 @@ joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
 
+.PHONY: publish
+publish: ## Publish 100,000 calls that share commits, while connections are cut, backends killed and publishers closed
+	OUTBOX_TEST_PUBLISH=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
+
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \

@@ -60,7 +60,7 @@
 //	eventstore                  messages of the log with versions in streams
 //	admin                       searches messages, acts on dead letters, measures
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	publisher.go                publishes: into the queue, the log or both
+//	publisher.go                publishes: into the queue, the log or both; publisher_scope and _batch share commits
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
 //	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor

@@ -5,7 +5,8 @@ import "time"
 // Hooks are called as things happen, for metrics. Any of them may be nil. They run on the outbox's goroutines and on those
 // of callers: they must be quick, must not block, and must be safe for concurrent use.
 type Hooks struct {
-	// OnPublish is called after every attempt to enqueue, even inside a transaction that may still be rolled back.
+	// OnPublish is called after every attempt to enqueue, even inside a transaction that may still be rolled back. Messages
+	// that were collected (Scoped) are enqueued when they are flushed.
 	OnPublish func(PublishEvent)
 
 	// OnClaim is called after every claim that took something or failed.
@@ -49,7 +50,8 @@ type PublishEvent struct {
 	Topics   []string
 	Counts   []int // the number of messages of each topic
 	Messages int
-	Took     time.Duration
+	Calls    int           // that were written together, with this one: more than 1 only if PublisherConfig.Flush says so
+	Took     time.Duration // with the wait for others (Interval, Batch)
 	Err      error
 }
 

@@ -71,7 +71,7 @@ func (o *Outbox) appendEvents(ctx context.Context, x Executor, stream string, ex
 	topics, counts := topicsOf(messages)
 	started := time.Now()
 	done, err := o.appendAll(ctx, x, eventsArg{Stream: stream, Expected: expected, Queued: o.config.Log != LogOnly, Events: rows}, messages)
-	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Counts: counts, Messages: len(messages), Took: time.Since(started), Err: err})
+	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Counts: counts, Messages: len(messages), Calls: 1, Took: time.Since(started), Err: err})
 	if err != nil {
 		return base.Appended{}, nil, err
 	}

@@ -94,6 +94,7 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if err != nil {
 		return nil, err
 	}
+	e.Before = flushScope
 	if config.WorkerName == "" {
 		config.WorkerName = defaultWorkerName()
 	}

@@ -37,16 +37,22 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	topics, counts := topicsOf(messages)
 	started := time.Now()
 	err = o.insert(ctx, x, messages, rows)
-	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Counts: counts, Messages: len(messages), Took: time.Since(started), Err: err})
+	o.enqueued(PublishEvent{Topics: topics, Counts: counts, Messages: len(messages), Calls: 1, Took: time.Since(started), Err: err}, rows[0].CorrelationID)
 	if err != nil {
 		return nil, err
 	}
-	if logs(o.logger) {
-		o.logger.Info("Enqueued messages", watermill.LogFields{
-			"topic": strings.Join(topics, ", "), "correlation_id": rows[0].CorrelationID, "count": len(messages)})
-	}
 	o.wakeAfter(ctx, x, topics)
 	return ids, nil
+}
+
+// enqueued tells of a call that has inserted messages, or tried to.
+func (o *Outbox) enqueued(e PublishEvent, correlationID string) {
+	e.Store = o.config.Store
+	o.config.Hooks.published(e)
+	if e.Err == nil && logs(o.logger) {
+		o.logger.Info("Enqueued messages", watermill.LogFields{
+			"topic": strings.Join(e.Topics, ", "), "correlation_id": correlationID, "count": e.Messages})
+	}
 }
 
 // enqueuedMessage is a message on the wire; At and Size locate its payload among the joined payloads.

@@ -11,15 +11,24 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// write enqueues messages, and stores those that EventStream marks as events. The streams are locked in order of their names.
-func (p *Publisher) write(ctx context.Context, x Executor, topic string, messages []*message.Message, rows []Message) ([]MessageID, error) {
-	streams := map[string][]int{}
-	if p.config.EventStream != nil {
-		for i, msg := range messages {
-			stream := p.config.EventStream(topic, msg)
-			streams[stream] = append(streams[stream], i)
-		}
+// eventStreams returns the messages by the event stream that each belongs to, or nothing if none is an event.
+func (p *Publisher) eventStreams(topic string, messages []*message.Message) map[string][]int {
+	if p.config.EventStream == nil {
+		return nil
 	}
+	streams := map[string][]int{}
+	for i, msg := range messages {
+		stream := p.config.EventStream(topic, msg)
+		streams[stream] = append(streams[stream], i)
+	}
+	if len(streams[""]) == len(messages) {
+		return nil
+	}
+	return streams
+}
+
+// enqueue enqueues messages, and stores those that are events. The streams are locked in order of their names.
+func (p *Publisher) enqueue(ctx context.Context, x Executor, rows []Message, streams map[string][]int) ([]MessageID, error) {
 	plain := streams[""]
 	if delete(streams, ""); len(streams) == 0 {
 		return p.outbox.Enqueue(ctx, x, rows...)

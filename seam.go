@@ -107,8 +107,15 @@ func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg a
 
 type publishing struct{ publisher *Publisher }
 
-func (p publishing) Beside(f func(context.Context, Executor, []*message.Message, []MessageID) error) {
-	p.publisher.beside = f
+func (p publishing) Beside(wanted func([]*message.Message) bool, do func(context.Context, Executor, []*message.Message, []MessageID) error) {
+	p.publisher.beside = beside{wanted, do}
+}
+
+func (p publishing) Waiting() int {
+	if p.publisher.batches == nil {
+		return 0
+	}
+	return p.publisher.batches.unsent()
 }
 
 type subscribing struct{ subscriber *Subscriber }

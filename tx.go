@@ -26,6 +26,10 @@ type txScope struct {
 
 	mu     sync.Mutex
 	topics map[string]map[string]struct{} // by store; nil if the caller commits
+
+	flushing  sync.Mutex // held while what was collected is written
+	collected []collected
+	ended     bool // it takes no more
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
@@ -56,8 +60,8 @@ func scopeFrom(ctx context.Context) *txScope {
 	return scope
 }
 
-// InTx runs f in a transaction of db, commits it, and then wakes the subscribers of the topics that were published in
-// it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
+// InTx runs f in a transaction of db, writes what a Publisher that is Scoped has collected in it, commits it, and then wakes
+// the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
@@ -75,11 +79,16 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	// A no-op after the commit; otherwise the caller needs to see the error or panic of f.
-	defer func() { _ = tx.Rollback() }()
-
 	scope := &txScope{tx: tx, db: db, topics: map[string]map[string]struct{}{}}
+	scopes.Store(tx, scope)
+	defer func() {
+		_ = tx.Rollback() // a no-op after the commit; otherwise the caller needs to see the error or panic of f
+		scope.drop()
+	}()
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
+		return err
+	}
+	if err := scope.end(ctx); err != nil {
 		return err
 	}
 	if err := engine.Commit(ctx, tx); err != nil {
@@ -97,13 +106,22 @@ func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
 		return
 	}
 	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
-		scope.add(o.config.Store, topics)
+		scope.wakeLater(o.config.Store, topics)
 		return
 	}
 	expectSoon(o.config.Store, topics)
 }
 
-func (s *txScope) add(store string, topics []string) {
+// wakeAfterScope is wakeAfter for what was collected.
+func (o *Outbox) wakeAfterScope(s *txScope, topics []string) {
+	if s.topics == nil {
+		expectSoon(o.config.Store, topics)
+		return
+	}
+	s.wakeLater(o.config.Store, topics)
+}
+
+func (s *txScope) wakeLater(store string, topics []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.topics[store] == nil {

@@ -15,7 +15,8 @@ type figure struct {
 }
 
 var figures = []figure{
-	// Messages a second by many publishers at once, 1 and 100 a call, each call a transaction.
+	// Messages a second by many publishers at once, 1 and 100 a call, each call a transaction. The former also by what shares
+	// a commit, with one publisher and with many.
 	{"publish1", publishing{batch: 1}.measure},
 	{"publish100", publishing{batch: 100}.measure},
 

@@ -45,7 +45,7 @@ func bracket(ctx context.Context, x base.Executor, t transaction, f func() error
 	if t.commits && ending {
 		err = unknown(err)
 	}
-	if fromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
+	if FromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
 		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number means nothing here
 	}
 	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
@@ -62,6 +62,9 @@ func (t transaction) undo(ctx context.Context, x base.Executor) error {
 // InSavepoint undoes only what f did in the caller's transaction if it returns an error.
 // On a *sql.Conn without a transaction it begins its own.
 func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base.Executor) error) error {
+	if err := e.before(ctx, x); err != nil { // or undoing f would undo that, too
+		return err
+	}
 	traits := e.Dialect.Traits()
 	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
 	conn, alone := x.(*sql.Conn)
@@ -95,6 +98,8 @@ func cutOff(x base.Executor) {
 	switch x := x.(type) {
 	case *sql.Tx:
 		_ = x.Rollback() // a later Commit then fails
+	case Flushing:
+		_ = x.Rollback()
 	case OwnConn:
 		discard(x.Conn)
 	case *sql.Conn:

@@ -18,3 +18,6 @@ func Ours(x base.Executor) bool {
 		return false
 	}
 }
+
+// Flushing is a caller's transaction for which Before is running: what is run on it there does not call Before again.
+type Flushing struct{ *sql.Tx }

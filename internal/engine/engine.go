@@ -28,6 +28,9 @@ type Engine struct {
 	Dialect dialect.Dialect
 	Names   Names
 
+	// Before is called before anything is run on x. If it returns an error, nothing is. May be nil.
+	Before func(ctx context.Context, x base.Executor) error
+
 	operations map[Operation]preparedCall
 	readOnly   map[Operation]bool
 }
@@ -175,6 +178,9 @@ func Encode(arg any) (string, error) {
 }
 
 func (e *Engine) run(ctx context.Context, x base.Executor, op Operation, args []any, scan func(*sql.Rows) error) error {
+	if err := e.before(ctx, x); err != nil {
+		return err
+	}
 	answers := false
 	if answer := scan; answer != nil {
 		scan = func(rows *sql.Rows) error {
@@ -186,6 +192,13 @@ func (e *Engine) run(ctx context.Context, x base.Executor, op Operation, args []
 		err = e.runOn(ctx, x, op, args, scan)
 		return !answers, err // scan must not see rows twice
 	})
+}
+
+func (e *Engine) before(ctx context.Context, x base.Executor) error {
+	if e.Before == nil {
+		return nil
+	}
+	return e.Before(ctx, x)
 }
 
 // onConn runs f on x. On a *sql.DB it takes a connection, so that it can tell whether anything was sent: if not, and if f

@@ -47,13 +47,13 @@ func neverCommitted(err error) bool {
 	case errors.As(err, &refusal):
 		return true
 	default:
-		return fromDatabase(err)
+		return FromDatabase(err)
 	}
 }
 
-// fromDatabase reports whether err is the database's answer, and not a broken connection.
+// FromDatabase reports whether err is the database's answer, and not a broken connection.
 // Each driver's errors have one of these methods.
-func fromDatabase(err error) bool {
+func FromDatabase(err error) bool {
 	var postgres interface{ SQLState() string }
 	if errors.As(err, &postgres) && postgres.SQLState() != "" {
 		return !endsConnection(postgres.SQLState())
@@ -98,7 +98,7 @@ func Commit(ctx context.Context, tx *sql.Tx) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrTxDone), fromDatabase(err):
+	case errors.Is(err, sql.ErrTxDone), FromDatabase(err):
 		return fmt.Errorf("commit the transaction: %w", err)
 	default:
 		return fmt.Errorf("commit the transaction: %w: %w", base.ErrUnknownOutcome, err)

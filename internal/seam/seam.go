@@ -71,11 +71,16 @@ type Operations interface {
 	AppendEvents(ctx context.Context, x base.Executor, stream string, expected int64, events []base.Event) (base.Appended, error)
 }
 
-// Publishing is what package join builds its publisher on.
+// Publishing is what package join builds its publisher on, and what tests see of it.
 type Publishing interface {
-	// Beside has f called in the transaction of each Publish, after its messages were inserted and before anything is
-	// committed, with their ids in the same order. An error of f fails the Publish. Call Beside before the first Publish.
-	Beside(f func(ctx context.Context, x base.Executor, messages []*message.Message, ids []base.MessageID) error)
+	// Beside has do called in the transaction of each Publish whose messages want it, after they were inserted and before
+	// anything is committed, with their ids in the same order. An error of do fails the Publish. Such a Publish is written by
+	// itself, at once. Call Beside before the first Publish.
+	Beside(wanted func(messages []*message.Message) bool,
+		do func(ctx context.Context, x base.Executor, messages []*message.Message, ids []base.MessageID) error)
+
+	// Waiting lets tests see how many calls wait for a batch and are not sent yet.
+	Waiting() int
 }
 
 // Subscribing is what package stores builds its subscriber on.

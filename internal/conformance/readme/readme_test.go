@@ -259,30 +259,32 @@ func TestNamesAreExported(t *testing.T) {
 	})
 }
 
-// The table has every field of SubscriberConfig, in order, and the default that its comment says.
-func TestConfigurationTableIsComplete(t *testing.T) {
-	var documented []string
-	defaults := map[string]string{}
-	for _, row := range parse(read(t, "docs/configuration.md")).tableUnder("`SubscriberConfig`") {
-		for _, name := range code.FindAllString(row[0], -1) {
-			name = strings.Trim(name, "`")
-			documented = append(documented, name)
-			defaults[name] = strings.ReplaceAll(row[1], "`", "")
-		}
-	}
-	var fields []string
-	for _, field := range structFields(t, "SubscriberConfig") {
-		comment := strings.Join(strings.Fields(field.Doc.Text()), " ")
-		for _, name := range field.Names {
-			fields = append(fields, name.Name)
-			if defaults[name.Name] != "Required" {
-				require.Regexp(t, `Defaults? to `+regexp.QuoteMeta(defaults[name.Name])+`\b`, comment, "the default of %s", name.Name)
-			} else {
-				require.Contains(t, comment, "Required.", "the default of %s", name.Name)
+// The tables have every field of the config, in order, and the default that its comment says.
+func TestConfigurationTablesAreComplete(t *testing.T) {
+	for _, config := range []string{"SubscriberConfig", "PublisherConfig"} {
+		var documented []string
+		defaults := map[string]string{}
+		for _, row := range parse(read(t, "docs/configuration.md")).tableUnder("`" + config + "`") {
+			for _, name := range code.FindAllString(row[0], -1) {
+				name = strings.Trim(name, "`")
+				documented = append(documented, name)
+				defaults[name] = strings.ReplaceAll(row[1], "`", "")
 			}
 		}
+		var fields []string
+		for _, field := range structFields(t, config) {
+			comment := strings.Join(strings.Fields(field.Doc.Text()), " ")
+			for _, name := range field.Names {
+				fields = append(fields, name.Name)
+				if defaults[name.Name] != "Required" {
+					require.Regexp(t, `Defaults? to `+regexp.QuoteMeta(defaults[name.Name])+`\b`, comment, "the default of %s", name.Name)
+				} else {
+					require.Contains(t, comment, "Required.", "the default of %s", name.Name)
+				}
+			}
+		}
+		require.Equal(t, fields, documented)
 	}
-	require.Equal(t, fields, documented)
 }
 
 func TestHooksTableIsComplete(t *testing.T) {
