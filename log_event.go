@@ -64,10 +64,6 @@ func (o *Outbox) appendEvents(ctx context.Context, x Executor, stream string, ex
 		return base.Appended{}, nil, err
 	}
 	for i := range rows {
-		if rows[i].HeadersText, err = rows[i].headersText(); err != nil {
-			return base.Appended{}, nil, err
-		}
-		rows[i].Headers = nil
 		if rows[i].UUID == "" {
 			rows[i].UUID = rows[i].ID
 		}
@@ -153,11 +149,15 @@ func (o *Outbox) appendAll(ctx context.Context, x Executor, arg eventsArg, messa
 // appendOne appends an event to a stream that exists and has the expected version. Otherwise it returns 0; appendBatch knows why.
 func (o *Outbox) appendOne(ctx context.Context, x Executor, arg eventsArg, m *Message) (version int64, err error) {
 	row := &arg.Events[0]
+	headers, err := row.headersText()
+	if err != nil {
+		return 0, err
+	}
 	payload := m.Payload
 	if payload == nil {
 		payload = []byte{} // the column is NOT NULL
 	}
-	args := []any{arg.Stream, arg.Expected, row.ID, row.UUID, row.Topic, row.TopicKey, payload, row.HeadersText, optional(row.CorrelationID),
+	args := []any{arg.Stream, arg.Expected, row.ID, row.UUID, row.Topic, row.TopicKey, payload, headers, optional(row.CorrelationID),
 		optional(row.StreamKey), sql.NullInt64{Int64: row.StreamID, Valid: row.StreamID != 0}}
 	versions, err := engine.CallWith(ctx, o.engine, x, opEventAppendOne, args, func(rows *sql.Rows, v *int64) error { return rows.Scan(v) })
 	if err != nil || len(versions) == 0 {

@@ -22,7 +22,7 @@ type StageSet = base.Stages
 // The stages of the specification.
 const (
 	Stored               = base.StageStored               // it is in the table: every message has it
-	EventStored          = base.StageEventStored          // it is in an event store
+	EventStored          = base.StageEventStored          // it is in the event store: PublisherConfig.EventStream sets it
 	Published            = base.StagePublished            // it was sent on
 	ReceptorProcessed    = base.StageReceptorProcessed    // its handler has run
 	PerspectiveProcessed = base.StagePerspectiveProcessed // the views of its data are up to date

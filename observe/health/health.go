@@ -121,7 +121,7 @@ func (a *asked) answer(ctx context.Context) answer {
 	names := slices.Sorted(maps.Keys(a.checks))
 	runs := make([]*run, len(names))
 	for i, name := range names {
-		runs[i] = a.run(name)
+		runs[i] = a.run(name) //nolint:contextcheck // others may be waiting for it too
 	}
 	all := answer{Status: ok}
 	for i, name := range names {
@@ -143,7 +143,6 @@ func (a *asked) run(name string) *run {
 	r := &run{done: make(chan struct{}), err: errPanic}
 	a.running[name] = r
 	go func() {
-		// Not the context of a request: others may be waiting too.
 		ctx, cancel := context.WithTimeout(context.Background(), a.timeout)
 		defer cancel()
 		defer func() {

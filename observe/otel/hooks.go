@@ -19,7 +19,7 @@ func (t *Traces) Hooks() outbox.Hooks {
 func (t *Traces) onClaim(e outbox.ClaimEvent) {
 	topic := ""
 	if len(e.Topics) == 1 {
-		for topic = range e.Topics { //nolint:revive // the only one
+		for topic = range e.Topics { // the only one
 		}
 	}
 	t.past(receive, topic, e.Store, e.Took, e.Err, batchCount.Int(e.Messages))

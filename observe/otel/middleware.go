@@ -1,7 +1,6 @@
 package otel
 
 import (
-	"context"
 	"errors"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -48,15 +47,15 @@ func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		produced, err = h(msg)
 		returned = true
 		for _, p := range produced {
-			inherit(p, ctx)
+			inherit(p, span)
 		}
 		return produced, err
 	}
 }
 
 // inherit puts a span into the context of a message that has none.
-func inherit(msg *message.Message, from context.Context) {
-	if !trace.SpanContextFromContext(msg.Context()).IsValid() {
-		msg.SetContext(trace.ContextWithSpan(msg.Context(), trace.SpanFromContext(from)))
+func inherit(msg *message.Message, span trace.Span) {
+	if ctx := msg.Context(); !trace.SpanContextFromContext(ctx).IsValid() {
+		msg.SetContext(trace.ContextWithSpan(ctx, span))
 	}
 }

@@ -94,19 +94,19 @@ func (m *Metrics) onHandled(e outbox.HandledEvent) {
 
 func (m *Metrics) delivery(key deliveryKey) *delivered {
 	if d, known := m.deliveries.Load(key); known {
-		return d.(*delivered)
+		return d.(*delivered) //nolint:errcheck // nothing else is in it
 	}
 	store, topic := m.stores.label(key.store), m.topics.label(key.topic)
 	key.store, key.topic = store, topic // so that there are no more of them than labels
 	if d, known := m.deliveries.Load(key); known {
-		return d.(*delivered)
+		return d.(*delivered) //nolint:errcheck // nothing else is in it
 	}
 	d := &delivered{
 		took: m.handler.WithLabelValues(store, topic, key.group),
 		wait: m.wait.WithLabelValues(store, topic),
 	}
 	for _, outcome := range outcomes {
-		d.outcomes[outcome] = m.vectors.delivered.WithLabelValues(store, topic, key.group, outcome.String())
+		d.outcomes[outcome] = m.delivered.WithLabelValues(store, topic, key.group, outcome.String())
 	}
 	m.timeouts.WithLabelValues(store, topic)
 	m.deliveries.Store(key, d)

@@ -161,7 +161,8 @@ func TestWhatIsAskedWhenScraped(t *testing.T) {
 	is(t, registry, `outbox_forwarder_open{forwarder="kafka"} 1`)
 	onState(forwarder.Closed)
 
-	metrics.WatchInFlight("", func() map[string]int { return map[string]int{"orders": 4} })
+	held := map[string]int{"orders": 4}
+	metrics.WatchInFlight("", func() map[string]int { return held })
 	metrics.WatchInFlight("gone", func() map[string]int { return map[string]int{"orders": 4} })
 	metrics.WatchInFlight("gone", nil)
 	metrics.WatchStores(func() []stores.StoreStatus {
@@ -176,6 +177,8 @@ func TestWhatIsAskedWhenScraped(t *testing.T) {
 	got, err := text(registry)
 	require.NoError(t, err)
 	require.NotContains(t, got, `store="gone"`)
+	held = nil
+	is(t, registry, `outbox_in_flight_messages{store="", topic="orders"} 0`)
 }
 
 func TestBadConfig(t *testing.T) {

@@ -15,6 +15,7 @@ type watches struct {
 	mu       sync.Mutex
 	inFlight map[string]func() map[string]int
 	stores   []func() []stores.StoreStatus
+	known    map[[2]string]bool // stores and topics that had messages in flight, so that they fall to 0
 }
 
 // OnForwarder returns a function for a forwarder's Config.OnState. The name tells it from others of the process.
@@ -67,6 +68,17 @@ func (w *watches) collect(m *Metrics, out chan<- prometheus.Metric) {
 			held[[2]string{m.stores.label(store), m.topics.label(topic)}] += n
 		}
 	}
+	w.mu.Lock()
+	if w.known == nil {
+		w.known = map[[2]string]bool{}
+	}
+	for labels := range held {
+		w.known[labels] = true
+	}
+	for labels := range w.known {
+		held[labels] += 0
+	}
+	w.mu.Unlock()
 	for labels, n := range held {
 		out <- prometheus.MustNewConstMetric(m.inFlight, prometheus.GaugeValue, float64(n), labels[0], labels[1])
 	}

@@ -122,7 +122,6 @@ func (p *program) start() {
 	p.NoError(err)
 	router.AddMiddleware(middleware.Outcome)
 	router.AddConsumerHandler("ship", "orders", subscriber, func(msg *message.Message) error {
-		time.Sleep(time.Millisecond) // so that some are in flight when asked
 		if msg.UUID == "poison" {
 			return errors.New("poison")
 		}

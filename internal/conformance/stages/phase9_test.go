@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/eventstore"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/middleware"
 )
@@ -190,5 +191,65 @@ func TestPhase9_StrategyImmediate(t *testing.T) {
 			f.NoError(publisher.Publish("orders", message.NewMessage(fmt.Sprint(n), nil)))
 			f.Equal(n+1, f.Count(outbox.Ready))
 		}
+	})
+}
+
+// events reads a stream of the event store.
+func (f fixture) events(stream string) (events []eventstore.Event) {
+	f.T.Helper()
+	store, err := eventstore.New(f.DB.DB, eventstore.Config{Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema}, nil)
+	f.NoError(err)
+	for e, err := range store.Read(f.T.Context(), nil, stream, eventstore.ReadParams{}) {
+		f.NoError(err)
+		events = append(events, e)
+	}
+	return events
+}
+
+func marked(c *outbox.PublisherConfig) {
+	c.EventStream = func(_ string, msg *message.Message) string { return msg.Metadata.Get("event of") }
+}
+
+func event(ctx context.Context, uuid, stream string) *message.Message {
+	msg := message.NewMessageWithContext(ctx, uuid, []byte(uuid))
+	msg.Metadata.Set("event of", stream)
+	return msg
+}
+
+// "Event Store Integration": an event is stored and queued by one call, or neither, with the next version of its stream.
+func TestPhase9_EventStoreIntegration(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		publisher := f.publisher(marked)
+		f.NoError(publisher.Publish("products", event(t.Context(), "created", "product 1"), event(t.Context(), "created", "product 2")))
+		f.NoError(publisher.Publish("products", event(t.Context(), "repriced", "product 1")))
+		f.ErrorIs(outbox.InTx(t.Context(), f.DB.DB, func(ctx context.Context, _ *sql.Tx) error {
+			return errors.Join(publisher.Publish("products", event(ctx, "withdrawn", "product 1")), errStage)
+		}), errStage)
+		f.Equal(3, f.Count(outbox.Ready))
+		first, second := f.events("product 1"), f.events("product 2")
+		f.Len(first, 2)
+		f.Len(second, 1)
+		for i, uuid := range []string{"created", "repriced"} {
+			f.Equal(int64(i+1), first[i].Version)
+			f.Equal(uuid, string(first[i].Payload))
+		}
+		f.Equal(int64(1), second[0].Version)
+	})
+}
+
+// "IsEvent Serialization": what is an event is said by a flag, which is the stream; other messages are only queued.
+func TestPhase9_EventFlag(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		f.NoError(f.publisher(marked).Publish("products", event(t.Context(), "PlaceOrderEvent", ""), event(t.Context(), "created", "product 1")))
+		f.NoError(f.publisher().Publish("products", event(t.Context(), "repriced", "product 1")))
+		f.Equal(3, f.Count(outbox.Ready))
+		events := f.events("product 1")
+		f.Len(events, 1)
+		f.Equal("created", string(events[0].Payload))
+		var stages []string
+		for _, c := range f.claimAll("products", time.Minute) {
+			stages = append(stages, f.shown(c))
+		}
+		f.ElementsMatch([]string{"Stored", "Stored, EventStored", "Stored"}, stages)
 	})
 }

@@ -69,11 +69,11 @@ BEGIN
     WITH added AS (
         INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
         SELECT m.id, m.uuid, m.topic, m.topic_key, substring(payloads FROM m.at + 1 FOR m.size),
-               '{"outbox_event_version":"' || (last - many + 1 + m.n) || '",' || substr(m.headers_text, 2),
+               '{"outbox_event_version":"' || (last - many + 1 + m.n) || '",' || substr(coalesce(m.headers_text, m.headers::text), 2),
                m.correlation_id, m.stream_key, m.stream_id, moment,
                coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond', moment + m.delay_ms * interval '1 millisecond')
         FROM json_to_recordset(arg->'events') AS m(
-                 n int, id uuid, uuid text, topic text, topic_key bigint, at int, size int, headers_text text, correlation_id text, stream_key text,
+                 n int, id uuid, uuid text, topic text, topic_key bigint, at int, size int, headers json, headers_text text, correlation_id text, stream_key text,
                  stream_id bigint, due_ms bigint, delay_ms bigint)
         RETURNING seq, message_id, topic, octet_length(payload) + octet_length(headers) AS size),
     numbered AS (
@@ -91,8 +91,8 @@ BEGIN
         arrived AS (
             INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
             SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL)
-        INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status)
-        SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, moment), a.size, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END FROM added AS a;
+        INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, stages, status)
+        SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, moment), a.size, 2, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END FROM added AS a;
     END IF;
     RETURN QUERY SELECT 1, last, '', '', '', '', ''::bytea;
 END

@@ -37,6 +37,6 @@ INSERT INTO "main"."outbox_event_swept" (id, position) VALUES (1, 0) ON CONFLICT
 CREATE TRIGGER IF NOT EXISTS "main"."outbox_event_gone" AFTER DELETE ON "outbox_event"
 BEGIN
     DELETE FROM "outbox_log" WHERE position = (
-        SELECT l.position FROM "outbox_log" AS l WHERE l.message_id = (SELECT o.message_id FROM "outbox" AS o WHERE o.seq = OLD.seq));
+        SELECT l.position FROM "outbox_log" AS l WHERE l.message_id = (SELECT o.message_id FROM "outbox" AS o NOT INDEXED WHERE o.seq = OLD.seq));
     DELETE FROM "outbox" WHERE seq = OLD.seq AND NOT EXISTS (SELECT 1 FROM "outbox_state" AS s WHERE s.seq = OLD.seq);
 END;

@@ -6,7 +6,7 @@
 -- is it known.
 INSERT INTO "main"."outbox_event_stream" (name, version)
 SELECT ?1 ->> '$.stream', ?1 ->> '$.count'
-WHERE (?1 ->> '$.expected' IN (-2, 0) OR EXISTS (SELECT 1 FROM "main"."outbox_event_stream" AS s WHERE s.name = ?1 ->> '$.stream'))
+WHERE (?1 ->> '$.expected' IN (-2, 0) OR EXISTS (SELECT 1 FROM "main"."outbox_event_stream" AS s INDEXED BY "outbox_event_stream_name" WHERE s.name = ?1 ->> '$.stream'))
   AND NOT (?1 ->> '$.named' AND EXISTS (
       SELECT 1 FROM json_each(?1, '$.events') AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.value ->> '$.id'))
 ON CONFLICT (name) DO UPDATE SET version = version + excluded.version
@@ -33,12 +33,12 @@ INSERT INTO "main"."outbox"
 SELECT m.id, m.uuid, m.topic, m.topic_key, m.payload, m.headers, m.correlation_id, m.stream_key, m.stream_id, m.moment, m.due
 FROM (SELECT e.key AS n, e.value ->> '$.id' AS id, e.value ->> '$.uuid' AS uuid, e.value ->> '$.topic' AS topic,
              e.value ->> '$.topic_key' AS topic_key, coalesce(substr(?2, (e.value ->> '$.at') + 1, e.value ->> '$.size'), x'') AS payload,
-             '{"outbox_event_version":"' || (c.first + e.key) || '",' || substr(e.value ->> '$.headers_text', 2) AS headers,
+             '{"outbox_event_version":"' || (c.first + e.key) || '",' || substr(coalesce(e.value ->> '$.headers_text', e.value -> '$.headers'), 2) AS headers,
              e.value ->> '$.correlation_id' AS correlation_id,
              e.value ->> '$.stream_key' AS stream_key, e.value ->> '$.stream_id' AS stream_id,
              coalesce(e.value ->> '$.due_ms', c.moment + (e.value ->> '$.delay_ms')) AS due, c.moment
       FROM (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment,
-                   (SELECT s.version FROM "main"."outbox_event_stream" AS s WHERE s.name = ?1 ->> '$.stream') - (?1 ->> '$.count') + 1 AS first) AS c
+                   (SELECT s.version FROM "main"."outbox_event_stream" AS s INDEXED BY "outbox_event_stream_name" WHERE s.name = ?1 ->> '$.stream') - (?1 ->> '$.count') + 1 AS first) AS c
       CROSS JOIN json_each(?1, '$.events') AS e) AS m
 ORDER BY m.n;
 
@@ -55,8 +55,8 @@ FROM json_each(?1, '$.events') AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "
 
 SELECT EXISTS (SELECT 1 WHERE ?1 ->> '$.queued');
 
-INSERT INTO "main"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status)
-SELECT o.seq, o.topic_key, o.stream_id, max(coalesce(o.due_at, 0), o.created_at), length(o.payload) + octet_length(o.headers), 2,
+INSERT INTO "main"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, stages, status)
+SELECT o.seq, o.topic_key, o.stream_id, max(coalesce(o.due_at, 0), o.created_at), length(o.payload) + octet_length(o.headers), 2, 2,
        CASE WHEN o.stream_id IS NULL THEN 0 ELSE 5 END
 FROM json_each(?1, '$.events') AS e CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id" ON o.message_id = e.value ->> '$.id';
 

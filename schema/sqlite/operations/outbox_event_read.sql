@@ -3,7 +3,7 @@
 -- further call to know. Of an archived stream, unless that is asked for, it returns one row with version -1. It is one
 -- statement, so that it takes no lock; only one half of page looks at anything.
 WITH wanted AS MATERIALIZED (
-    SELECT s.stream_no, s.version, s.hidden, s.archived AND NOT ?1 ->> '$.archived' AS closed FROM "main"."outbox_event_stream" AS s
+    SELECT s.stream_no, s.version, s.hidden, s.archived AND NOT ?1 ->> '$.archived' AS closed FROM "main"."outbox_event_stream" AS s INDEXED BY "outbox_event_stream_name"
     WHERE s.name = ?1 ->> '$.stream'),
 page AS MATERIALIZED (
     SELECT * FROM (

@@ -2,7 +2,7 @@
 -- the whole log (topic '') or of the event's topic.
 WITH event AS MATERIALIZED (
     SELECT l.position, l.topic
-    FROM "main"."outbox_event_stream" AS s
+    FROM "main"."outbox_event_stream" AS s INDEXED BY "outbox_event_stream_name"
     CROSS JOIN "main"."outbox_event" AS e ON e.stream_no = s.stream_no AND e.version = ?1 ->> '$.version'
     CROSS JOIN "main"."outbox" AS o ON o.seq = e.seq
     CROSS JOIN "main"."outbox_log" AS l INDEXED BY "outbox_log_message" ON l.message_id = o.message_id

@@ -35,7 +35,7 @@ BEGIN
     DECLARE @Moved TABLE (StreamNo BIGINT NOT NULL, Version BIGINT NOT NULL);
     DECLARE @Added TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
-        TopicKey BIGINT NOT NULL, StreamId BIGINT NULL, DueAt DATETIME2(3) NULL, Size INT NOT NULL);
+        TopicKey BIGINT NOT NULL, StreamId BIGINT NULL, DueAt DATETIME2(3) NULL);
 
     IF @Named = 1
         INSERT INTO @Ids (MessageId) SELECT i.id FROM OPENJSON(@Arg, '$.events') WITH (id UNIQUEIDENTIFIER '$.id') AS i;
@@ -105,11 +105,10 @@ BEGIN
 
             INSERT INTO [dbo].[Outbox]
                 (MessageId, Uuid, Topic, TopicKey, Payload, Headers, CorrelationId, StreamKey, StreamId, CreatedAt, DueTimeUtc)
-            OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic, inserted.TopicKey, inserted.StreamId, inserted.DueTimeUtc,
-                   CAST(DATALENGTH(inserted.Payload) + DATALENGTH(inserted.Headers) AS INT)
-            INTO @Added (Seq, MessageId, Topic, TopicKey, StreamId, DueAt, Size)
+            OUTPUT inserted.Seq, inserted.MessageId, inserted.Topic, inserted.TopicKey, inserted.StreamId, inserted.DueTimeUtc
+            INTO @Added (Seq, MessageId, Topic, TopicKey, StreamId, DueAt)
             SELECT m.id, m.uuid, m.topic, m.topic_key, SUBSTRING(@Payloads, m.[at] + 1, m.size),
-                   STUFF(m.headers_text, 1, 1, N'{"outbox_event_version":"' + CAST(@Last - @Many + 1 + m.n AS NVARCHAR(20)) + N'",'), m.correlation_id,
+                   STUFF(COALESCE(m.headers_text, m.headers), 1, 1, N'{"outbox_event_version":"' + CAST(@Last - @Many + 1 + m.n AS NVARCHAR(20)) + N'",'), m.correlation_id,
                    m.stream_key, m.stream_id, @Now,
                    CASE WHEN m.due_ms IS NOT NULL
                         THEN DATEADD(MILLISECOND, m.due_ms % 86400000, DATEADD(DAY, m.due_ms / 86400000, CAST('1970-01-01' AS DATETIME2(3))))
@@ -117,19 +116,23 @@ BEGIN
                         THEN DATEADD(MILLISECOND, m.delay_ms % 86400000, DATEADD(DAY, m.delay_ms / 86400000, @Now)) END
             FROM OPENJSON(@Arg, '$.events') WITH (
                      n INT '$.n', id UNIQUEIDENTIFIER '$.id', uuid NVARCHAR(255) '$.uuid', topic NVARCHAR(255) '$.topic',
-                     topic_key BIGINT '$.topic_key', [at] INT '$.at', size INT '$.size', headers_text NVARCHAR(MAX) '$.headers_text',
+                     topic_key BIGINT '$.topic_key', [at] INT '$.at', size INT '$.size', headers NVARCHAR(MAX) '$.headers' AS JSON,
+                     headers_text NVARCHAR(MAX) '$.headers_text',
                      correlation_id NVARCHAR(255) '$.correlation_id', stream_key NVARCHAR(255) '$.stream_key', stream_id BIGINT '$.stream_id',
                      due_ms BIGINT '$.due_ms', delay_ms BIGINT '$.delay_ms') AS m
             ORDER BY m.n;
 
             INSERT INTO [dbo].[Outbox_Event] (StreamNo, Version, Seq, Size)
-            SELECT @StreamNo, @Last - @Many + ROW_NUMBER() OVER (ORDER BY a.Seq), a.Seq, a.Size FROM @Added AS a;
+            SELECT @StreamNo, @Last - @Many + ROW_NUMBER() OVER (ORDER BY a.Seq), a.Seq, CAST(DATALENGTH(o.Payload) + DATALENGTH(o.Headers) AS INT)
+            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = a.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             IF @Queued = 1
             BEGIN
-                INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, StreamId, NextAttemptAt, Size, Status, Flags)
-                SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END, a.Size, CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END, 2
-                FROM @Added AS a;
+                INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, StreamId, NextAttemptAt, Size, Status, Flags, Stages)
+                SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END, e.Size, CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END, 2, 2
+                FROM @Added AS a INNER JOIN [dbo].[Outbox_Event] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = a.Seq
+                OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
                 INSERT INTO [dbo].[Outbox_Arrival] (Seq, StreamId, TopicKey)
                 SELECT a.Seq, a.StreamId, a.TopicKey FROM @Added AS a WHERE a.StreamId IS NOT NULL;

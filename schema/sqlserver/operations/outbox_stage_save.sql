@@ -17,9 +17,14 @@ BEGIN
     DECLARE @Added INT = CAST(JSON_VALUE(@Arg, '$.stages') AS INT);
     DECLARE @Before INT;
 
+    SELECT @Before = COALESCE(s.Stages, 0)
+    FROM [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK)
+    WHERE s.Seq = @Seq AND s.OwnerToken = @Owner
+    OPTION (MAXDOP 1);
+
     UPDATE s
-    SET @Before = COALESCE(s.Stages, 0), Stages = COALESCE(s.Stages, 0) | @Added
-    FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTED, ROWLOCK, FORCESEEK)
+    SET Stages = COALESCE(s.Stages, 0) | @Added
+    FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK)
     WHERE s.Seq = @Seq AND s.OwnerToken = @Owner
     OPTION (MAXDOP 1);
 
