@@ -23,7 +23,7 @@ func (a *app) confirm(format string, args ...any) error {
 	}
 	fmt.Fprintf(a.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
-	if err != nil && err != io.EOF { //nolint:errorlint // Readers return it as it is
+	if err != nil && err != io.EOF {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {

@@ -90,7 +90,11 @@ func (d *doctor) examine(ctx context.Context, p *parts) (err error) {
 	}
 	broken := len(d.findings) > 0
 	for _, look := range []func(context.Context) error{d.examineHealth, d.examineTopics, d.examineErrors, d.examineStreams, d.examineGroups} {
-		if err := look(ctx); err != nil && !(broken && isSchema(err)) { // that is said already
+		err := look(ctx)
+		if broken && isSchema(err) { // that is said already
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -65,7 +65,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		func(ctx context.Context, db *database, _ []string) error {
 			return a.report(p.check(ctx, db), "The outbox is installed and up to date.")
 		})
-	print := &cobra.Command{Use: "sql", Short: "Print the script that 'migrate up' stands for", Args: arguments(cobra.NoArgs),
+	script := &cobra.Command{Use: "sql", Short: "Print the script that 'migrate up' stands for", Args: arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			return a.script(p, func(d outbox.Dialect) (string, error) {
 				if p.inbox {
@@ -83,12 +83,12 @@ func (a *app) migrateCommand() *cobra.Command {
 				return outbox.RoleSQL(p.config(a, d))
 			})
 		}}
-	p.add(up, status, print, role)
+	p.add(up, status, script, role)
 	role.Flags().StringVar(&p.role, "role", "", "the name of the role")
-	for _, c := range []*cobra.Command{print, role} {
+	for _, c := range []*cobra.Command{script, role} {
 		c.Flags().StringVar(&p.dialect, "dialect", "", "sqlserver, postgres or sqlite; defaults to that of the DSN")
 	}
-	return group("migrate", "Install the tables and procedures, or print their SQL", up, status, print, role)
+	return group("migrate", "Install the tables and procedures, or print their SQL", up, status, script, role)
 }
 
 // script prints SQL, for which no database is needed.

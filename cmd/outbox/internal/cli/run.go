@@ -56,7 +56,7 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		streams.Now = time.Now
 	}
 	a := &app{Streams: streams}
-	root := a.root()
+	root := a.root() //nolint:contextcheck // cobra hands the context to each command
 	root.SetArgs(args)
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
