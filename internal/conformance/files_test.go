@@ -244,15 +244,19 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
 				}
-				switch {
-				case strings.Contains(statement, "?10"): // typed parameters
+				switch name { // those with typed parameters
+				case "operations/outbox_enqueue_one.sql":
 					args = []any{"id", "uuid", "topic", 1, []byte{}, nil, nil, nil, nil, nil}
-				case strings.Contains(statement, "?2"):
-				case strings.Contains(statement, "?1"):
-					args = args[:1]
-				default:
-					args = nil
+				case "operations/outbox_event_append_one.sql":
+					args = []any{"stream", 0, "id", "uuid", "topic", 1, []byte{}, "{}", nil, nil, nil}
 				}
+				highest := 0
+				for n := range args {
+					if strings.Contains(statement, fmt.Sprint("?", n+1)) {
+						highest = n + 1
+					}
+				}
+				args = args[:highest]
 				rows, err := tx.QueryContext(t.Context(), statement, args...)
 				f.NoError(err, "%s\n%s", name, statement)
 				columns, err := rows.Columns()

@@ -22,6 +22,7 @@ DECLARE
     last     bigint;
     actual   bigint;
     closed   boolean;
+    locked   boolean          := true;
     ids      uuid[];
 BEGIN
     IF (arg->>'named')::boolean THEN
@@ -30,6 +31,7 @@ BEGIN
     LOOP
         IF ids IS NOT NULL THEN
             PERFORM FROM "public"."outbox_event_stream" AS s WHERE s.name = wanted FOR UPDATE;
+            locked := FOUND;
             RETURN QUERY
             SELECT 4, coalesce(e.version, 0), o.message_id::text, coalesce(s.name, '')::text, o.topic::text, coalesce(o.headers, ''), o.payload
             FROM unnest(ids) AS i
@@ -41,7 +43,7 @@ BEGIN
             END IF;
         END IF;
         UPDATE "public"."outbox_event_stream" AS s SET version = s.version + many
-        WHERE s.name = wanted AND NOT s.archived
+        WHERE s.name = wanted AND NOT s.archived AND locked -- or the same call may have begun the stream since the look
           AND CASE expected WHEN -2 THEN true WHEN -1 THEN s.version > s.hidden WHEN 0 THEN s.version = s.hidden
                             ELSE s.version = expected AND s.version > s.hidden END
         RETURNING s.stream_no, s.version INTO number, last;

@@ -63,7 +63,8 @@ BEGIN
                 IF @@ROWCOUNT > 0 SET @Kind = 4;
             END
 
-            IF @Kind = 0
+            -- Without the lock, the same call may have begun the stream since the look.
+            IF @Kind = 0 AND (@Named = 0 OR @StreamNo IS NOT NULL)
                 UPDATE s
                 SET Version = s.Version + @Many
                 OUTPUT inserted.StreamNo, inserted.Version INTO @Moved (StreamNo, Version)
