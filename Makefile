@@ -38,6 +38,10 @@ STORY ?= orders
 demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; IN=FILE of webhooks, or STORY=fan-in, …
 	go run ./internal/demo/$(STORY) $(if $(IN),-in '$(IN)')
 
+.PHONY: cli
+cli: ## Build the command line, build/outbox: one static program with all three drivers
+	CGO_ENABLED=0 go build -C cmd/outbox -trimpath -o $(CURDIR)/build/outbox .
+
 .PHONY: build
 build: ## Compile and vet everything, including tests
 	go build $(PACKAGES)
@@ -115,6 +119,11 @@ memory: ## Measure the peak memory of large messages, at full size
 joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run TwoWorkersRace ./internal/conformance/...
+
+.PHONY: publish
+publish: ## Publish 100,000 calls that share commits, while connections are cut, backends killed and publishers closed
+	OUTBOX_TEST_PUBLISH=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
 
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours

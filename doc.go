@@ -46,27 +46,33 @@
 //
 // Imports point one way: each floor uses only those below it.
 //
+//	cmd/outbox                  the command line, a module
 //	examples/…, internal/…      programs and tests, in modules of their own where they import drivers
 //	forwarder/amqp, …/kafka     publishers for the forwarder, each a module; only they depend on broker clients
 //	forwarder                   from the outbox to any publisher
+//	observe/…                   metrics, traces and health checks; prometheus and otel are modules and alone depend on those
 //	middleware, wake/pgx        around the outbox; only wake/pgx, a module, depends on pgx; middleware uses inbox and join
 //	watermillsql                watermill-sql over the log, a module: only it depends on watermill-sql
 //	inbox                       messages that were received, each once, and a queue for them: an outbox under another name
 //	join                        fan-in: waits until a group of messages has ended
 //	fanout                      from one stream to many destinations; uses join
 //	stores                      many outboxes in one process; uses join
+//	eventstore                  messages of the log with versions in streams
+//	admin                       searches messages, acts on dead letters, measures
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
-//	publisher.go                publishes: into the queue, the log or both
+//	publisher.go                publishes: into the queue, the log or both; publisher_scope and _batch share commits
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
 //	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
 //	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
-//	migrate.go                  creates the tables; migrate_script reads the SQL, migrate_check checks what is there
-//	engine.go                   runs operations; engine_bracket handles their transactions
+//	migrate.go                  creates the tables, checks them and prints the script, by internal/install
+//	engine.go                   the operations, which internal/engine runs
 //	dialect.go                  SQLServer, Postgres, SQLite
 //	message.go                  message_id, message_validate; errors, hooks, backoff, tx, wake
 //	seam.go                     what the packages above need and users do not see: internal/seam
 //	────────────────────────────────────────────────────────────────────────────────────────────────────────
+//	internal/install            creates the tables and procedures, and says what is missing
+//	internal/engine             runs operations, each in its own transaction or the caller's
 //	internal/dialect            what the engine needs to know about a database
 //	internal/seam               how the packages around the root reach its internals
 //	schema                      all SQL, as files

@@ -28,22 +28,22 @@ var (
 	// the commit was sent, so the work may or may not have been committed. It is never returned when it is certain that
 	// nothing was committed, nor for your own transactions, whose commit you call yourself. Check whether the work was
 	// committed, or repeat it under the same ids (Message.ID, join.StartParams.ID): an error then says that it already exists.
-	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; check whether it was, or repeat it under the same ids")
+	ErrUnknownOutcome = base.ErrUnknownOutcome
 
 	// ErrDuplicateID is returned when a message is enqueued under an ID that already exists. Nothing was written, and a
 	// caller's transaction can go on.
-	ErrDuplicateID = errors.New("outbox: a message with this id already exists; leave Message.ID empty for a new one")
+	ErrDuplicateID = base.ErrDuplicateID
 
 	// ErrStreamNotBlocked is returned by RequeueStream, SkipHead and DiscardStream when the stream is not blocked.
 	ErrStreamNotBlocked = errors.New("outbox: the stream is not blocked; see Outbox.BlockedStreams")
 
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
-	ErrSchema = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
+	ErrSchema = base.ErrSchema
 
 	// ErrSchemaNewer is returned by Migrate and Check when a newer version of the library has migrated the database: going
 	// back would replace the procedures that newer processes use. errors.Is(err, ErrSchema) is true, too. An older process
 	// may go on as long as it works with the newer schema; deploy the newer version, or restore a backup.
-	ErrSchemaNewer = errors.New("outbox: a newer version has migrated the database, and Migrate never goes back")
+	ErrSchemaNewer = base.ErrSchemaNewer
 )
 
 // errMixedTx is returned when the messages of one Publish carry different transactions, or a transaction that differs from

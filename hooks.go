@@ -5,7 +5,8 @@ import "time"
 // Hooks are called as things happen, for metrics. Any of them may be nil. They run on the outbox's goroutines and on those
 // of callers: they must be quick, must not block, and must be safe for concurrent use.
 type Hooks struct {
-	// OnPublish is called after every attempt to enqueue, even inside a transaction that may still be rolled back.
+	// OnPublish is called after every attempt to enqueue, even inside a transaction that may still be rolled back. Messages
+	// that were collected (Scoped) are enqueued when they are flushed.
 	OnPublish func(PublishEvent)
 
 	// OnClaim is called after every claim that took something or failed.
@@ -25,7 +26,8 @@ type Hooks struct {
 	// OnReap is called when messages became ready again because their leases had expired.
 	OnReap func(ReapEvent)
 
-	// OnGroupRead is called after every read of the log for a consumer group that found something or failed.
+	// OnGroupRead is called after every read of the log for a consumer group that found something or failed, and after the
+	// first that found nothing more, so that gauges fall to 0.
 	OnGroupRead func(GroupReadEvent)
 
 	// OnGroupSettle is called after each delivery to a consumer group.
@@ -46,8 +48,10 @@ type Hooks struct {
 type PublishEvent struct {
 	Store    string // of the outbox's configuration
 	Topics   []string
+	Counts   []int // the number of messages of each topic
 	Messages int
-	Took     time.Duration
+	Calls    int           // that were written together, with this one: more than 1 only if PublisherConfig.Flush says so
+	Took     time.Duration // with the wait for others (Interval, Batch)
 	Err      error
 }
 
@@ -81,6 +85,7 @@ type HandledEvent struct {
 	Attempt   int           // 1 for the first delivery
 	Outcome   Outcome       // how the message is settled
 	Took      time.Duration // in the handler
+	Wait      time.Duration // from its due time until the handler got it, by both clocks; 0 after the first attempt
 	Err       error         // why the handler did not succeed
 }
 
@@ -158,7 +163,7 @@ func (h Hooks) reaped(e ReapEvent) {
 }
 
 func (h Hooks) groupRead(e GroupReadEvent) {
-	if h.OnGroupRead != nil && (e.Messages > 0 || e.Err != nil) {
+	if h.OnGroupRead != nil {
 		h.OnGroupRead(e)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
@@ -136,7 +137,7 @@ func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 			arg.Message = id.String()
 		}
 	}
-	states, err := call(ctx, c.outbox.engine, x, opLogLease, arg, nil, func(rows *sql.Rows, s *groupState) error {
+	states, err := engine.Call(ctx, c.outbox.engine, x, opLogLease, arg, nil, func(rows *sql.Rows, s *groupState) error {
 		return rows.Scan(&s.held, &s.position, &s.last, &s.tried, &s.attempts, &s.version, &s.shape, &s.interrupted)
 	})
 	if err != nil {
@@ -180,7 +181,7 @@ func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage
 	if known {
 		arg.Message = id.String()
 	}
-	messages, err := call(ctx, c.outbox.engine, c.outbox.db, opLogRead, arg, nil, func(rows *sql.Rows, l *LogMessage) error { return l.scan(rows) })
+	messages, err := engine.Call(ctx, c.outbox.engine, c.outbox.db, opLogRead, arg, nil, func(rows *sql.Rows, l *LogMessage) error { return l.scan(rows) })
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -133,7 +134,7 @@ func (o *Outbox) changeDead(ctx context.Context, x Executor, op operation, arg d
 		n    int
 		last int64
 	}
-	changes, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, c *change) error { return rows.Scan(&c.n, &c.last) })
+	changes, err := engine.Call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, c *change) error { return rows.Scan(&c.n, &c.last) })
 	for _, c := range changes {
 		n, last = n+c.n, max(last, c.last)
 	}
@@ -141,7 +142,7 @@ func (o *Outbox) changeDead(ctx context.Context, x Executor, op operation, arg d
 }
 
 func (o *Outbox) listDead(ctx context.Context, arg deadArg) ([]GroupDeadLetter, error) {
-	letters, err := call(ctx, o.engine, o.db, opLogDeadList, arg, nil, func(rows *sql.Rows, d *GroupDeadLetter) error { return d.scan(rows) })
+	letters, err := engine.Call(ctx, o.engine, o.db, opLogDeadList, arg, nil, func(rows *sql.Rows, d *GroupDeadLetter) error { return d.scan(rows) })
 	slices.SortFunc(letters, func(a, b GroupDeadLetter) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Group, b.Group))
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/delay"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -70,6 +72,9 @@ type Claimed struct {
 	// CreatedAt is when the message was enqueued, by the database's clock.
 	CreatedAt time.Time
 
+	// Stages are what has happened to the message, as bits: a middleware.StageSet.
+	Stages base.Stages
+
 	// Malformed says why the row's headers could not be read, if something else changed them; Headers are then empty.
 	// Fail such a message: its row stays as it is.
 	Malformed error
@@ -117,9 +122,10 @@ type Record struct {
 	LockedUntil   time.Time  // zero unless InProgress
 	Owner         OwnerToken // zero unless InProgress
 	LastError     string
-	ProcessedAt   time.Time // when it was done or failed; zero before
-	ProcessedBy   string    // the worker that ended it
-	Malformed     error     // as in Claimed
+	ProcessedAt   time.Time   // when it was done or failed; zero before
+	ProcessedBy   string      // the worker that ended it
+	Stages        base.Stages // what has happened to it: a middleware.StageSet
+	Malformed     error       // as in Claimed
 }
 
 // HeaderStreamKey is the header that sets a message's StreamKey.
@@ -183,7 +189,7 @@ func (m *Message) toWatermill() *message.Message {
 func headersWithNUL(headers map[string]string) (string, error) {
 	for key, value := range headers {
 		if strings.IndexByte(key, 0) >= 0 || strings.IndexByte(value, 0) >= 0 {
-			return encodeArgument(headers)
+			return engine.Encode(headers)
 		}
 	}
 	return "", nil

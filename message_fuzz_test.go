@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // Headers that are accepted come back as they were.
@@ -22,7 +24,7 @@ func FuzzHeaders(f *testing.F) {
 			require.False(t, utf8.ValidString(key) && utf8.ValidString(value), err)
 			return
 		}
-		text, err := encodeArgument(headers)
+		text, err := engine.Encode(headers)
 		require.NoError(t, err)
 		require.NotContains(t, text, "\x00")
 		back, err := decodeHeaders(text)

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
@@ -13,7 +14,7 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 	if err := field.Key("group", group); err != nil {
 		return err
 	}
-	_, err := call(ctx, o.engine, o.db, opLogForget, struct {
+	_, err := engine.Call(ctx, o.engine, o.db, opLogForget, struct {
 		Group string `json:"group"`
 	}{group}, nil, scanCount)
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
@@ -62,7 +63,7 @@ type Config struct {
 // caller's transaction an error for which IsRetryable is true.
 type Outbox struct {
 	db     *sql.DB
-	engine *engine
+	engine *engine.Engine
 	config Config
 	logger watermill.LoggerAdapter
 
@@ -89,10 +90,11 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, er
 
 // newOutbox allows a nil db, for use in callers' transactions only.
 func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
-	engine, err := newEngine(config.Dialect, config.Schema, config.Table)
+	e, err := engine.New(config.Dialect, config.Schema, config.Table, readOnly)
 	if err != nil {
 		return nil, err
 	}
+	e.Before = flushScope
 	if config.WorkerName == "" {
 		config.WorkerName = defaultWorkerName()
 	}
@@ -121,7 +123,7 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	if config.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Store})
 	}
-	return &Outbox{db: db, engine: engine, config: config, logger: logger, troubles: quiet.New(logger)}, nil
+	return &Outbox{db: db, engine: e, config: config, logger: logger, troubles: quiet.New(logger)}, nil
 }
 
 func defaultWorkerName() string {
@@ -139,7 +141,7 @@ func defaultWorkerName() string {
 func (o *Outbox) DB() *sql.DB { return o.db }
 
 // NewID returns a new id. Ids grow with time in the byte order of the database.
-func (o *Outbox) NewID() (MessageID, error) { return o.engine.dialect.Traits().NewMessageID() }
+func (o *Outbox) NewID() (MessageID, error) { return o.engine.Dialect.Traits().NewMessageID() }
 
 // Settle ends held messages of any number of claims, or returns them to the queue. Receipts that are no longer held are
 // ignored and returned as refused. On a *sql.DB each 1,000 settlements are one transaction; on a *sql.Tx or *sql.Conn it
@@ -170,7 +172,7 @@ func (o *Outbox) settle(ctx context.Context, x Executor, settlements []Settlemen
 		batch, err = o.settleBatch(ctx, x, settlements[:n], settleOptions{})
 		refused = append(refused, batch.refused...)
 		if settlements = settlements[n:]; err != nil && n < len(all)-len(settlements) {
-			err = partly(x, err)
+			err = engine.Partly(x, err)
 		}
 	}
 	return refused, err
@@ -185,7 +187,7 @@ type settleOptions struct {
 
 // settleBatch settles up to 1,000.
 func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
-	rows, err := call(ctx, o.engine, x, opSettle, o.settleArg(x, settlements, options), nil,
+	rows, err := engine.Call(ctx, o.engine, x, opSettle, o.settleArg(x, settlements, options), nil,
 		func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
 		return settled{}, err
@@ -201,9 +203,9 @@ func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleO
 		DeleteAcked:  o.config.DeleteOnAck,
 		PassOver:     options.passOver,
 		Over:         options.over,
-		Own:          ours(x),
+		Own:          engine.Ours(x),
 		SkipFailed:   options.skipFailed || o.config.OnStreamFailure == DeadLetter,
-		Groups:       groupSettlements(settlements),
+		Groups:       groupSettlements(settlements, o.config.DeleteOnAck),
 	}
 }
 
@@ -253,7 +255,7 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 			}
 		}
 		if receipts = receipts[n:]; err != nil && n < all-len(receipts) {
-			err = partly(o.db, err)
+			err = engine.Partly(o.db, err)
 		}
 	}
 	return refused, err
@@ -261,7 +263,7 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 
 // renew extends the leases of up to 1,000 messages.
 func (o *Outbox) renew(ctx context.Context, x Executor, lease time.Duration, receipts []Receipt) ([]unrenewed, error) {
-	return call(ctx, o.engine, x, opRenew, struct {
+	return engine.Call(ctx, o.engine, x, opRenew, struct {
 		LeaseMS int64         `json:"lease_ms"`
 		Groups  []settleGroup `json:"groups"`
 	}{lease.Milliseconds(), groupReceipts(receipts)}, nil, func(rows *sql.Rows, u *unrenewed) error { return u.scan(rows) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -22,7 +23,7 @@ func (o *Outbox) ReapExpired(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		var messages, leases int
-		_, err := call(ctx, o.engine, o.db, opReap, arg, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages, &leases) })
+		_, err := engine.Call(ctx, o.engine, o.db, opReap, arg, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages, &leases) })
 		total += messages
 		if err != nil || messages == 0 && leases == 0 {
 			o.reaped(total)
@@ -56,7 +57,7 @@ func (o *Outbox) Failed(ctx context.Context, params ListParams) ([]Record, error
 	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
-	records, err := call(ctx, o.engine, o.db, opFailed, struct {
+	records, err := engine.Call(ctx, o.engine, o.db, opFailed, struct {
 		topicFilter
 		Limit int `json:"limit"`
 	}{filterTopic(params.Topic), params.Limit}, nil, scanRecord)
@@ -76,6 +77,10 @@ type RequeueParams struct {
 
 	// All selects every failed message. It is required if neither IDs nor Topic is set, and invalid otherwise.
 	All bool
+
+	// StartOver forgets the stages of the messages, so that middleware.Stages runs all of them again. Defaults to false: what
+	// has succeeded is not repeated.
+	StartOver bool
 }
 
 func (p *RequeueParams) validate() error {
@@ -105,9 +110,10 @@ func filterTopic(topic string) topicFilter {
 
 type requeueArg struct {
 	topicFilter
-	IDs   []MessageID `json:"ids,omitempty"`
-	Until int64       `json:"until,omitempty"`
-	Limit int         `json:"limit"`
+	IDs       []MessageID `json:"ids,omitempty"`
+	Until     int64       `json:"until,omitempty"`
+	Limit     int         `json:"limit"`
+	StartOver bool        `json:"start_over,omitempty"`
 }
 
 // Requeue makes failed messages ready again, with a fresh retry budget, and returns how many. LastError stays. Messages that
@@ -117,7 +123,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 	if err := params.validate(); err != nil {
 		return 0, err
 	}
-	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch}
+	arg := requeueArg{topicFilter: filterTopic(params.Topic), Limit: maxBatch, StartOver: params.StartOver}
 	if params.IDs == nil {
 		return o.requeue(ctx, &arg)
 	}
@@ -136,7 +142,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err error) {
 	for {
 		n := 0
-		_, err := call(ctx, o.engine, o.db, opRequeue, arg, nil, func(rows *sql.Rows, _ *struct{}) error {
+		_, err := engine.Call(ctx, o.engine, o.db, opRequeue, arg, nil, func(rows *sql.Rows, _ *struct{}) error {
 			return rows.Scan(&n, &arg.Until)
 		})
 		if err != nil || n == 0 {
@@ -233,7 +239,7 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 		defer cancel()
 		ctx = limited
 	}
-	gone, err := call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
+	gone, err := engine.Call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
 	for _, r := range gone {
 		rows, joins = rows+r.rows, joins+r.joins
 		arg.After, arg.Until = r.after, max(arg.Until, r.until)
@@ -246,7 +252,7 @@ func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	arg := struct {
 		Limit int `json:"limit"`
 	}{backlogCountCap}
-	topics, err := call(ctx, o.engine, o.db, opTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+	topics, err := engine.Call(ctx, o.engine, o.db, opTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store
 		return t.scan(rows)
 	})
@@ -268,7 +274,7 @@ func (o *Outbox) Get(ctx context.Context, ids ...MessageID) ([]Record, error) {
 	var records []Record
 	for len(ids) > 0 {
 		n := min(len(ids), maxBatch)
-		batch, err := call(ctx, o.engine, o.db, opGet, struct {
+		batch, err := engine.Call(ctx, o.engine, o.db, opGet, struct {
 			IDs []MessageID `json:"ids"`
 		}{ids[:n]}, nil, scanRecord)
 		if err != nil {

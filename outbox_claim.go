@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -109,7 +110,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 		return nil, err
 	}
 	started := time.Now()
-	claimed, err := call(ctx, o.engine, o.db, opClaim, o.claimArg(params), nil, params.scan)
+	claimed, err := engine.Call(ctx, o.engine, o.db, opClaim, o.claimArg(params), nil, params.scan)
 	return o.took(ctx, params, claimed, started, err)
 }
 

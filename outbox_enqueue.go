@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -33,19 +34,25 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	if err != nil {
 		return nil, err
 	}
-	topics := topicsOf(messages)
+	topics, counts := topicsOf(messages)
 	started := time.Now()
 	err = o.insert(ctx, x, messages, rows)
-	o.config.Hooks.published(PublishEvent{Store: o.config.Store, Topics: topics, Messages: len(messages), Took: time.Since(started), Err: err})
+	o.enqueued(PublishEvent{Topics: topics, Counts: counts, Messages: len(messages), Calls: 1, Took: time.Since(started), Err: err}, rows[0].CorrelationID)
 	if err != nil {
 		return nil, err
 	}
-	if logs(o.logger) {
-		o.logger.Info("Enqueued messages", watermill.LogFields{
-			"topic": strings.Join(topics, ", "), "correlation_id": rows[0].CorrelationID, "count": len(messages)})
-	}
 	o.wakeAfter(ctx, x, topics)
 	return ids, nil
+}
+
+// enqueued tells of a call that has inserted messages, or tried to.
+func (o *Outbox) enqueued(e PublishEvent, correlationID string) {
+	e.Store = o.config.Store
+	o.config.Hooks.published(e)
+	if e.Err == nil && logs(o.logger) {
+		o.logger.Info("Enqueued messages", watermill.LogFields{
+			"topic": strings.Join(e.Topics, ", "), "correlation_id": correlationID, "count": e.Messages})
+	}
 }
 
 // enqueuedMessage is a message on the wire; At and Size locate its payload among the joined payloads.
@@ -70,7 +77,7 @@ type enqueuedMessage struct {
 func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, error) {
 	rows := make([]enqueuedMessage, len(messages))
 	ids := make([]MessageID, len(messages))
-	newID := o.engine.dialect.Traits().NewMessageID
+	newID := o.engine.Dialect.Traits().NewMessageID
 	var err error
 	for i := range messages {
 		m := &messages[i]
@@ -115,7 +122,7 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 func (o *Outbox) insert(ctx context.Context, x Executor, messages []Message, rows []enqueuedMessage) error {
 	first := batchEnd(messages, 0)
 	named := slices.ContainsFunc(messages, func(m Message) bool { return m.ID != MessageID{} })
-	if first == len(messages) && (ours(x) || !named) { // an id that already exists must not end the caller's transaction
+	if first == len(messages) && (engine.Ours(x) || !named) { // an id that already exists must not end the caller's transaction
 		return o.insertBatch(ctx, x, messages, rows)
 	}
 	return o.inTx(ctx, x, func(ctx context.Context, x Executor) error {
@@ -135,9 +142,9 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		if err != nil {
 			return err
 		}
-		return o.engine.do(ctx, x, opEnqueueOne, args)
+		return o.engine.Do(ctx, x, opEnqueueOne, args)
 	}
-	_, err := call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
+	_, err := engine.Call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
 	return err
 }
 
@@ -163,7 +170,7 @@ func (m *enqueuedMessage) headersText() (string, error) {
 	if len(m.Headers) == 0 {
 		return m.HeadersText, nil
 	}
-	text, err := encodeArgument(m.Headers)
+	text, err := engine.Encode(m.Headers)
 	if err != nil {
 		return "", fmt.Errorf("encode the headers: %w", err)
 	}
@@ -226,14 +233,17 @@ func (m *Message) size() int {
 	return n
 }
 
-func topicsOf(messages []Message) []string {
-	topics := make([]string, 0, 1)
+// topicsOf also counts the messages of each.
+func topicsOf(messages []Message) (topics []string, counts []int) {
+	topics, counts = make([]string, 0, 1), make([]int, 0, 1)
 	for i := range messages {
-		if !slices.Contains(topics, messages[i].Topic) {
-			topics = append(topics, messages[i].Topic)
+		at := slices.Index(topics, messages[i].Topic)
+		if at < 0 {
+			at, topics, counts = len(topics), append(topics, messages[i].Topic), append(counts, 0)
 		}
+		counts[at]++
 	}
-	return topics
+	return topics, counts
 }
 
 // isNil also reports true for a nil handle inside the interface, a common mistake.

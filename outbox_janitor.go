@@ -12,6 +12,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
@@ -135,11 +136,11 @@ func (o *Outbox) janitor(config JanitorConfig) (*janitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	text, err := fs.ReadFile(o.engine.dialect.Files(), "setup/parts.sql")
+	text, err := fs.ReadFile(o.engine.Dialect.Files(), "setup/parts.sql")
 	if err != nil {
 		return nil, fmt.Errorf("read the schema files: %w", err)
 	}
-	return &janitor{outbox: o, config: config, parts: o.engine.names.apply(string(text))}, nil
+	return &janitor{outbox: o, config: config, parts: o.engine.Names.Apply(string(text))}, nil
 }
 
 const cannotPurge = "Cannot purge old rows, trying again"
@@ -186,7 +187,7 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	has := map[string]bool{}
 	limited, cancel := context.WithTimeout(ctx, limits.Upkeep(limits.DefaultLease))
 	defer cancel()
-	err = query(limited, j.outbox.db, j.parts, nil, func(rows *sql.Rows) error {
+	err = engine.Query(limited, j.outbox.db, j.parts, nil, func(rows *sql.Rows) error {
 		var part string
 		err := rows.Scan(&part)
 		has[part] = true

@@ -20,10 +20,11 @@ type messageColumns struct {
 	headers, correlation, stream sql.NullString
 	created                      int64
 	due                          sql.NullInt64
+	stages                       sql.NullInt32 // after the others
 }
 
-func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int) []any {
-	return []any{seq, &c.id, &m.UUID, &m.Topic, &m.Payload, &c.headers, &c.correlation, &c.stream, &c.created, &c.due, retryCount}
+func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int, more ...any) []any {
+	return slices.Concat([]any{seq, &c.id, &m.UUID, &m.Topic, &m.Payload, &c.headers, &c.correlation, &c.stream, &c.created, &c.due, retryCount}, more)
 }
 
 func (c *messageColumns) fill(m *Message) (err error) {
@@ -38,7 +39,7 @@ func (c *messageColumns) fill(m *Message) (err error) {
 
 func (c *Claimed) scan(rows *sql.Rows) error {
 	var columns messageColumns
-	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...); err != nil {
+	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &columns.stages)...); err != nil {
 		return err
 	}
 	c.fill(&columns)
@@ -46,7 +47,7 @@ func (c *Claimed) scan(rows *sql.Rows) error {
 }
 
 func (c *Claimed) fill(columns *messageColumns) {
-	c.CreatedAt = time.UnixMilli(columns.created).UTC()
+	c.CreatedAt, c.Stages = time.UnixMilli(columns.created).UTC(), toStages(columns.stages)
 	c.size = int64(len(c.Payload) + len(columns.headers.String))
 	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
 }
@@ -57,7 +58,7 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	var nextAttempt int64
 	var lockedUntil, processed sql.NullInt64
 	if err := rows.Scan(append(columns.destinations(&r.Message, &r.Seq, &r.RetryCount), &r.Status, &nextAttempt, &lockedUntil,
-		&owner, &lastError, &processed, &processedBy)...); err != nil {
+		&owner, &lastError, &processed, &processedBy, &columns.stages)...); err != nil {
 		return err
 	}
 	if owner.Valid {
@@ -67,9 +68,14 @@ func scanRecord(rows *sql.Rows, r *Record) error {
 	}
 	r.CreatedAt, r.NextAttemptAt = time.UnixMilli(columns.created).UTC(), time.UnixMilli(nextAttempt).UTC()
 	r.LockedUntil, r.ProcessedAt = fromMillis(lockedUntil), fromMillis(processed)
-	r.LastError, r.ProcessedBy = lastError.String, processedBy.String
+	r.LastError, r.ProcessedBy, r.Stages = lastError.String, processedBy.String, toStages(columns.stages)
 	r.Malformed = columns.fill(&r.Message)
 	return nil
+}
+
+// toStages reads a row's stages. A message that has a row is stored.
+func toStages(bits sql.NullInt32) base.Stages {
+	return base.StageStored | base.Stages(bits.Int32) //nolint:gosec // the bits matter, not the number
 }
 
 // An unrenewed is a receipt whose lease was not extended: it was refused, or it is held and a transaction has locked its row.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -47,6 +48,9 @@ type Settlement struct {
 
 	// Err becomes the row's LastError; nil keeps the last one. It must be nil for an Ack.
 	Err error
+
+	// Stages are added to those of the message: a middleware.StageSet. Defaults to none.
+	Stages base.Stages
 }
 
 // outcomes counts settlements by outcome.
@@ -66,6 +70,8 @@ func (s Settlement) validate() error {
 		return field.Bad("Settlement.Delay", "is negative; -1 means at once")
 	case s.Outcome == Ack && s.Err != nil:
 		return field.Bad("Settlement.Err", "is not nil, but an Ack has no error; use Retry, Release or Fail")
+	case !s.Stages.Valid():
+		return field.Bad("Settlement.Stages", "%#x has bits that are no stages", uint32(s.Stages))
 	default:
 		return nil
 	}
@@ -78,6 +84,7 @@ type settleGroup struct {
 	Outcome Outcome      `json:"outcome"`
 	DelayMS *int64       `json:"delay_ms,omitempty"`
 	Error   string       `json:"error,omitempty"`
+	Stages  base.Stages  `json:"stages,omitempty"`
 	Seqs    []WorkItemID `json:"seqs"`
 }
 
@@ -94,13 +101,15 @@ type settleArg struct {
 	Groups       []settleGroup `json:"groups"`
 }
 
-// groupSettlements groups settlements; if two have the same receipt, the first counts.
-func groupSettlements(settlements []Settlement) []settleGroup {
+// groupSettlements groups settlements; if two have the same receipt, the first counts. With deleteAcked, the state of an
+// acknowledged message is deleted, and nothing is left to have stages.
+func groupSettlements(settlements []Settlement, deleteAcked bool) []settleGroup {
 	type key struct {
 		owner   OwnerToken
 		outcome Outcome
 		delay   time.Duration
 		err     string
+		stages  base.Stages
 	}
 	index := map[key]int{}
 	seen := make(map[Receipt]struct{}, len(settlements))
@@ -110,12 +119,15 @@ func groupSettlements(settlements []Settlement) []settleGroup {
 			continue
 		}
 		seen[s.Receipt] = struct{}{}
-		k := key{s.Receipt.Owner, s.Outcome, wholeMS(s.Delay), storableError(s.Err)}
+		k := key{s.Receipt.Owner, s.Outcome, wholeMS(s.Delay), storableError(s.Err), s.Stages}
+		if deleteAcked && s.Outcome == Ack {
+			k.stages = 0
+		}
 		at, ok := index[k]
 		if !ok {
 			at = len(groups)
 			index[k] = at
-			groups = append(groups, settleGroup{Owner: k.owner, Outcome: k.outcome, DelayMS: delayMS(s), Error: k.err})
+			groups = append(groups, settleGroup{Owner: k.owner, Outcome: k.outcome, DelayMS: delayMS(s), Error: k.err, Stages: k.stages})
 		}
 		groups[at].Seqs = append(groups[at].Seqs, s.Receipt.Seq)
 	}
@@ -144,5 +156,5 @@ func groupReceipts(receipts []Receipt) []settleGroup {
 	for i, r := range receipts {
 		settlements[i] = Settlement{Receipt: r}
 	}
-	return groupSettlements(settlements)
+	return groupSettlements(settlements, false)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -35,7 +36,7 @@ func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]Block
 	if err := field.Key("ListParams.Topic", params.Topic); err != nil {
 		return nil, err
 	}
-	streams, err := call(ctx, o.engine, o.db, opStreamList, struct {
+	streams, err := engine.Call(ctx, o.engine, o.db, opStreamList, struct {
 		topicFilter
 		Limit   int `json:"limit"`
 		Counted int `json:"counted"`
@@ -76,7 +77,7 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 		return err
 	}
 	var messages int
-	_, err = call(ctx, o.engine, o.db, opStreamResume, struct {
+	_, err = engine.Call(ctx, o.engine, o.db, opStreamResume, struct {
 		StreamID int64 `json:"stream_id"`
 		Skip     bool  `json:"skip"`
 	}{id, skip}, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages) })
@@ -131,7 +132,7 @@ type takeArg struct {
 func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, error) {
 	arg.Owner = base.NewOwnerToken()
 	var until int64
-	taken, err := call(ctx, o.engine, o.db, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
+	taken, err := engine.Call(ctx, o.engine, o.db, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func validateStream(topic, key string) (id int64, err error) {
 
 // streamTopics adds the messages of streams to the topics.
 func (o *Outbox) streamTopics(ctx context.Context, topics []TopicBacklog, arg any) ([]TopicBacklog, error) {
-	streams, err := call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+	streams, err := engine.Call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store
 		return t.scan(rows, &t.BlockedStreams)
 	})

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/incursa/watermill-outbox/internal/kept"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // work settles and claims in one transaction and, on a server, in one round trip: a worker needs both in every iteration. It
@@ -18,8 +18,13 @@ func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement,
 	started := time.Now()
 	settle := o.settleArg(x, settlements, options)
 	settle.Along = true
-	rows, err := o.engine.work(ctx, x, settle, o.claimArg(params))
-	if err == nil {
+	var rows workRows
+	err = o.engine.Together(ctx, x, opWork, func() { rows = workRows{} }, rows.scan,
+		engine.Part{Operation: opSettle, Arg: settle, Scan: rows.scanCount},
+		engine.Part{Operation: opClaim, Arg: o.claimArg(params), Scan: rows.scanClaimed})
+	if err != nil {
+		rows = workRows{}
+	} else {
 		result, err = o.readSettled(ctx, x, settlements, rows.counts)
 	}
 	for i := range rows.claimed {
@@ -35,36 +40,11 @@ type workRows struct {
 	claimed []Claimed
 }
 
-// work runs opSettle and opClaim as one: as the procedure opWork, or statement by statement in its own transaction.
-func (e *engine) work(ctx context.Context, x Executor, settle settleArg, claim claimArg) (rows workRows, err error) {
-	var args [2]string
-	for i, arg := range []any{settle, claim} {
-		if args[i], err = encodeArgument(arg); err != nil {
-			return workRows{}, err
-		}
-	}
-	ctx = kept.Keep(ctx)
-	if e.dialect.Traits().Procedures {
-		err = e.run(ctx, x, opWork, []any{args[0], args[1]}, rows.scan)
-	} else {
-		err = onConn(ctx, x, func(x Executor) (again bool, err error) {
-			rows = workRows{}
-			return true, e.asOne(ctx, x,
-				job{e.operations[opSettle], []any{args[0]}, rows.scanCount},
-				job{e.operations[opClaim], []any{args[1]}, rows.scanClaimed})
-		})
-	}
-	if err != nil {
-		return workRows{}, e.explain(opWork, err)
-	}
-	return rows, nil
-}
-
 // opWork returns a result of opSettle and one of opClaim, or a single result with rows of both, which differ in their first
 // column.
 const (
 	countColumns = 7
-	claimColumns = 11
+	claimColumns = 12
 )
 
 func (w *workRows) scan(rows *sql.Rows) error {
@@ -82,7 +62,7 @@ func (w *workRows) scan(rows *sql.Rows) error {
 	var c Claimed
 	var m messageColumns
 	if err := rows.Scan(append([]any{&isMessage, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount)...)...); err != nil {
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages)...)...); err != nil {
 		return err
 	}
 	if isMessage {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -35,6 +37,34 @@ type PublisherConfig struct {
 	// outbox_stream_key (HeaderStreamKey) counts. Defaults to that header.
 	StreamKey func(topic string, msg *message.Message) string
 
+	// MessageID returns the id of a message, or a zero one for a new id. Set it if a Publish whose outcome is unknown is to be
+	// repeated without publishing twice: it then returns ErrDuplicateID if the first one was committed. Defaults to new ids.
+	MessageID func(topic string, msg *message.Message) MessageID
+
+	// Flush says which calls are written together: Immediate, Scoped, Interval or Batch. Defaults to Immediate.
+	Flush FlushStrategy
+
+	// FlushInterval is how long the first call of a batch waits for others. Up to 1 minute, and only with Interval. Defaults
+	// to 10 ms.
+	FlushInterval time.Duration
+
+	// FlushMessages and FlushBytes are the most messages, 1 to 1,000, and the most bytes of payloads and headers that several
+	// calls are written with. A larger call is written by itself. Only with Interval and Batch. Default to 1,000 and 8 MB.
+	FlushMessages, FlushBytes int
+
+	// FlushWaiting is the most calls that wait for their commit. Further ones wait for a place, as long as their contexts
+	// allow. Only with Interval and Batch. Defaults to 10,000.
+	FlushWaiting int
+
+	// CloseTimeout is how long Close waits for calls that wait for their commit. Only with Interval and Batch. Defaults to
+	// 30 s.
+	CloseTimeout time.Duration
+
+	// EventStream returns the stream of package eventstore that a message is an event of: it is stored there in the same
+	// transaction, at whatever version, besides being queued unless Log is LogOnly. An empty string is no stream. The messages of
+	// a call are stored stream by stream, in order within each, and by themselves, whatever Flush says. Defaults to none.
+	EventStream func(topic string, msg *message.Message) string
+
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
@@ -46,8 +76,18 @@ type Publisher struct {
 	x      Executor
 	config PublisherConfig
 	closed atomic.Bool
+	close  func() error
 
-	beside func(ctx context.Context, x Executor, messages []*message.Message, ids []MessageID) error // see seam.Publishing; may be nil
+	batches   *batches // with Interval and Batch
+	unflushed unflushed
+
+	beside beside // see seam.Publishing
+}
+
+// beside is done in the transaction of a call that wants it.
+type beside struct {
+	wanted func(messages []*message.Message) bool // nil if nothing is
+	do     func(ctx context.Context, x Executor, messages []*message.Message, ids []MessageID) error
 }
 
 var _ message.Publisher = (*Publisher)(nil)
@@ -69,15 +109,25 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	if err != nil {
 		return nil, field.In("PublisherConfig", err)
 	}
-	return &Publisher{outbox: o, x: x, config: config}, nil
+	if err := config.setFlush(x); err != nil {
+		return nil, field.In("PublisherConfig", err)
+	}
+	p := &Publisher{outbox: o, x: x, config: config}
+	p.close = sync.OnceValue(p.unflushedAtClose)
+	if db, pool := x.(*sql.DB); pool && config.Flush >= Interval {
+		p.batches = newBatches(o, db, config)
+		p.close = sync.OnceValue(p.batches.close)
+	}
+	return p, nil
 }
 
 // Publish writes any number of messages in order, all or none. It honours the metadata correlation_id, outbox_stream_key and
 // Watermill's delay headers. Publishing no messages is no error.
 //
-// It returns ErrClosed, ErrTxRequired, ErrSchema, or a *FieldError for an invalid message, or for messages that carry
-// different transactions. ErrUnknownOutcome means that the answer to its own commit was lost: the messages may have been
-// published. It is never returned in your own transaction.
+// It returns ErrClosed, ErrTxRequired, ErrSchema, ErrDuplicateID if PublisherConfig.MessageID repeats an id, or a *FieldError
+// for an invalid message, or for messages that carry different transactions. ErrUnknownOutcome means that the answer to its
+// own commit was lost: the messages may have been published. With Interval and Batch it is also returned when the context of
+// the first message ends after the batch was sent. It is never returned in your own transaction.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -99,34 +149,65 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if _, own := x.(*sql.DB); p.config.RequireTx && (own || x == nil) {
 		return ErrTxRequired
 	}
-	rows := make([]Message, len(messages))
-	for i, msg := range messages {
-		if rows[i], err = fromWatermill(topic, msg); err != nil {
-			return err
-		}
-		if p.config.StreamKey != nil {
-			rows[i].StreamKey = cmp.Or(p.config.StreamKey(topic, msg), rows[i].StreamKey)
-		}
-	}
-	// Watermill has no context for the call; the first message's stands for all.
-	ctx := messages[0].Context()
-	if p.beside == nil {
-		_, err = p.outbox.Enqueue(ctx, x, rows...)
+	list, err := p.fromWatermill(topic, messages)
+	if err != nil {
 		return err
 	}
-	return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
-		ids, err := p.outbox.Enqueue(ctx, x, rows...)
-		if err != nil {
-			return err
-		}
-		return p.beside(ctx, x, messages, ids)
-	})
+	// Watermill has no context for the call; the first message's stands for all.
+	return p.write(messages[0].Context(), x, topic, messages, list)
 }
 
-// Close makes later calls return ErrClosed. Nothing is buffered, so nothing is flushed; the database stays open.
+func (p *Publisher) fromWatermill(topic string, messages []*message.Message) ([]Message, error) {
+	list := make([]Message, len(messages))
+	for i, msg := range messages {
+		var err error
+		if list[i], err = fromWatermill(topic, msg); err != nil {
+			return nil, err
+		}
+		if p.config.StreamKey != nil {
+			list[i].StreamKey = cmp.Or(p.config.StreamKey(topic, msg), list[i].StreamKey)
+		}
+		if p.config.MessageID != nil {
+			list[i].ID = p.config.MessageID(topic, msg)
+		}
+	}
+	return list, nil
+}
+
+// write writes the messages with those of other calls, or by themselves. Events, and what is done beside the messages, are a
+// reason to write them at once: what is wrong with them is told by this call.
+func (p *Publisher) write(ctx context.Context, x Executor, topic string, messages []*message.Message, list []Message) error {
+	streams := p.eventStreams(topic, messages)
+	if p.beside.wanted != nil && p.beside.wanted(messages) {
+		return p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
+			ids, err := p.enqueue(ctx, x, list, streams)
+			if err != nil {
+				return err
+			}
+			return p.beside.do(ctx, x, messages, ids)
+		})
+	}
+	tx, inTx := x.(*sql.Tx)
+	switch {
+	case streams != nil:
+	case inTx && p.config.Flush == Scoped:
+		return p.collect(tx, list) //nolint:contextcheck // nothing is sent
+	case !inTx && p.batches != nil:
+		return p.batches.publish(ctx, list)
+	}
+	_, err := p.enqueue(ctx, x, list, streams)
+	return err
+}
+
+// Close makes later calls return ErrClosed. The database stays open.
+//
+// With Interval and Batch it first writes the calls that wait. After CloseTimeout they return ErrClosed, or
+// ErrUnknownOutcome if their messages were already sent, and Close returns an error. With Scoped it returns an error that
+// names messages which were collected in a transaction of the caller's own and never flushed: they are lost if it was
+// committed, and are named even if it was rolled back, because database/sql does not tell how a transaction ended.
 func (p *Publisher) Close() error {
 	p.closed.Store(true)
-	return nil
+	return p.close()
 }
 
 // commonScope is the transaction that the messages carry: all the same one, or none.

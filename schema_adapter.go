@@ -5,6 +5,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
@@ -34,7 +35,7 @@ func (l sqlServerLog) Insert(topic string, msgs message.Messages) (seam.Statemen
 		return seam.Statement{}, err
 	}
 	payloads := joinPayloads(messages, rows)
-	arg, err := encodeArgument(rows)
+	arg, err := engine.Encode(rows)
 	if err != nil {
 		return seam.Statement{}, err
 	}
@@ -64,5 +65,5 @@ func (l sqlServerLog) Scan(scan func(dest ...any) error) (position int64, header
 }
 
 func (l sqlServerLog) procedure(name string, args ...any) seam.Statement {
-	return seam.Statement{Text: l.outbox.engine.names.qualified(name), Args: args}
+	return seam.Statement{Text: l.outbox.engine.Names.Qualified(name), Args: args}
 }

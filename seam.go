@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -19,6 +20,7 @@ func init() {
 	seam.Publisher = func(p message.Publisher) seam.Publishing { return publishing{own[*Publisher](p)} }
 	seam.Subscriber = func(s seam.ASubscriber) seam.Subscribing { return subscribing{own[*Subscriber](s)} }
 	seam.Delivery = func(d seam.ADelivery) seam.Delivering { return delivering{own[*Delivery](d)} }
+	seam.Stages = func(d seam.ADelivery) seam.Staging { return staging{own[*Delivery](d)} }
 	seam.OpenCursor = func(o seam.AnOutbox, config seam.CursorConfig) (any, error) {
 		return own[*Outbox](o).openCursor(config)
 	}
@@ -56,15 +58,25 @@ func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg a
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
 }
 
+func (o operations) AppendEvents(ctx context.Context, x Executor, stream string, expected int64, events []base.Event) (base.Appended, error) {
+	messages := make([]Message, len(events))
+	for i, e := range events {
+		messages[i] = Message{
+			ID: e.ID, UUID: e.UUID, Topic: e.Topic, Payload: e.Payload, Headers: e.Headers, CorrelationID: e.CorrelationID, StreamKey: stream}
+	}
+	done, _, err := o.outbox.appendEvents(ctx, x, stream, expected, messages)
+	return done, err
+}
+
 func (o *Outbox) run(ctx context.Context, x Executor, op operation, arg any, bytes []byte, scan func(*sql.Rows) error) error {
 	if isNil(x) {
 		return base.ErrNilDB
 	}
 	if scan == nil {
-		_, err := call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
+		_, err := engine.Call[struct{}](ctx, o.engine, x, op, arg, bytes, nil)
 		return err
 	}
-	_, err := call(ctx, o.engine, x, op, arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
+	_, err := engine.Call(ctx, o.engine, x, op, arg, bytes, func(rows *sql.Rows, _ *struct{}) error { return scan(rows) })
 	return err
 }
 
@@ -74,10 +86,10 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	}
 	db, own := x.(*sql.DB)
 	if !own {
-		return o.engine.inSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
+		return o.engine.InSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
 	ownCtx := withoutTx(ctx) // it runs in its own transaction, whatever the context carries
-	return o.engine.retry(ctx, db, func() error {
+	return o.engine.Retry(ctx, db, func() error {
 		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
 	})
 }
@@ -86,7 +98,7 @@ func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg a
 	if isNil(x) {
 		return base.ErrNilDB
 	}
-	rows, err := call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
+	rows, err := engine.Call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
 		return err
 	}
@@ -95,8 +107,15 @@ func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg a
 
 type publishing struct{ publisher *Publisher }
 
-func (p publishing) Beside(f func(context.Context, Executor, []*message.Message, []MessageID) error) {
-	p.publisher.beside = f
+func (p publishing) Beside(wanted func([]*message.Message) bool, do func(context.Context, Executor, []*message.Message, []MessageID) error) {
+	p.publisher.beside = beside{wanted, do}
+}
+
+func (p publishing) Waiting() int {
+	if p.publisher.batches == nil {
+		return 0
+	}
+	return p.publisher.batches.unsent()
 }
 
 type subscribing struct{ subscriber *Subscriber }

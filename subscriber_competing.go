@@ -31,8 +31,8 @@ func (c *contender) ended() bool { return flow.IsClosed(c.cancelled) || flow.IsC
 // compete registers a subscription until leave is called. It returns ErrCompeting if there are others, unless the config
 // allows them.
 func (s *Subscriber) compete(ctx context.Context, topic string) (leave func(), err error) {
-	n := s.outbox.engine.names
-	key := contest{s.outbox.db, n.qualified(n.dialect.Traits().Table), topic}
+	e := s.outbox.engine
+	key := contest{s.outbox.db, e.Names.Qualified(e.Dialect.Traits().Table), topic}
 	c := &contender{ctx.Done(), s.closing}
 	competing.mu.Lock()
 	defer competing.mu.Unlock()

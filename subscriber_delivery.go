@@ -34,6 +34,8 @@ type Delivery struct {
 	over    bool // it has an answer
 	endsRun bool // it is the last of its run
 
+	stages deliveryStages
+
 	timedOut bool // only used by the goroutine that waits for the answer
 
 	mu    sync.Mutex
@@ -95,6 +97,18 @@ func (d *Delivery) Position() int64 {
 	return d.place.position
 }
 
+// waited is how long the message was due before a handler got it.
+func (d *Delivery) waited(handed time.Time) time.Duration {
+	due := d.CreatedAt()
+	if d.DueAt().After(due) {
+		due = d.DueAt()
+	}
+	if d.Attempt() > 1 || due.IsZero() {
+		return 0
+	}
+	return max(0, handed.Sub(due))
+}
+
 // SettleTx settles the message in the handler's own transaction: it is done, or failed, if and only if what the handler
 // wrote is committed; an ack then changes nothing. If the commit fails, nack: the message is delivered again. The outcome
 // must be Ack or Fail; to have the message delivered again, roll back and nack.
@@ -131,6 +145,7 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 	if err := settlement.validate(); err != nil {
 		return err
 	}
+	settlement.Stages = base.Stages(d.stages.toSettle.Load())
 	// From now on the row may be found settled: the caller decides whether the transaction is committed.
 	before := d.settledInTx.Swap(&settlement.Outcome)
 	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})

@@ -33,6 +33,7 @@ type logReader struct {
 	written  int64             // the position in the database
 	leased   time.Time         // when the lease was last requested; zero while it is not held
 	trial    trial             // of the message that is being delivered
+	lagged   bool              // the last read found something
 	careful  int               // how many more messages have their attempts written before they are handed out
 	looked   time.Time         // when requeued dead letters were last looked for
 	wentBack *LogWentBackError // completed by the next lease
@@ -163,7 +164,10 @@ func (r *logReader) read(ctx context.Context) ([]LogMessage, error) {
 	if len(messages) > 0 {
 		event.Lag = messages[0].Age
 	}
-	r.config.Hooks.groupRead(event)
+	if r.lagged || len(messages) > 0 || err != nil {
+		r.config.Hooks.groupRead(event)
+	}
+	r.lagged = len(messages) > 0
 	return messages, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -99,6 +100,7 @@ type logAnswer struct {
 	hung    bool          // the handler did not answer in time
 	inTx    bool          // the handler settled the message in its own transaction
 	took    time.Duration
+	waited  time.Duration
 }
 
 // attempt hands out a message once and waits for its answer, and keeps the lease meanwhile. The outcome Release means that
@@ -124,6 +126,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 		select {
 		case handout <- d.msg:
 			handout, a.handed, handed, late = nil, true, time.Now(), r.handlerTime()
+			a.waited = d.waited(handed)
 			r.announce(d)
 		case <-d.msg.Acked():
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
@@ -198,6 +201,9 @@ func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
 func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
 	c := Claimed{Message: l.Message, RetryCount: spent, CreatedAt: l.CreatedAt, Malformed: l.Malformed}
 	c.Headers = maps.Clone(l.Headers) // a handler may change them, and the next attempt needs the originals
+	if c.Headers[base.HeaderEventVersion] != "" {
+		c.Headers[base.HeaderEventPosition] = strconv.FormatInt(l.Position, 10)
+	}
 	return &Delivery{claimed: c, outbox: r.cursor.outbox, place: r.place(l, again)}
 }
 
@@ -250,7 +256,7 @@ func (r *logReader) settled(l *LogMessage, a logAnswer, spent int) {
 	}
 	event := HandledEvent{
 		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
-		MessageID: l.ID, Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Err: a.reason}
+		MessageID: l.ID, Position: l.Position, Attempt: spent, Outcome: a.outcome, Took: a.took, Wait: a.waited, Err: a.reason}
 	if a.outcome != Retry {
 		event.Attempt++
 	} else {

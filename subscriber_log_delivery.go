@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -52,7 +53,7 @@ func (p *place) pass(ctx context.Context, x Executor) error {
 
 // bury adds the message to the group's dead letters.
 func (p *place) bury(ctx context.Context, x Executor, id MessageID, attempts int, reason error) error {
-	_, err := call[struct{}](ctx, p.cursor.outbox.engine, x, opLogDeadAdd, struct {
+	_, err := engine.Call[struct{}](ctx, p.cursor.outbox.engine, x, opLogDeadAdd, struct {
 		Group    string    `json:"group"`
 		Topic    string    `json:"topic"`
 		Position int64     `json:"position"`

@@ -68,7 +68,8 @@ type answer struct {
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) answer {
-	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err}, void: d.lost.Load()}
+	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
+		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
 // watch takes over a message that was given to a handler.
@@ -270,7 +271,7 @@ func (s *settler) tell(a answer) {
 		return
 	}
 	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
-		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Err: a.settlement.Err}
+		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
 	if inTx := d.settledInTx.Load(); inTx != nil {
 		e.Outcome = *inTx
 	}
@@ -349,7 +350,7 @@ func (s *settler) takeAway(d *Delivery, now time.Time) answer {
 	s.logger.Error("A handler did not return after its context ended; its message is taken from it, and a late ack or nack will change nothing", errHandlerTime,
 		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
 	s.config.Hooks.handlerTimedOut(HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(),
-		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Err: errHandlerTime})
+		Attempt: d.Attempt(), Outcome: a.settlement.Outcome, Took: now.Sub(d.handed), Wait: d.waited(d.handed), Err: errHandlerTime})
 	return a
 }
 

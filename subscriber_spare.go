@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // A spare is a connection that a Subscriber keeps out of the pool while it holds messages, so that it can renew leases and
@@ -49,7 +51,7 @@ func (s *spare) run(ctx context.Context, patience time.Duration, f func(Executor
 		return err
 	}
 	defer func() { _ = conn.Close() }() // returns it to the pool; its only error is that it was already closed
-	return f(ownConn{conn})
+	return f(engine.OwnConn{Conn: conn})
 }
 
 // runHere runs f on the spare connection, whose lock the caller has. If it turns out to be broken, so that nothing was sent,
@@ -59,7 +61,7 @@ func (s *spare) runHere(ctx context.Context, f func(Executor) error) error {
 		if err := s.ensure(ctx); err != nil {
 			return err
 		}
-		err := f(ownConn{s.conn})
+		err := f(engine.OwnConn{Conn: s.conn})
 		broken := errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 		if broken {
 			s.drop()

@@ -9,25 +9,13 @@ import (
 	"sync"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
 // whose transaction the outbox joins and does not end. There is one exception: on a server database, a ctx that ends in the
 // middle of a call ends the transaction, so that half of the call's work cannot be committed.
 type Executor = base.Executor
-
-// An ownConn is a connection that the outbox took itself: what runs on it is in the outbox's own transaction, as on a *sql.DB.
-type ownConn struct{ *sql.Conn }
-
-// ours reports whether what runs on x is in the outbox's own transaction, and not in the caller's.
-func ours(x Executor) bool {
-	switch x.(type) {
-	case *sql.DB, ownConn:
-		return true
-	default:
-		return false
-	}
-}
 
 type txKey struct{}
 
@@ -38,6 +26,10 @@ type txScope struct {
 
 	mu     sync.Mutex
 	topics map[string]map[string]struct{} // by store; nil if the caller commits
+
+	flushing  sync.Mutex // held while what was collected is written
+	collected []collected
+	ended     bool // it takes no more
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
@@ -68,8 +60,8 @@ func scopeFrom(ctx context.Context) *txScope {
 	return scope
 }
 
-// InTx runs f in a transaction of db, commits it, and then wakes the subscribers of the topics that were published in
-// it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
+// InTx runs f in a transaction of db, writes what a Publisher that is Scoped has collected in it, commits it, and then wakes
+// the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
@@ -87,14 +79,19 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	// A no-op after the commit; otherwise the caller needs to see the error or panic of f.
-	defer func() { _ = tx.Rollback() }()
-
 	scope := &txScope{tx: tx, db: db, topics: map[string]map[string]struct{}{}}
+	scopes.Store(tx, scope)
+	defer func() {
+		_ = tx.Rollback() // a no-op after the commit; otherwise the caller needs to see the error or panic of f
+		scope.drop()
+	}()
 	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
 		return err
 	}
-	if err := commit(ctx, tx); err != nil {
+	if err := scope.end(ctx); err != nil {
+		return err
+	}
+	if err := engine.Commit(ctx, tx); err != nil {
 		return err
 	}
 	scope.wake()
@@ -104,18 +101,27 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 // wakeAfter wakes the subscribers of topics once what was written on x is committed: now, or when InTx commits. The commit
 // of a caller's own transaction is not visible here, so the subscribers poll often for a moment.
 func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
-	if ours(x) {
+	if engine.Ours(x) {
 		wakeStore(o.config.Store, topics...)
 		return
 	}
 	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
-		scope.add(o.config.Store, topics)
+		scope.wakeLater(o.config.Store, topics)
 		return
 	}
 	expectSoon(o.config.Store, topics)
 }
 
-func (s *txScope) add(store string, topics []string) {
+// wakeAfterScope is wakeAfter for what was collected.
+func (o *Outbox) wakeAfterScope(s *txScope, topics []string) {
+	if s.topics == nil {
+		expectSoon(o.config.Store, topics)
+		return
+	}
+	s.wakeLater(o.config.Store, topics)
+}
+
+func (s *txScope) wakeLater(store string, topics []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.topics[store] == nil {

@@ -51,6 +51,10 @@ var stories = map[string]story{
 		"shipped socks",
 		"9 of 10 are left",
 	}},
+	"ordered-streams": {
+		{"socks: created", "socks: repriced to 12: a worker stops in the middle", "socks: repriced to 12", "socks: repriced to 9"},
+		{"gloves: created", "gloves: repriced to 12", "gloves: repriced to 9"},
+	},
 	"fan-in": {
 		{"extracted customers", "transform day 1: 3 of 3 extractions have completed"},
 		{"extracted orders", "transform day 1: 3 of 3 extractions have completed"},
@@ -61,6 +65,17 @@ var stories = map[string]story{
 		{"billing reads position 1: socks", "billing reads position 2: gloves", "billing reads position 3: scarf"},
 		{"shipping reads position 1: socks", "shipping reads position 2: gloves", "shipping reads position 3: scarf"},
 	},
+	"event-sourcing": {{
+		"account-1: moved 100, and has 100",
+		"account-1: moved -30, and has 70",
+		"refused -500: the account would be overdrawn",
+		"account-1: moved 50, and has 120",
+		"conflict: expected version 1, and it is version 3",
+		"account-2: moved 7, and has 7",
+		"balances: 70 in 1 account(s)",
+		"balances: 127 in 2 account(s)",
+		"balances_v2: 127 in 2 account(s)",
+	}},
 	"fanout": {
 		{"published socks to orders.eu", "published socks to orders.us"},
 		{"billing gets socks of orders.eu"}, {"billing gets socks of orders.us"},

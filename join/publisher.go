@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,7 +21,8 @@ func With(ctx context.Context, id ID) context.Context {
 }
 
 // NewPublisher returns an outbox.Publisher that also makes messages whose context comes from With steps of their join, in
-// the transaction that inserts them, so that none can end before it is a step. Messages without a join are just published.
+// the transaction that inserts them, so that none can end before it is a step. Messages without a join are just published; a
+// call with a step is written by itself, whatever PublisherConfig.Flush says.
 // It returns what outbox.NewPublisher returns, and an *outbox.FieldError without a coordinator or with LogOnly. Publish also
 // returns what Attach returns.
 func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinator, logger watermill.LoggerAdapter) (*outbox.Publisher, error) {
@@ -34,8 +36,15 @@ func NewPublisher(x outbox.Executor, config outbox.PublisherConfig, c *Coordinat
 	if err != nil {
 		return nil, err
 	}
-	seam.Publisher(p).Beside(c.attachPublished)
+	seam.Publisher(p).Beside(anySteps, c.attachPublished)
 	return p, nil
+}
+
+func anySteps(messages []*message.Message) bool {
+	return slices.ContainsFunc(messages, func(msg *message.Message) bool {
+		_, is := msg.Context().Value(joinKey{}).(ID)
+		return is
+	})
 }
 
 // attachPublished attaches what was just inserted, with one call for each join.

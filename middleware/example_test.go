@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -58,6 +59,65 @@ func ExampleTransaction() {
 	(<-told).Ack()
 	check(errors.Join(router.Close(), <-stopped, subscriber.Close()))
 	// Output: 1 shipment of a book
+}
+
+// Charging succeeds and mailing fails: the next attempt only mails.
+func ExampleStages() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "outbox")
+	check(err)
+	defer func() { check(os.RemoveAll(dir)) }()
+	db, err := outbox.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+
+		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate")
+	check(err)
+	defer func() { check(db.Close()) }()
+	check(outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: outbox.SQLite{}}))
+	_, err = db.ExecContext(ctx, "CREATE TABLE charges (what TEXT)")
+	check(err)
+
+	const ( // stored as bits: append, and never give the bit of one to another
+		charged = middleware.OwnStage << iota
+		mailed
+	)
+	done, mails := make(chan struct{}), 0
+	handler, err := middleware.Stages(
+		middleware.Stage{Bit: charged, Name: "charge", DB: db, Run: func(msg *message.Message) error {
+			fmt.Println("charge", string(msg.Payload))
+			tx, _ := outbox.TxFrom(msg.Context())
+			_, err := tx.ExecContext(msg.Context(), "INSERT INTO charges (what) VALUES (?)", string(msg.Payload))
+			return err
+		}},
+		middleware.Stage{Bit: mailed, Name: "mail", Run: func(msg *message.Message) error {
+			if mails++; mails == 1 {
+				return errors.New("the mail server is away")
+			}
+			fmt.Println("mail, at try", mails)
+			close(done)
+			return nil
+		}},
+	)
+	check(err)
+
+	publisher, err := outbox.NewPublisher(db, outbox.PublisherConfig{Dialect: outbox.SQLite{}}, nil)
+	check(err)
+	subscriber, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
+		Dialect: outbox.SQLite{},
+		Backoff: func(int) time.Duration { return time.Millisecond },
+	}, nil)
+	check(err)
+	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	check(err)
+	router.AddMiddleware(middleware.Outcome)
+	router.AddConsumerHandler("order", "orders", subscriber, handler)
+	stopped := make(chan error, 1)
+	go func() { stopped <- router.Run(ctx) }()
+
+	check(publisher.Publish("orders", message.NewMessage(watermill.NewUUID(), []byte("a book"))))
+	<-done
+	check(errors.Join(router.Close(), <-stopped, subscriber.Close()))
+	// Output:
+	// charge a book
+	// mail, at try 2
 }
 
 func check(err error) {

@@ -30,6 +30,7 @@ const (
 type bench struct {
 	*table
 	amqp    string // the URL of a RabbitMQ
+	kafka   string // the brokers of a Kafka; empty for a fake one
 	payload []byte // of each message
 	runs    int
 	scale   float64

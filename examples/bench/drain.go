@@ -27,6 +27,9 @@ type draining struct {
 	router   bool          // through a Watermill router, which has a goroutine a message; the bare side has one too
 	handler  time.Duration // how long it takes
 
+	hooks      outbox.Hooks              // of the product
+	middleware message.HandlerMiddleware // of its router; may be nil
+
 	acked func(messages int) // is told of each batch that the product has acked
 }
 
@@ -151,20 +154,25 @@ func (d draining) product(ctx context.Context, b *bench) (took time.Duration, er
 	drained := make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(d.messages))
+	hooks := d.hooks
+	hooks.OnSettle = func(e outbox.SettleEvent) {
+		if d.hooks.OnSettle != nil {
+			d.hooks.OnSettle(e)
+		}
+		acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
+		if d.acked != nil {
+			d.acked(int(acked))
+		}
+		if acked > 0 && left.Add(-acked) == 0 {
+			close(drained)
+		}
+	}
 	subscriber, err := outbox.NewSubscriber(b.DB, outbox.SubscriberConfig{
 		Dialect:     b.dialect,
 		Table:       b.tableName(),
 		MaxInFlight: d.inFlight,
 		DeleteOnAck: d.deletes,
-		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
-			acked := int64(e.Outcomes[outbox.Ack] - e.Refused)
-			if d.acked != nil {
-				d.acked(int(acked))
-			}
-			if acked > 0 && left.Add(-acked) == 0 {
-				close(drained)
-			}
-		}},
+		Hooks:       hooks,
 	}, nil)
 	if err != nil {
 		return 0, err
@@ -207,6 +215,9 @@ func (d draining) route(ctx context.Context, subscriber *outbox.Subscriber) (sto
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	if err != nil {
 		return nil, err
+	}
+	if d.middleware != nil {
+		router.AddMiddleware(d.middleware)
 	}
 	router.AddConsumerHandler("bench", topicName(0), subscriber, func(*message.Message) error {
 		d.handle()

@@ -15,9 +15,14 @@ type figure struct {
 }
 
 var figures = []figure{
-	// Messages a second by many publishers at once, 1 and 100 a call, each call a transaction.
+	// Messages a second by many publishers at once, 1 and 100 a call, each call a transaction. The former also by what shares
+	// a commit, with one publisher and with many.
 	{"publish1", publishing{batch: 1}.measure},
 	{"publish100", publishing{batch: 100}.measure},
+
+	// Events a second by many writers at once, one an append; and of a stream that one reader reads in one call.
+	{"append", appending{streams: 1000}.measure},
+	{"read_stream", readingStream{events: 1000}.measure},
 
 	// Messages a second from the first claim to the last ack, of a table that was full before. Twice the largest claim
 	// in flight lets one be handled while the next is claimed.
@@ -25,6 +30,9 @@ var figures = []figure{
 	{"drain_delete", draining{messages: 150_000, inFlight: 2000, deletes: true}.measure},
 	{"drain_router", draining{messages: 100_000, inFlight: 2000, router: true}.measure},
 	{"drain5ms", draining{messages: 60_000, inFlight: 1000, router: true, handler: 5 * time.Millisecond}.measure},
+
+	// The same through a router, with telemetry. Beside it is the product without.
+	{"drain_observed", measureObserved},
 
 	// The same beside the functions that the product calls, called in a loop.
 	{drainCall, measureCalls},
@@ -51,6 +59,9 @@ var figures = []figure{
 
 	// Messages a second into RabbitMQ, confirmed, beside a loop that publishes on a connection of its own.
 	{forward, measureForward},
+
+	// The same into Kafka, beside loops of franz-go.
+	{forwardKafka, measureForwardKafka},
 }
 
 // missing says what a figure needs that is not there; it is empty if there is nothing.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -67,11 +68,17 @@ func (b *bench) forward(ctx context.Context, messages, concurrency int) (took ti
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, publisher.Close()) }()
+	return b.forwardTo(ctx, publisher, topicName(0), messages, concurrency)
+}
+
+// forwardTo forwards everything to a topic of a broker.
+func (b *bench) forwardTo(ctx context.Context, publisher message.Publisher, to string, messages, concurrency int) (took time.Duration, err error) {
 	forwarded := make(chan struct{})
 	var left atomic.Int64
 	left.Store(int64(messages))
 	f, err := forwarder.New(b.DB, publisher, forwarder.Config{
 		Topics: []string{topicName(0)}, BatchSize: forwardBatch, Concurrency: concurrency,
+		Destination: func(string, *message.Message) (string, error) { return to, nil },
 		Subscriber: outbox.SubscriberConfig{
 			Dialect: b.dialect, Table: b.tableName(),
 			Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {

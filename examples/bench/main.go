@@ -5,6 +5,7 @@
 //	go run ./examples/bench -backend postgres -dsn postgres://user:password@host/db
 //	go run ./examples/bench -backend sqlserver -dsn "sqlserver://user:password@host?database=db" -figure publish1,drain
 //	go run ./examples/bench -figure forward -amqp amqp://user:password@host
+//	go run ./examples/bench -figure forward_kafka -kafka localhost:9092
 //	go run ./examples/bench -payload 1536
 //
 // Each figure has the value of the product, that of the bare statements, and their ratio: 1 is as fast as the statements
@@ -41,7 +42,7 @@ const largestPayload = 64 << 20
 
 type options struct {
 	backend, dsn, figures, profile string
-	amqp                           string
+	amqp, kafka                    string
 	json, verbose                  bool
 	runs, payload                  int
 	scale                          float64
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags.StringVar(&o.backend, "backend", "sqlite", "the database: "+strings.Join(backendNames(), ", "))
 	flags.StringVar(&o.dsn, "dsn", "", "where it is, as its driver reads it; not needed for sqlite, which then has a temporary file")
 	flags.StringVar(&o.amqp, "amqp", "", "the `URL` of a RabbitMQ, for the figure "+forward)
+	flags.StringVar(&o.kafka, "kafka", "", "the `brokers` of a Kafka, for the figure "+forwardKafka+", which otherwise has a fake one in this process")
 	flags.StringVar(&o.figures, "figure", "", "measure only these, a list of `names`: "+strings.Join(figureNames(), ", "))
 	flags.BoolVar(&o.json, "json", false, "print a line of JSON a figure instead of a table")
 	flags.BoolVar(&o.verbose, "v", false, "show the bare statements and each single run")
@@ -131,7 +133,7 @@ func measure(ctx context.Context, o options, out, errOut io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
-	b := &bench{amqp: o.amqp, payload: newPayload(o.payload), runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
+	b := &bench{amqp: o.amqp, kafka: o.kafka, payload: newPayload(o.payload), runs: o.runs, scale: o.scale, profile: o.profile, log: io.Discard}
 	if o.verbose {
 		b.log = errOut
 	}

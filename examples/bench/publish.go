@@ -48,7 +48,15 @@ func (p publishing) measure(ctx context.Context, b *bench) ([]result, error) {
 	}
 	r := perSecond(products[0], bares[0])
 	r.Publishers = publishers
-	return []result{r}, nil
+	results := []result{r}
+	if p.batch == 1 {
+		shared, err := flushing{}.measure(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, shared...)
+	}
+	return results, nil
 }
 
 func (p publishing) side(b *bench, f publish) side {
@@ -115,13 +123,15 @@ func (b *bench) productPublish() (publish, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, batch int) error {
-		messages := make([]*message.Message, batch)
-		for i := range messages {
-			messages[i] = message.NewMessageWithContext(ctx, watermill.NewUUID(), b.payload)
-		}
-		return publisher.Publish(topicName(0), messages...)
-	}, nil
+	return b.publishThrough(publisher), nil
+}
+
+func (b *bench) messages(ctx context.Context, n int) []*message.Message {
+	messages := make([]*message.Message, n)
+	for i := range messages {
+		messages[i] = message.NewMessageWithContext(ctx, watermill.NewUUID(), b.payload)
+	}
+	return messages
 }
 
 func (b *bench) barePublish(way insert) publish {

@@ -19,8 +19,9 @@ type result struct {
 	Ratio   float64 `json:"ratio"` // speed of the product by speed of the bare statements
 
 	// How it was measured.
-	Of          string `json:"of,omitempty"` // what costs so many bytes: publish or drain
+	Of          string `json:"of,omitempty"` // what costs so many bytes: publish or drain; or what the bare side does
 	Publishers  int    `json:"publishers,omitempty"`
+	Flush       string `json:"flush,omitempty"` // what shares a commit, or the publisher beside it
 	MaxInFlight int    `json:"max_in_flight,omitempty"`
 	Wakeups     string `json:"wakeups,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
@@ -38,6 +39,8 @@ type result struct {
 	BareP99 float64 `json:"bare_p99,omitempty"`
 	AckP50  float64 `json:"ack_p50,omitempty"`
 	AckP95  float64 `json:"ack_p95,omitempty"`
+
+	CallsPerCommit float64 `json:"calls_per_commit,omitempty"`
 
 	// Growth is P95 by that of the fewest messages waiting, or the cost of a step by that in the smallest join.
 	Growth float64 `json:"growth,omitempty"`
@@ -119,11 +122,14 @@ func (r result) details() string {
 	}
 	add(r.Of != "", "%s", r.Of)
 	add(r.Publishers > 0, "%d publishers", r.Publishers)
+	add(r.Flush != "", "%s", r.Flush)
+	add(r.CallsPerCommit > 0, "%.3g calls a commit", r.CallsPerCommit)
 	add(r.MaxInFlight > 0, "MaxInFlight %d", r.MaxInFlight)
 	add(r.Waiting > 0, "%d waiting", r.Waiting)
 	add(r.Topics > 0, "topics %d", r.Topics)
 	add(r.Steps > 0, "%d steps a join", r.Steps)
 	add(r.Streams > 0, "streams %d", r.Streams)
+	add(r.Concurrency > 0, "concurrency %d", r.Concurrency)
 	add(r.P50 > 0, "p50 %.4g", r.P50)
 	add(r.P95 > 0, "p95 %.4g", r.P95)
 	add(r.P99 > 0, "p99 %.4g", r.P99)

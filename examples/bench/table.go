@@ -77,6 +77,8 @@ func (t *table) statement(name string, rows int) (string, error) {
 	data := struct {
 		Outbox, State, Lease, Attempt, Join, JoinMember, JoinSize, JoinWait, Stream, Queue, Arrival, Settle, Claim string
 
+		Event, EventStream, LogPending string
+
 		Rows []rowParameters
 	}{
 		Outbox: t.quoted("", ""), State: t.quoted("_state", "_State"), Lease: t.quoted("_lease", "_Lease"), Attempt: t.quoted("_attempt", "_Attempt"),
@@ -84,6 +86,7 @@ func (t *table) statement(name string, rows int) (string, error) {
 		JoinSize: t.quoted("_join_size", "JoinSize"), JoinWait: t.quoted("_join_wait", "JoinWait"),
 		Settle: t.quoted("_settle", "_Settle"), Claim: t.quoted("_claim", "_Claim"),
 		Stream: t.quoted("_stream", "_Stream"), Queue: t.quoted("_queue", "_Queue"), Arrival: t.quoted("_arrival", "_Arrival"),
+		Event: t.quoted("_event", "_Event"), EventStream: t.quoted("_event_stream", "_Event_Stream"), LogPending: t.quoted("_log_pending", "_Log_Pending"),
 	}
 	for i := range rows {
 		data.Rows = append(data.Rows, rowParameters{5*i + 1, 5*i + 2, 5*i + 3, 5*i + 4, 5*i + 5})

@@ -2,6 +2,14 @@ package base
 
 import "errors"
 
+// These are outbox.ErrUnknownOutcome, ErrDuplicateID, ErrSchema and ErrSchemaNewer, which say what they mean.
+var (
+	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; check whether it was, or repeat it under the same ids")
+	ErrDuplicateID    = errors.New("outbox: a message with this id already exists; leave Message.ID empty for a new one")
+	ErrSchema         = errors.New("outbox: the schema is missing or out of date; run outbox.Migrate, or see outbox.Check for what is missing")
+	ErrSchemaNewer    = errors.New("outbox: a newer version has migrated the database, and Migrate never goes back")
+)
+
 // ErrLeaseHeld is returned by a cursor while another reader has the group's lease.
 var ErrLeaseHeld = errors.New("outbox: another reads the log for this group")
 

@@ -1,6 +1,8 @@
 package base
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -91,4 +93,10 @@ func NewSQLServerID() (MessageID, error) {
 	id[6] = 0x80 | v7[8]>>2&0x0f // the version
 	id[7] = v7[9]
 	return id, nil
+}
+
+// TopicKey is a topic in eight bytes, for indexes of fixed width: the first bytes of its SHA-256, the same on every database.
+func TopicKey(topic string) int64 {
+	sum := sha256.Sum256([]byte(topic))
+	return int64(binary.BigEndian.Uint64(sum[:8])) //nolint:gosec // the bits matter, not the number
 }

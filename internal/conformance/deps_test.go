@@ -22,6 +22,7 @@ var (
 		"github.com/segmentio/kafka-go", "github.com/nats-io", "cloud.google.com", "github.com/aws", "github.com/ThreeDotsLabs/watermill-amqp",
 		"github.com/ThreeDotsLabs/watermill-kafka", "github.com/ThreeDotsLabs/watermill-nats",
 	}
+	telemetry    = []string{"github.com/prometheus", "go.opentelemetry.io"}
 	testPackages = []string{
 		"testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/sqlc-dev/teesql",
 		module + "/internal/conformance", module + "/internal/testdb", module + "/internal/faults",
@@ -40,6 +41,10 @@ func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
 		first, _, _ := strings.Cut(within, "/")
 		switch first {
 		case "examples", "cmd", "internal", "wake":
+		case "observe": // prometheus and otel are modules for those who want them
+			if within == "observe/health" {
+				library = append(library, p)
+			}
 		case "forwarder": // its packages for brokers are for those who want them; it is itself for everybody
 			if within == first {
 				library = append(library, p)
@@ -52,7 +57,7 @@ func TestTheLibraryImportsNoDriverNoBrokerAndNoTestPackage(t *testing.T) {
 	require.Contains(t, library, module+"/middleware")
 	require.Contains(t, library, module+"/forwarder")
 
-	forbidden := slices.Concat(testPackages, drivers, brokers)
+	forbidden := slices.Concat(testPackages, drivers, brokers, telemetry)
 	for _, p := range library {
 		for _, dependency := range goList(t, "-deps", p) {
 			for _, bad := range forbidden {

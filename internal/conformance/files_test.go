@@ -240,19 +240,23 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 				}
 				statement := s.Text
 				args := []any{`{"topics":[],"groups":[],"ids":[],"owner":"","status":2,"limit":1,"give_back":1,"lease_ms":1,"older_than_ms":1,
-					"id":"j","fail_fast":false,"messages":[],"by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true,"entries":[],"message":"m","attempts":1,"bytes":1,"from":0,"tried":1,"version":0,"shape":0,"requeued":false,"positions":[1]}`, []byte{}}
+					"id":"j","fail_fast":false,"messages":[],"by_report":false,"failed":false,"claimed":false,"recheck_ms":1,"group":"g","topic":"t","position":1,"after":1,"take":true,"entries":[],"message":"m","attempts":1,"bytes":1,"from":0,"tried":1,"version":0,"shape":0,"requeued":false,"positions":[1],"scan":1,"counted":1,"sample":1,"cut":1,"newest":false}`, []byte{}}
 				if strings.Contains(name, "enqueue") {
 					args[0] = "[]" // the messages
 				}
-				switch {
-				case strings.Contains(statement, "?10"): // typed parameters
+				switch name { // those with typed parameters
+				case "operations/outbox_enqueue_one.sql":
 					args = []any{"id", "uuid", "topic", 1, []byte{}, nil, nil, nil, nil, nil}
-				case strings.Contains(statement, "?2"):
-				case strings.Contains(statement, "?1"):
-					args = args[:1]
-				default:
-					args = nil
+				case "operations/outbox_event_append_one.sql":
+					args = []any{"stream", 0, "id", "uuid", "topic", 1, []byte{}, "{}", nil, nil, nil}
 				}
+				highest := 0
+				for n := range args {
+					if strings.Contains(statement, fmt.Sprint("?", n+1)) {
+						highest = n + 1
+					}
+				}
+				args = args[:highest]
 				rows, err := tx.QueryContext(t.Context(), statement, args...)
 				f.NoError(err, "%s\n%s", name, statement)
 				columns, err := rows.Columns()

@@ -30,15 +30,59 @@ func TestHooks_HandledDeliveries(t *testing.T) {
 		e := <-handled
 		f.Positive(e.Took)
 		f.Less(e.Took, patience)
-		e.Took = 0
+		f.Less(e.Wait, patience)
+		e.Took, e.Wait = 0, 0
 		f.Equal(outbox.HandledEvent{Store: "store", Topic: "orders", MessageID: id, Attempt: 1, Outcome: outbox.Retry, Err: refused}, e)
 
 		f.receive(messages).Ack()
 		e = <-handled
+		f.Zero(e.Wait)
 		e.Took = 0
 		f.Equal(outbox.HandledEvent{Store: "store", Topic: "orders", MessageID: id, Attempt: 2, Outcome: outbox.Ack}, e)
 		f.becomes(id, outbox.Done)
 		f.Empty(sub.InFlight())
+	})
+}
+
+// A wait begins when a message is due. What was published is counted by topic.
+func TestHooks_WaitsAndCounts(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		handled := make(chan outbox.HandledEvent, 10)
+		published := make(chan outbox.PublishEvent, 10)
+		hooks := outbox.Hooks{
+			OnHandled: func(e outbox.HandledEvent) { handled <- e },
+			OnPublish: func(e outbox.PublishEvent) { published <- e },
+		}
+		f.outbox = f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Hooks = hooks })
+		due := time.Now().Add(-time.Hour)
+		f.enqueue(outbox.Message{Topic: "orders", DueAt: due}, outbox.Message{Topic: "parcels"}, outbox.Message{Topic: "orders", DueAt: due})
+		e := <-published
+		f.Equal([]string{"orders", "parcels"}, e.Topics)
+		f.Equal([]int{2, 1}, e.Counts)
+
+		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.Hooks = hooks })
+		f.receive(f.subscribe(sub, "orders")).Ack()
+		f.Less((<-handled).Wait, patience, "what is due in the past waits from when it was enqueued")
+	})
+}
+
+// The first read that finds nothing more is told too, so that the lag falls to 0.
+func TestHooks_AnEmptyLogIsToldOnce(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		reads := make(chan outbox.GroupReadEvent, 10)
+		s := f.groupSubscriber(f.db.DB, "group", newLogBook(), func(c *outbox.SubscriberConfig) {
+			c.Hooks.OnGroupRead = func(e outbox.GroupReadEvent) { reads <- e }
+		})
+		_, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB, outbox.Message{UUID: "0", Topic: "orders"})
+		f.NoError(err)
+		f.stamp()
+		f.receive(f.subscribe(s, "orders")).Ack()
+		f.Equal(1, (<-reads).Messages)
+		last := <-reads
+		f.Zero(last.Messages)
+		f.Zero(last.Lag)
+		f.NoError(s.Close())
+		f.Empty(reads)
 	})
 }
 

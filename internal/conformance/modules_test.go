@@ -81,7 +81,7 @@ func TestAScratchModuleWithTheLibraryHasNoDriverAndNoBroker(t *testing.T) {
 	packages, modules := s.packages(), s.modules()
 	require.Contains(t, packages, module)
 	require.Contains(t, modules, "github.com/ThreeDotsLabs/watermill")
-	for _, bad := range slices.Concat(testPackages, drivers, brokers) {
+	for _, bad := range slices.Concat(testPackages, drivers, brokers, telemetry) {
 		for _, p := range packages {
 			require.False(t, below(p, bad), "%s is linked", p)
 		}
@@ -119,11 +119,13 @@ func TestAScratchModuleWithAForwarderHasItsBrokerAlone(t *testing.T) {
 // What a module of its own requires is in no other module's go.mod: the library and the parts that users require stay small.
 func TestModulesRequireNoMoreThanTheyUse(t *testing.T) {
 	for folder, allowed := range map[string][]string{
-		"":                {"github.com/google/uuid"},
-		"forwarder/kafka": {module, "github.com/twmb/franz-go"},
-		"forwarder/amqp":  {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
-		"wake/pgx":        {module, "github.com/jackc/pgx/v5"},
-		"watermillsql":    {module, "github.com/ThreeDotsLabs/watermill-sql/v3"},
+		"":                   {"github.com/google/uuid"},
+		"forwarder/kafka":    {module, "github.com/twmb/franz-go"},
+		"forwarder/amqp":     {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
+		"wake/pgx":           {module, "github.com/jackc/pgx/v5"},
+		"watermillsql":       {module, "github.com/ThreeDotsLabs/watermill-sql/v3"},
+		"observe/otel":       {module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk"}, // the tests' is the last
+		"observe/prometheus": {module, "github.com/prometheus/client_golang"},
 	} {
 		allowed = append(allowed, "github.com/ThreeDotsLabs/watermill", "github.com/stretchr/testify", "go.uber.org/goleak") // the tests' are the last two
 		text, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))

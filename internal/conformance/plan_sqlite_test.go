@@ -81,7 +81,7 @@ func (f *fixture) onlySeeks(believed string) {
 		text, err := fs.ReadFile(schema.SQLite(), file)
 		f.NoError(err)
 		for _, statement := range (outbox.SQLite{}).Call(string(text)) {
-			args := append([]any{"{}", []byte{}}, make([]any, 8)...) // those of the message that is inserted by itself, too
+			args := append([]any{"{}", []byte{}}, make([]any, 9)...) // those of the message, or event, that is inserted by itself, too
 			for _, walk := range f.walksOf(again, statement.Text, args...) {
 				f.Contains(readFromAnEnd, walk, "%s, with %s:\n%s", file, believed, statement.Text)
 			}

@@ -73,7 +73,8 @@ func joinsFromTheKeys(p *procedure) (found []finding) {
 
 // readWhole are the tables of which a procedure wants every row.
 var readWhole = map[string]string{
-	"Outbox_Log_Purge": "Outbox_Log_Group", // the one that is furthest behind
+	"Outbox_Log_Purge":   "Outbox_Log_Group", // the one that is furthest behind
+	"Outbox_Event_Purge": "Outbox_Log_Group",
 }
 
 // seeks: a scan is cheaper than a seek on a small table, and waits for and locks what has nothing to do with it.

@@ -20,6 +20,9 @@ const (
 	// RollingBack is for a rollback, which must be tried even if the context of its transaction has ended. After that the
 	// connection is dropped, and the database rolls back.
 	RollingBack = 5 * time.Second
+
+	// Publishing is for a transaction that many callers wait for. Each of them leaves earlier if its own context ends.
+	Publishing = mostTime
 )
 
 // RenewEvery is the age at which a lease is renewed: three more renewals may fail before it is over.

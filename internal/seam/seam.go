@@ -45,7 +45,7 @@ type ASequencer interface {
 	Run(ctx context.Context) error
 }
 
-// Operations are what join, inbox and fanout are built on.
+// Operations are what join, inbox, fanout and eventstore are built on.
 type Operations interface {
 	// Logger is the logger that was passed to New, with the outbox's Store.
 	Logger() watermill.LoggerAdapter
@@ -64,13 +64,23 @@ type Operations interface {
 	// ChangeJoin runs an operation that changes or counts joins, logs the joins that it ended, and wakes the subscribers of
 	// messages that waited for them. A refusal is a *base.JoinRefusal.
 	ChangeJoin(ctx context.Context, x base.Executor, op string, arg any) error
+
+	// AppendEvents appends events to a stream that has the expected version, a number or one of those of package base, all or
+	// none. It returns a *base.VersionRefusal, base.ErrStreamArchived, or outbox.ErrDuplicateID; nothing is written then, and a
+	// caller's transaction can go on.
+	AppendEvents(ctx context.Context, x base.Executor, stream string, expected int64, events []base.Event) (base.Appended, error)
 }
 
-// Publishing is what package join builds its publisher on.
+// Publishing is what package join builds its publisher on, and what tests see of it.
 type Publishing interface {
-	// Beside has f called in the transaction of each Publish, after its messages were inserted and before anything is
-	// committed, with their ids in the same order. An error of f fails the Publish. Call Beside before the first Publish.
-	Beside(f func(ctx context.Context, x base.Executor, messages []*message.Message, ids []base.MessageID) error)
+	// Beside has do called in the transaction of each Publish whose messages want it, after they were inserted and before
+	// anything is committed, with their ids in the same order. An error of do fails the Publish. Such a Publish is written by
+	// itself, at once. Call Beside before the first Publish.
+	Beside(wanted func(messages []*message.Message) bool,
+		do func(ctx context.Context, x base.Executor, messages []*message.Message, ids []base.MessageID) error)
+
+	// Waiting lets tests see how many calls wait for a batch and are not sent yet.
+	Waiting() int
 }
 
 // Subscribing is what package stores builds its subscriber on.

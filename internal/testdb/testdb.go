@@ -161,8 +161,11 @@ func available(getenv func(string) string) ([]Backend, error) {
 	return backends, nil
 }
 
-// broker may be in the lists too; internal/testbroker reads them.
-const broker = "rabbitmq"
+// These may be in the lists too; internal/testbroker and the tests of observe/prometheus read them.
+const (
+	broker     = "rabbitmq"
+	prometheus = "prometheus"
+)
 
 // names reads a list of backends and refuses one that does not exist, which would otherwise require or leave out nothing.
 func names(getenv func(string) string, key string) ([]string, error) {
@@ -170,7 +173,7 @@ func names(getenv func(string) string, key string) ([]string, error) {
 	for name := range strings.SplitSeq(getenv(key), ",") {
 		switch name = strings.TrimSpace(name); name {
 		case "":
-		case SQLite, Postgres, SQLServer, broker:
+		case SQLite, Postgres, SQLServer, broker, prometheus:
 			list = append(list, name)
 		default:
 			return nil, fmt.Errorf("%s: there is no backend %q", key, name)

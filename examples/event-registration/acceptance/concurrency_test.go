@@ -183,6 +183,7 @@ func TestRandomChangesOverThreeReplicas(t *testing.T) {
 		long = 2 * time.Minute
 	}
 	onEach(t, func(t *testing.T, f *fixture) {
+		t.Parallel()
 		const most = 8
 		f.snapshot(t, 1, most, "open")
 		stop := sample(t, f, most)

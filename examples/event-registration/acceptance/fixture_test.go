@@ -286,6 +286,7 @@ func (f *fixture) told(t *testing.T) (messages []registration.Message) {
 		require.True(t, time.Now().Before(deadline), "%d of %d messages have come", f.heard, e.Revision)
 		claimed, err := queue.Claim(t.Context(), outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: registration.TopicJoin, Quota: 1000}}, Limit: 1000, Run: 1000})
 		require.NoError(t, err)
+		var acks []outbox.Settlement
 		for _, c := range claimed {
 			var m registration.Message
 			require.NoError(t, json.Unmarshal(c.Payload, &m))
@@ -294,8 +295,10 @@ func (f *fixture) told(t *testing.T) (messages []registration.Message) {
 				require.Equal(t, f.heard, m.Revision)
 				messages = append(messages, m)
 			}
-			require.NoError(t, queue.Ack(t.Context(), c.Receipt.Owner, c.Receipt.Seq))
+			acks = append(acks, outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Ack})
 		}
+		_, err = queue.Settle(t.Context(), f.one().db.DB, acks)
+		require.NoError(t, err)
 	}
 	return messages
 }

@@ -18,9 +18,9 @@ var floors = [][]string{
 	{"internal/install"},
 	{""}, // the root: queue, log, publisher and subscriber
 	{"join"},
-	{"eventstore", "fanout", "forwarder", "inbox", "stores", "wake/pgx", "watermillsql"},
+	{"admin", "eventstore", "fanout", "forwarder", "inbox", "stores", "wake/pgx", "watermillsql"},
 	{"forwarder/amqp", "forwarder/amqp/wmamqp", "forwarder/kafka", "middleware"},
-	{"console", "observe", "observe/otel", "observe/prometheus", "outboxtest", "pgxoutbox"},
+	{"console", "observe", "observe/health", "observe/otel", "observe/prometheus", "outboxtest", "pgxoutbox"},
 }
 
 // The others are programs, and what tests are made of. No package of a floor imports them.

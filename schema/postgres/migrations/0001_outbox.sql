@@ -36,8 +36,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- payload and headers in bytes. next_attempt_at alone decides when a message is eligible: the due time of a new one, the end
 -- of the backoff of one that failed. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream;
 -- owner_token is set if and only if status is 1. flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed
--- and does not block its stream. A message for the log alone has no state. DeleteOnAck deletes the state with the
--- acknowledgement.
+-- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
+-- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     worker_id       integer     NULL,
     status          smallint    NOT NULL DEFAULT 0,
     flags           smallint    NOT NULL DEFAULT 0,
+    stages          integer     NULL,
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 

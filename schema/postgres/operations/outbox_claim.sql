@@ -11,7 +11,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
 CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
-    created_ms bigint, due_ms bigint, retry_count int)
+    created_ms bigint, due_ms bigint, retry_count int, stages int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -53,7 +53,7 @@ BEGIN
         FROM "public"."outbox_give_back"(returns, ARRAY(SELECT w::bigint FROM json_array_elements_text(waits) AS w)) AS b;
         IF expired > 0 THEN
             RETURN QUERY SELECT 0::bigint, '00000000-0000-0000-0000-000000000000', '', '', ''::bytea,
-                NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired;
+                NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired, NULL::int;
         END IF;
         moment := clock_timestamp(); -- what has come back may be due by now
     END IF;
@@ -113,7 +113,7 @@ BEGIN
         UPDATE "public"."outbox_state" AS s
         SET status = 1, owner_token = taker
         FROM unnest(picked || runs) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
-        RETURNING s.seq, s.retry_count, s.stream_id),
+        RETURNING s.seq, s.retry_count, s.stream_id, s.stages),
     leased AS (
         INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
         SELECT taker, "public"."outbox_worker_number"(worker), clock_timestamp() + lease, array_agg(t.seq),
@@ -123,7 +123,7 @@ BEGIN
         SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs, streams = l.streams || excluded.streams)
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (date_part('epoch', o.created_at) * 1000)::bigint, (date_part('epoch', o.due_at) * 1000)::bigint,
-           t.retry_count
+           t.retry_count, t.stages
     FROM taken AS t
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = ANY (ARRAY[t.seq]) OFFSET 0) AS o;
 END

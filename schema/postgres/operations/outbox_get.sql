@@ -5,7 +5,7 @@ DROP FUNCTION IF EXISTS "public"."outbox_get"(json);
 CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, status int, next_attempt_ms bigint, locked_until_ms bigint,
-    owner_token text, last_error text, processed_ms bigint, processed_by text)
+    owner_token text, last_error text, processed_ms bigint, processed_by text, stages int)
 LANGUAGE sql STABLE SET enable_seqscan = off AS $outbox$
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (extract(epoch FROM o.created_at) * 1000)::bigint, (extract(epoch FROM o.due_at) * 1000)::bigint,
@@ -13,7 +13,7 @@ LANGUAGE sql STABLE SET enable_seqscan = off AS $outbox$
            (extract(epoch FROM l.locked_until) * 1000)::bigint, s.owner_token::text,
            (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
            (extract(epoch FROM CASE WHEN s.seq IS NULL THEN o.created_at ELSE s.processed_at END) * 1000)::bigint,
-           CASE WHEN s.seq IS NULL THEN 'log' ELSE w.name::text END
+           CASE WHEN s.seq IS NULL THEN 'log' ELSE w.name::text END, s.stages
     FROM "public"."outbox" AS o
     LEFT JOIN LATERAL (SELECT s.* FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true
     LEFT JOIN LATERAL (SELECT l.* FROM "public"."outbox_lease" AS l WHERE l.owner_token = s.owner_token LIMIT 1) AS l ON true

@@ -1,7 +1,7 @@
 -- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
--- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
--- longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
+-- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
+-- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
 -- first that was published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with
 -- flags can be among them. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and
 -- read the whole table in order of the key, which it does if it believes that there are few rows.
@@ -27,7 +27,20 @@ BEGIN
         old := ARRAY(SELECT e::bigint FROM json_array_elements_text(arg->'seqs') AS e
                      WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = e::bigint) IS NULL);
     ELSE
-        IF (arg->>'status')::int = 3 THEN
+        IF arg->'ids' IS NOT NULL THEN
+            before := 'epoch'::timestamptz + (arg->>'until')::bigint * interval '1 microsecond';
+            old := ARRAY(
+                SELECT s.seq FROM "public"."outbox_state" AS s
+                WHERE s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o
+                                         WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e))))
+                  AND s.status + 0 = 3 AND s.processed_at <= before
+                  AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
+                  AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
+                                       WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                ORDER BY s.seq
+                FOR UPDATE OF s SKIP LOCKED);
+            DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
+        ELSIF (arg->>'status')::int = 3 THEN
             old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
                 WHERE s.status = 3 AND s.processed_at <= before

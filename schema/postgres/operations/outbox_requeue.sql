@@ -1,6 +1,6 @@
 -- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
 -- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since.
--- Both filters are optional: a topic, and a list of message ids.
+-- Both filters are optional: a topic, and a list of message ids. Stages stay, unless start_over is set.
 -- Called as: SELECT * FROM "public"."outbox_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
 CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint)
@@ -23,7 +23,8 @@ BEGIN
         LIMIT (arg->>'limit')::int
         FOR UPDATE SKIP LOCKED);
     UPDATE "public"."outbox_state" AS s
-    SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
+    SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL,
+        stages = CASE WHEN (arg->>'start_over')::boolean THEN NULL ELSE s.stages END
     WHERE s.seq = ANY (seqs);
 
     -- A message that blocked its stream no longer does; one that was skipped had left its queue, and arrives again.

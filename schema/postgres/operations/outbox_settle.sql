@@ -1,8 +1,8 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. Acks have a statement of their own: nearly all settlements are acks, and they need the least. Rows are locked in order
--- of seq, those of acks first. The error of an attempt goes into outbox_attempt; a release records one only if it
+-- fail. stages are bits to add to those of a message. Acks without any have a statement of their own: nearly all settlements are
+-- acks, and they need the least. Rows are locked in order of seq, those of such acks first. The error of an attempt goes into outbox_attempt; a release records one only if it
 -- is new. With delete_acked, the state of an acknowledged message is deleted, unless something depends on it; the contents
 -- are left for purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to
 -- the queues of their streams. In the library's own transaction (own), finished runs end and free their streams; in a
@@ -60,11 +60,10 @@ BEGIN
     END IF;
     LOOP
         BEGIN
-            SELECT count(*), bool_or(w.outcome <> 0),
-                   array_agg(w.seq) FILTER (WHERE w.outcome = 0), array_agg(w.owner) FILTER (WHERE w.outcome = 0)
+            SELECT count(*), bool_or(NOT w.plain), array_agg(w.seq) FILTER (WHERE w.plain), array_agg(w.owner) FILTER (WHERE w.plain)
             INTO asked, returned, acked, acked_by
-            FROM (SELECT s.seq::bigint AS seq, g.owner, g.outcome
-                  FROM json_to_recordset(groups) AS g(owner uuid, outcome int, seqs json)
+            FROM (SELECT s.seq::bigint AS seq, g.owner, g.outcome = 0 AND g.stages IS NULL AS plain
+                  FROM json_to_recordset(groups) AS g(owner uuid, outcome int, stages int, seqs json)
                   CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
                   ORDER BY 1) AS w;
             IF skipping THEN
@@ -100,32 +99,33 @@ BEGIN
 
             IF returned THEN
                 WITH wanted AS MATERIALIZED (
-                    SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error
-                    FROM json_to_recordset(groups) AS g(owner uuid, outcome int, delay_ms bigint, error text, seqs json)
+                    SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error, g.stages
+                    FROM json_to_recordset(groups) AS g(owner uuid, outcome int, delay_ms bigint, error text, stages int, seqs json)
                     CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
-                    WHERE g.outcome <> 0
+                    WHERE g.outcome <> 0 OR g.stages IS NOT NULL
                     ORDER BY 1),
                 free AS MATERIALIZED (
-                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error
+                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error, w.stages
                     FROM wanted AS w INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                     WHERE skipping
                     FOR UPDATE OF s SKIP LOCKED),
                 chosen AS MATERIALIZED (
-                    SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error FROM free AS f
+                    SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error, f.stages FROM free AS f
                     UNION ALL
-                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error FROM wanted AS w WHERE NOT skipping),
+                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error, w.stages FROM wanted AS w WHERE NOT skipping),
                 kept AS (
                     UPDATE "public"."outbox_state" AS s
-                    SET status = CASE WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
+                    SET status = CASE WHEN w.outcome = 0 THEN 2 WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
                         owner_token = NULL,
                         retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
                         next_attempt_at = CASE
-                            WHEN w.outcome = 3 THEN s.next_attempt_at
+                            WHEN w.outcome IN (0, 3) THEN s.next_attempt_at
                             ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
                                 CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
-                        processed_at = CASE WHEN w.outcome = 3 THEN moment END,
-                        worker_id = CASE WHEN w.outcome = 3 THEN worker END,
-                        flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END
+                        processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
+                        worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END,
+                        flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END,
+                        stages = CASE WHEN w.stages IS NULL THEN s.stages ELSE coalesce(s.stages, 0) | w.stages END
                     FROM chosen AS w
                     WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                     RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
@@ -137,8 +137,8 @@ BEGIN
                           (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = k.seq ORDER BY a.attempt_id DESC LIMIT 1))
                 SELECT settled || array_agg(k.seq), settled_by || array_agg(k.owner),
                        streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL),
-                       array_agg(k.seq) FILTER (WHERE k.outcome = 3 AND k.flags & 1 = 1)
-                INTO settled, settled_by, streams, dead
+                       done || array_agg(k.seq) FILTER (WHERE k.outcome = 0 AND k.flags & 1 = 1), array_agg(k.seq) FILTER (WHERE k.outcome = 3 AND k.flags & 1 = 1)
+                INTO settled, settled_by, streams, done, dead
                 FROM kept AS k;
             END IF;
 

@@ -12,7 +12,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 ON "public"."outbox", "public"."outbox_state", "public"."outbox_lease", "public"."outbox_attempt", "public"."outbox_worker",
    "public"."outbox_arrival", "public"."outbox_router", "public"."outbox_stream", "public"."outbox_queue",
    "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
-   "public"."outbox_log_dead" TO "public_outbox_role";
+   "public"."outbox_log_dead", "public"."outbox_event", "public"."outbox_event_stream", "public"."outbox_event_swept" TO "public_outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
 DO $outbox$
 BEGIN
@@ -30,6 +30,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_settle"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_stage_save"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_stage_save"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_renew"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_renew"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_reap"(json) FROM PUBLIC;
@@ -64,6 +66,20 @@ REVOKE ALL ON FUNCTION "public"."outbox_failed"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_dead_scan"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_dead_scan"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_list"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_list"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_story"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_story"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_of"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_of"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_health"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_health"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_leases"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_leases"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_groups"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_groups"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_start"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_attach"(json) FROM PUBLIC;
@@ -114,6 +130,18 @@ REVOKE ALL ON FUNCTION "public"."outbox_log_dead_requeue"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_requeue"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_dead_discard"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_discard"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_append"(json, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_append"(json, bytea) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_read"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_read"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_read_all"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_read_all"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_change"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_change"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_purge"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_event_wait"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_event_wait"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_ack"(uuid, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_ack"(uuid, json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_abandon"(uuid, json, text) FROM PUBLIC;

@@ -16,7 +16,14 @@ FROM (VALUES
     ('table',    '"public"."outbox_log_counter"'),
     ('table',    '"public"."outbox_log_group"'),
     ('table',    '"public"."outbox_log_dead"'),
+    ('table',    '"public"."outbox_event"'),
+    ('table',    '"public"."outbox_event_stream"'),
+    ('table',    '"public"."outbox_event_swept"'),
     ('index',    '"public"."outbox_log_topic"'),
+    ('index',    '"public"."outbox_event_pk"'),
+    ('index',    '"public"."outbox_event_seq"'),
+    ('index',    '"public"."outbox_event_stream_pk"'),
+    ('index',    '"public"."outbox_event_stream_no"'),
     ('index',    '"public"."outbox_log_message"'),
     ('index',    '"public"."outbox_log_pending_message"'),
     ('index',    '"public"."outbox_log_dead_position"'),
@@ -41,6 +48,7 @@ FROM (VALUES
     ('view',     '"public"."outbox_kept"'),
     ('function', '"public"."outbox_claim"(json)'),
     ('function', '"public"."outbox_settle"(json)'),
+    ('function', '"public"."outbox_stage_save"(json)'),
     ('function', '"public"."outbox_renew"(json)'),
     ('function', '"public"."outbox_reap"(json)'),
     ('function', '"public"."outbox_give_back"(integer,bigint[])'),
@@ -58,6 +66,13 @@ FROM (VALUES
     ('function', '"public"."outbox_topics"(json)'),
     ('function', '"public"."outbox_failed"(json)'),
     ('function', '"public"."outbox_get"(json)'),
+    ('function', '"public"."outbox_dead_scan"(json)'),
+    ('function', '"public"."outbox_list"(json)'),
+    ('function', '"public"."outbox_story"(json)'),
+    ('function', '"public"."outbox_join_of"(json)'),
+    ('function', '"public"."outbox_health"(json)'),
+    ('function', '"public"."outbox_leases"(json)'),
+    ('function', '"public"."outbox_log_groups"(json)'),
     ('function', '"public"."outbox_join_start"(json)'),
     ('function', '"public"."outbox_join_attach"(json)'),
     ('function', '"public"."outbox_join_report"(json)'),
@@ -83,6 +98,12 @@ FROM (VALUES
     ('function', '"public"."outbox_log_dead_list"(json)'),
     ('function', '"public"."outbox_log_dead_requeue"(json)'),
     ('function', '"public"."outbox_log_dead_discard"(json)'),
+    ('function', '"public"."outbox_event_append"(json,bytea)'),
+    ('function', '"public"."outbox_event_read"(json)'),
+    ('function', '"public"."outbox_event_read_all"(json)'),
+    ('function', '"public"."outbox_event_change"(json)'),
+    ('function', '"public"."outbox_event_purge"(json)'),
+    ('function', '"public"."outbox_event_wait"(json)'),
     ('function', '"public"."outbox_ack"(uuid,json)'),
     ('function', '"public"."outbox_abandon"(uuid,json,text)'),
     ('function', '"public"."outbox_fail"(uuid,json,text)')) AS w(kind, name)
@@ -93,7 +114,7 @@ FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid'
                                                     'stream_key', 'stream_id', 'created_at', 'due_at']) AS name
       UNION ALL
       SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
-                                                     'worker_id', 'status', 'flags'])) AS c
+                                                     'worker_id', 'status', 'flags', 'stages'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
                   WHERE a.attrelid = to_regclass(c.of) AND a.attname = c.name AND NOT a.attisdropped)

@@ -27,8 +27,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (messag
 -- bytes. next_attempt_at alone decides when a message is eligible: the due time of a new one, the end of the backoff of one
 -- that failed. "outbox_times" keeps out values that are no integers and that no client can read: one such row would stop
 -- every claim. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. flags: 1 joins depend on
--- the message, 2 the log depends on it, 4 it failed and does not block its stream. A message for the log alone has no state.
--- DeleteOnAck deletes the state with the acknowledgement.
+-- the message, 2 the log depends on it, 4 it failed and does not block its stream. stages: bits for what has happened to the
+-- message, see middleware.Stages; NULL without any. A message for the log alone has no state. DeleteOnAck deletes the state with
+-- the acknowledgement.
 CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     seq             INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,
@@ -41,6 +42,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     worker_id       INTEGER NULL,
     status          INTEGER NOT NULL DEFAULT 0,
     flags           INTEGER NOT NULL DEFAULT 0,
+    stages          INTEGER NULL,
     CONSTRAINT "outbox_held" CHECK ((status = 1) = (owner_token IS NOT NULL)),
     CONSTRAINT "outbox_times" CHECK (typeof(next_attempt_at) = 'integer' AND typeof(processed_at) IN ('integer', 'null'))
 );

@@ -9,7 +9,13 @@ SELECT o.seq, o.message_id, o.uuid, o.topic, o.correlation_id, o.stream_key,
        datetime(o.due_at / 1000.0, 'unixepoch', 'subsec') AS due_at,
        datetime(s.next_attempt_at / 1000.0, 'unixepoch', 'subsec') AS next_attempt_at,
        datetime(l.locked_until / 1000.0, 'unixepoch', 'subsec') AS locked_until, s.owner_token,
-       datetime(s.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed_at, w.name AS processed_by
+       datetime(s.processed_at / 1000.0, 'unixepoch', 'subsec') AS processed_at, w.name AS processed_by,
+       (SELECT group_concat(b.column2, ', ' ORDER BY b.column1)
+        FROM (VALUES (1, 'Stored'), (2, 'EventStored'), (4, 'Published'), (8, 'ReceptorProcessed'), (16, 'PerspectiveProcessed'),
+                     (256, 'own 0'), (512, 'own 1'), (1024, 'own 2'), (2048, 'own 3'), (4096, 'own 4'), (8192, 'own 5'), (16384, 'own 6'),
+                     (32768, 'own 7'), (65536, 'own 8'), (131072, 'own 9'), (262144, 'own 10'), (524288, 'own 11'), (1048576, 'own 12'),
+                     (2097152, 'own 13'), (4194304, 'own 14'), (8388608, 'own 15')) AS b
+        WHERE (coalesce(s.stages, 0) | 1) & b.column1) AS stages
 FROM "outbox" AS o
 LEFT JOIN "outbox_state" AS s ON s.seq = o.seq
 LEFT JOIN "outbox_lease" AS l ON l.owner_token = s.owner_token

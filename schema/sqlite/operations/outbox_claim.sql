@@ -63,7 +63,7 @@ ON CONFLICT (seq) DO UPDATE
 SET status = CASE WHEN stream_id IS NULL THEN 0 ELSE 5 END, owner_token = NULL, retry_count = excluded.retry_count,
     next_attempt_at = excluded.next_attempt_at;
 
-SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes() WHERE changes() > 0;
+SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes(), NULL WHERE changes() > 0;
 
 DELETE FROM "main"."outbox_lease" INDEXED BY "outbox_leased" WHERE locked_until = 0;
 
@@ -107,7 +107,8 @@ WHERE i.type = 'integer'
 ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token;
 
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at,
-       (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
+       (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq),
+       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
 FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
 CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
         ON o.message_id = (SELECT c.message_id FROM "main"."outbox" AS c WHERE c.seq = i.value)
@@ -173,7 +174,8 @@ WHERE i.type = 'integer'
 ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token;
 
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at,
-       (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
+       (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq),
+       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
 FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
 CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
         ON o.message_id = (SELECT c.message_id FROM "main"."outbox" AS c WHERE c.seq = i.value)

@@ -1,7 +1,7 @@
 -- Deletes up to limit messages that are no longer needed, with their states and attempts (by a trigger), and returns how
 -- many, and where to continue: the after of the next call, or 0 at the end. In small batches, so that the single writer is
--- soon free. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
--- longer ago than the given age. Otherwise those done before that, or deleted on acknowledgement, in order of publishing, up
+-- soon free. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
+-- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that, or deleted on acknowledgement, in order of publishing, up
 -- to the first that was published later than that. Messages that joins or the log need (outbox_kept), or that are in the
 -- queue of their stream, are kept.
 WITH looked AS MATERIALIZED (
@@ -27,13 +27,19 @@ chosen AS MATERIALIZED (
     UNION ALL
     SELECT * FROM (
         SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
-        WHERE ?1 -> '$.seqs' IS NULL AND ?1 ->> '$.status' = 3 AND s.status = 3
+        WHERE ?1 -> '$.seqs' IS NULL AND ?1 -> '$.ids' IS NULL AND ?1 ->> '$.status' = 3 AND s.status = 3
           AND s.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
           AND NOT EXISTS (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq)
           AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k
                           WHERE k.message_id = (SELECT o.message_id FROM "main"."outbox" AS o WHERE o.seq = s.seq))
         ORDER BY s.processed_at
         LIMIT (?1 ->> '$.limit'))
+    UNION ALL
+    SELECT f.seq
+    FROM (SELECT (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value) AS seq FROM json_each(?1, '$.ids') AS i) AS f
+    WHERE (SELECT s.status = 3 AND s.processed_at <= ?1 ->> '$.until'
+                  AND NOT EXISTS (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq)
+           FROM "main"."outbox_state" AS s WHERE s.seq = f.seq)
     UNION ALL
     SELECT i.value FROM json_each(?1, '$.seqs') AS i
     WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_state" AS s WHERE s.seq = i.value))

@@ -1,7 +1,7 @@
 -- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
 -- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since,
--- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. A trigger puts messages
--- of streams back in their places. The upserts insert no state: see outbox_claim.
+-- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. Stages stay, unless
+-- start_over is set. A trigger puts messages of streams back in their places. The upserts insert no state: see outbox_claim.
 INSERT INTO "main"."outbox_requeued" (seq)
 SELECT s.seq
 FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
@@ -18,7 +18,8 @@ INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
 SELECT k.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) FROM "main"."outbox_requeued" AS k WHERE true
 ON CONFLICT (seq) DO UPDATE
 SET status = CASE WHEN stream_id IS NULL THEN 0 ELSE 5 END, flags = flags & ~4, retry_count = 0,
-    next_attempt_at = excluded.next_attempt_at, processed_at = NULL, worker_id = NULL;
+    next_attempt_at = excluded.next_attempt_at, processed_at = NULL, worker_id = NULL,
+    stages = CASE WHEN ?1 ->> '$.start_over' THEN NULL ELSE stages END;
 
 SELECT changes(), coalesce(?1 ->> '$.until', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER));
 

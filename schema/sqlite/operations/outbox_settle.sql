@@ -1,7 +1,7 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. The error of an attempt goes into outbox_attempt; a release records one only if it is new. With delete_acked, the
+-- fail. stages are bits to add to those of a message. The error of an attempt goes into outbox_attempt; a release records one only if it is new. With delete_acked, the
 -- state of an acknowledged message is deleted (by a trigger), unless something depends on it; the contents are left for
 -- purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to the queues
 -- of their streams, and finished runs free them; claims that hold no stream skip that step. With skip_failed, a failed
@@ -47,20 +47,20 @@ ON CONFLICT (seq) DO NOTHING;
 
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value ->> '$.outcome' AS outcome, e.value ->> '$.delay_ms' AS delay_ms,
-           e.value -> '$.seqs' AS seqs, ?1 ->> '$.backoff_ms' AS backoff, ?1 ->> '$.backoff_max_ms' AS backoff_cap,
+           e.value -> '$.seqs' AS seqs, e.value ->> '$.stages' AS stages, ?1 ->> '$.backoff_ms' AS backoff, ?1 ->> '$.backoff_max_ms' AS backoff_cap,
            ?1 ->> '$.skip_failed' AS skip_failed,
            (SELECT w.worker_id FROM "main"."outbox_worker" AS w WHERE w.name = ?1 ->> '$.worker') AS worker,
            CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment
     FROM json_each(?1, '$.groups') AS e),
 held AS MATERIALIZED (
-    SELECT i.value AS seq, g.outcome, g.delay_ms, g.backoff, g.backoff_cap, g.skip_failed, g.worker, g.moment,
+    SELECT i.value AS seq, g.outcome, g.delay_ms, g.stages, g.backoff, g.backoff_cap, g.skip_failed, g.worker, g.moment,
            (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = g.owner) AS retry_count
     FROM g, json_each(g.seqs) AS i)
-INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at, processed_at, retry_count, worker_id, status, flags)
+INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at, processed_at, retry_count, worker_id, status, flags, stages)
 SELECT h.seq, 0,
        h.moment + coalesce(h.delay_ms, CASE h.outcome WHEN 1 THEN min(h.backoff_cap, h.backoff * (1 << min(h.retry_count, 30))) ELSE 0 END),
        CASE WHEN h.outcome IN (0, 3) THEN h.moment END, h.retry_count + (h.outcome = 1), CASE WHEN h.outcome IN (0, 3) THEN h.worker END,
-       CASE h.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END, CASE WHEN h.outcome = 3 AND h.skip_failed THEN 4 ELSE 0 END
+       CASE h.outcome WHEN 0 THEN 2 WHEN 3 THEN 3 ELSE 0 END, CASE WHEN h.outcome = 3 AND h.skip_failed THEN 4 ELSE 0 END, h.stages
 FROM held AS h
 WHERE h.retry_count IS NOT NULL
 ON CONFLICT (seq) DO UPDATE
@@ -68,7 +68,8 @@ SET status = CASE WHEN excluded.status = 0 AND stream_id IS NOT NULL THEN 5 ELSE
     flags = CASE WHEN stream_id IS NULL THEN flags ELSE flags | excluded.flags END,
     owner_token = NULL, retry_count = excluded.retry_count,
     next_attempt_at = CASE excluded.status WHEN 0 THEN excluded.next_attempt_at ELSE next_attempt_at END,
-    processed_at = excluded.processed_at, worker_id = excluded.worker_id;
+    processed_at = excluded.processed_at, worker_id = excluded.worker_id,
+    stages = CASE WHEN excluded.stages IS NULL THEN stages ELSE coalesce(stages, 0) | excluded.stages END;
 
 INSERT INTO "main"."outbox_free" (stream_id)
 SELECT DISTINCT (SELECT o.stream_id FROM "main"."outbox" AS o WHERE o.seq = i.value)

@@ -14,6 +14,12 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'table', '"outbox_log_counter"'
       UNION ALL SELECT 'table', '"outbox_log_group"'
       UNION ALL SELECT 'table', '"outbox_log_dead"'
+      UNION ALL SELECT 'table', '"outbox_event"'
+      UNION ALL SELECT 'table', '"outbox_event_stream"'
+      UNION ALL SELECT 'table', '"outbox_event_swept"'
+      UNION ALL SELECT 'index', '"outbox_event_seq"'
+      UNION ALL SELECT 'index', '"outbox_event_stream_name"'
+      UNION ALL SELECT 'trigger', '"outbox_event_gone"'
       UNION ALL SELECT 'index', '"outbox_log_topic"'
       UNION ALL SELECT 'index', '"outbox_log_message"'
       UNION ALL SELECT 'index', '"outbox_log_pending_message"'
@@ -44,7 +50,7 @@ FROM (SELECT '"outbox"' AS name, '["seq", "message_id", "uuid", "topic", "topic_
                                    "stream_key", "stream_id", "created_at", "due_at"]' AS columns
       UNION ALL
       SELECT '"outbox_state"', '["seq", "topic_key", "stream_id", "next_attempt_at", "processed_at", "owner_token", "size", "retry_count",
-                                 "worker_id", "status", "flags"]') AS t, json_each(t.columns) AS c
+                                 "worker_id", "status", "flags", "stages"]') AS t, json_each(t.columns) AS c
 WHERE EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)
   AND c.value NOT IN (SELECT i.name FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i
                       WHERE '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)

@@ -29,7 +29,8 @@ GO
 -- never split. Size is the size of payload and headers in bytes. NextAttemptAt alone decides when a message is eligible: the
 -- due time of a new one, the end of the backoff of one that failed. Status: 0 ready, 1 in progress (leased), 2 done, 3
 -- failed, 5 ready in its stream. Flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed and does not
--- block its stream. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- block its stream. Stages: bits for what has happened to the message, see middleware.Stages; NULL without any. A message for
+-- the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- OwnerToken is set if and only if Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
@@ -44,6 +45,7 @@ IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
         WorkerId      INT              NULL,
         Status        TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Status] DEFAULT (0),
         Flags         TINYINT          NOT NULL CONSTRAINT [DF_Outbox_State_Flags] DEFAULT (0),
+        Stages        INT              NULL,
         CONSTRAINT [PK_Outbox_State] PRIMARY KEY CLUSTERED (Seq),
         CONSTRAINT [CK_Outbox_State_Held] CHECK ((Status = 1 AND OwnerToken IS NOT NULL) OR (Status <> 1 AND OwnerToken IS NULL))
     );

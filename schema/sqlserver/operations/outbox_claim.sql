@@ -29,7 +29,7 @@ BEGIN
     DECLARE @Run INT = COALESCE(CAST(JSON_VALUE(@Arg, '$.run') AS INT), 32);
     DECLARE @Ordered BIT = 0, @Round INT = 0, @More BIT = 1, @Phase INT = 0, @Wanted NVARCHAR(MAX), @Runs NVARCHAR(MAX), @Streams NVARCHAR(MAX);
     DECLARE @OrderedPhase INT = CASE WHEN CHECKSUM(NEWID()) % 2 = 0 THEN 0 ELSE 2 END;
-    DECLARE @InOrder TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL, Size BIGINT NOT NULL, TopicKey BIGINT NOT NULL, StreamId BIGINT NOT NULL);
+    DECLARE @InOrder TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL, Stages INT NULL, Size BIGINT NOT NULL, TopicKey BIGINT NOT NULL, StreamId BIGINT NOT NULL);
     DECLARE @Waits NVARCHAR(MAX), @GivenBack INT = 0, @Leases INT, @WorkerId INT, @Seqs NVARCHAR(MAX);
     DECLARE @Turn INT = 0;
     DECLARE @Key BIGINT;
@@ -39,8 +39,8 @@ BEGIN
     DECLARE @Room BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT), 9223372036854775807);
     DECLARE @Larger BIT = CASE JSON_VALUE(@Arg, '$.first') WHEN N'false' THEN 0 ELSE 1 END;
     DECLARE @TooLarge INT;
-    DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL, RetryCount INT NOT NULL);
-    DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL);
+    DECLARE @Picked TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL, RetryCount INT NOT NULL, Stages INT NULL);
+    DECLARE @Claimed TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL, Stages INT NULL);
     DECLARE @Ours TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Written INT, @Lost BIT = 0;
 
@@ -91,8 +91,8 @@ BEGIN
                     IF @Take > @Left SET @Take = @Left;
 
                     DELETE FROM @Picked;
-                    INSERT INTO @Picked (Seq, Size, RetryCount)
-                    SELECT TOP (@Take) Seq, Size, RetryCount
+                    INSERT INTO @Picked (Seq, Size, RetryCount, Stages)
+                    SELECT TOP (@Take) Seq, Size, RetryCount, Stages
                     FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
                     WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now AND NextAttemptAt >= @Since
                     ORDER BY NextAttemptAt, Seq
@@ -113,7 +113,7 @@ BEGIN
 
                     SET @Written = @@ROWCOUNT;
 
-                    INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @Picked;
+                    INSERT INTO @Claimed (Seq, RetryCount, Stages) SELECT Seq, RetryCount, Stages FROM @Picked;
                     IF @@ROWCOUNT <> @Written SET @Lost = 1;
                     IF @Ordered = 1 UPDATE @Topics SET Quota = Quota - @Written WHERE Turn = @Turn;
                     SET @Left = CASE WHEN @TooLarge IS NULL THEN @Left - @Written ELSE 0 END;
@@ -130,14 +130,14 @@ BEGIN
                 EXEC [dbo].[Outbox_Stream_Claim] @Owner = @Owner, @Topics = @Wanted, @Run = @Run, @Most = @Left, @Room = @Room, @Larger = @Larger, @Seqs = @Runs OUTPUT;
                 IF @Runs IS NOT NULL
                 BEGIN
-                    INSERT INTO @InOrder (Seq, RetryCount, Size, TopicKey, StreamId)
-                    SELECT s.Seq, s.RetryCount, s.Size, s.TopicKey, s.StreamId
+                    INSERT INTO @InOrder (Seq, RetryCount, Stages, Size, TopicKey, StreamId)
+                    SELECT s.Seq, s.RetryCount, s.Stages, s.Size, s.TopicKey, s.StreamId
                     FROM OPENJSON(@Runs) AS i INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = CAST(i.value AS BIGINT)
                     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
                     SET @Left = @Left - @@ROWCOUNT;
                     SELECT @Room = @Room - SUM(Size), @Larger = 0 FROM @InOrder HAVING COUNT(*) > 0;
                     UPDATE t SET Quota = t.Quota - (SELECT COUNT(*) FROM @InOrder AS c WHERE c.TopicKey = t.TopicKey) FROM @Topics AS t;
-                    INSERT INTO @Claimed (Seq, RetryCount) SELECT Seq, RetryCount FROM @InOrder;
+                    INSERT INTO @Claimed (Seq, RetryCount, Stages) SELECT Seq, RetryCount, Stages FROM @InOrder;
                     SELECT @Streams = STRING_AGG(CAST(d.StreamId AS NVARCHAR(MAX)), N',') FROM (SELECT DISTINCT StreamId FROM @InOrder) AS d;
                 END
             END
@@ -177,10 +177,10 @@ BEGIN
         SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.CreatedAt),
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
-               c.RetryCount
+               c.RetryCount, c.Stages
         FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         UNION ALL
-        SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack
+        SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack, NULL
         WHERE @GivenBack > 0
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

@@ -28,7 +28,7 @@ BEGIN
            s.RetryCount, CAST(s.Status AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, s.NextAttemptAt),
            CAST(NULL AS BIGINT), CAST(s.OwnerToken AS CHAR(36)),
            (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = r.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
-           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name
+           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name, s.Stages
     FROM @Rows AS r
     INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = r.Seq
     INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq

@@ -29,7 +29,7 @@ BEGIN
            COALESCE(s.RetryCount, 0), CAST(CASE s.Status WHEN 5 THEN 0 ELSE COALESCE(s.Status, 4) END AS INT), DATEDIFF_BIG(MILLISECOND, @Epoch, COALESCE(s.NextAttemptAt, o.CreatedAt)),
            DATEDIFF_BIG(MILLISECOND, @Epoch, l.LockedUntil), CAST(s.OwnerToken AS CHAR(36)),
            (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = r.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
-           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name
+           DATEDIFF_BIG(MILLISECOND, @Epoch, s.ProcessedAt), w.Name, s.Stages
     FROM @Rows AS r
     INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = r.Seq
     LEFT JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = r.Seq

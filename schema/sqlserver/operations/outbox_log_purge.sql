@@ -1,9 +1,9 @@
 -- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
 -- group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the log alone.
--- Returns how many. A group's dead letters stay. There is no index by age: the first call of a round walks to the first
--- position that is too young and looks no further. Each call returns that position as until and the last deleted one as
--- after; pass both to the next call. Whether a message has a state is checked before anything is locked, because it gets
--- none later. After the first lock it waits for nobody.
+-- Returns how many. A group's dead letters stay, and so do events: a round begins after those that the log begins with.
+-- There is no index by age: the first call of a round walks to the first position that is too young and looks no further.
+-- Each call returns that position as until and the last deleted one as after; pass both to the next call. Whether a message
+-- has a state is checked before anything is locked, because it gets none later. After the first lock it waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -21,10 +21,28 @@ BEGIN
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
     DECLARE @Until BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
+    DECLARE @Swept BIGINT, @Highest BIGINT, @Other BIGINT;
     DECLARE @Groups TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL);
     DECLARE @Found TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
     DECLARE @Bare TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
+
+    SELECT @Swept = w.Position FROM [dbo].[Outbox_Event_Swept] AS w WITH (FORCESEEK) WHERE w.Id = 1 OPTION (MAXDOP 1);
+    IF @Until IS NULL
+    BEGIN
+        -- Nothing is skipped here: a position that another purge has locked may stay.
+        SELECT @Highest = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE c.Id = 1 OPTION (MAXDOP 1);
+        IF @Swept > @Highest SET @Swept = @Highest;
+        SELECT TOP (1) @Other = l.Position
+        FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, FORCESEEK)
+        LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
+        LEFT JOIN [dbo].[Outbox_Event] AS e WITH (FORCESEEK) ON e.Seq = o.Seq
+        WHERE l.Position > @Swept AND l.Position <= @Highest AND e.Seq IS NULL
+        ORDER BY l.Position
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        SET @Swept = COALESCE(@Other - 1, @Highest);
+    END
+    IF @After < @Swept SET @After = @Swept;
 
     IF @Until IS NULL
         SELECT TOP (1) @Until = Position FROM [dbo].[Outbox_Log] WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
@@ -44,6 +62,7 @@ BEGIN
     WHERE l.Position > @After AND l.Position < @Until AND l.LoggedAt <= @Before
       AND NOT EXISTS (SELECT 1 FROM @Groups AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
       AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) WHERE d.Position = l.Position)
+      AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Event] AS e WITH (FORCESEEK) WHERE e.Seq = o.Seq)
     ORDER BY l.Position
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -72,6 +91,10 @@ BEGIN
         FROM @Bare AS b INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = b.Seq
         WHERE EXISTS (SELECT 1 FROM @Old AS d WHERE d.Seq = b.Seq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        UPDATE w SET Position = @Swept
+        FROM [dbo].[Outbox_Event_Swept] AS w WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE w.Id = 1 AND w.Position <> @Swept
+        OPTION (MAXDOP 1);
 
         SELECT CAST(COUNT(*) AS BIGINT), @Until, COALESCE(MAX(Position), @After) FROM @Old;
 

@@ -1,7 +1,7 @@
 -- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
--- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With status 3: those that failed
--- longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
+-- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
+-- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
 -- first that was published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with
 -- flags can be among them. So are messages still in the queue of their stream, which they leave when the run ends or the
 -- stream is resumed. Messages are found without locks, which would otherwise stay on everything that is kept, and thousands
@@ -25,9 +25,15 @@ BEGIN
     DECLARE @AgeMs BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT), 0);
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
     DECLARE @Seqs NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.seqs');
+    DECLARE @Ids NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.ids');
+    DECLARE @UntilMs BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
     DECLARE @Next BIGINT = 0, @Young BIGINT, @FirstAt DATETIME2(3), @Count INT = 0;
+    IF @Ids IS NOT NULL
+        SET @Before = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, CAST('1970-01-01' AS DATETIME2(3))));
+    DECLARE @Wanted TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Named TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Looked TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, CreatedAt DATETIME2(3) NOT NULL);
     DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Flags TINYINT NULL); -- NULL: no state
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
@@ -40,6 +46,22 @@ BEGIN
         FROM OPENJSON(@Seqs) AS i INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.Seq = CAST(i.value AS BIGINT)
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = o.Seq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    ELSE IF @Ids IS NOT NULL
+    BEGIN
+        INSERT INTO @Wanted (MessageId) SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER) FROM OPENJSON(@Ids) AS i;
+
+        INSERT INTO @Named (Seq, MessageId)
+        SELECT o.Seq, w.MessageId
+        FROM @Wanted AS w INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.MessageId = w.MessageId
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        INSERT INTO @Old (Seq, MessageId, Flags)
+        SELECT n.Seq, n.MessageId, s.Flags
+        FROM @Named AS n INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = n.Seq
+        WHERE s.Status = 3 AND s.ProcessedAt <= @Before
+          AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+    END
     ELSE IF @Status = 3
         INSERT INTO @Old (Seq, MessageId, Flags)
         SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags

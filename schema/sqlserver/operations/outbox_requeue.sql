@@ -1,7 +1,8 @@
 -- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
 -- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since,
--- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. A message that blocked
--- its stream no longer does; one that was skipped had left its queue, and arrives again.
+-- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. Stages stay, unless
+-- start_over is set. A message that blocked its stream no longer does; one that was skipped had left its queue, and arrives
+-- again.
 IF OBJECT_ID(N'[dbo].[Outbox_Requeue]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Requeue] AS RETURN 0');
 GO
@@ -22,6 +23,7 @@ BEGIN
     DECLARE @First BIT = CASE WHEN @UntilMs IS NULL THEN 1 ELSE 0 END;
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
     DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
+    DECLARE @StartOver BIT = CASE JSON_VALUE(@Arg, '$.start_over') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
@@ -71,7 +73,7 @@ BEGIN
 
         UPDATE s
         SET Status = CASE WHEN s.StreamId IS NULL THEN 0 ELSE 5 END, Flags = s.Flags & 251, RetryCount = 0, NextAttemptAt = @Now,
-            ProcessedAt = NULL, WorkerId = NULL
+            ProcessedAt = NULL, WorkerId = NULL, Stages = CASE @StartOver WHEN 1 THEN NULL ELSE s.Stages END
         FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = h.Seq
         WHERE s.Status = 3
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);

@@ -1,7 +1,7 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. Rows are locked in order of Seq, and then written by their keys. The error of an attempt goes into Outbox_Attempt; a
+-- fail. Stages are bits to add to those of a message. Rows are locked in order of Seq, and then written by their keys. The error of an attempt goes into Outbox_Attempt; a
 -- release records one only if it is new. With delete_acked, the state of an acknowledged message is deleted, unless
 -- something depends on it; the contents are left for purging. Leases that the caller says are over end here; others when
 -- they expire. Returned messages go back to the queues of their streams. In the library's own transaction, finished runs
@@ -41,10 +41,10 @@ BEGIN
     DECLARE @WorkerId INT, @Asked INT, @Found INT, @Written INT = 0, @Ended NVARCHAR(MAX);
     DECLARE @Wanted TABLE (
         Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
-        Error NVARCHAR(MAX) NULL, PRIMARY KEY (Seq, OwnerToken));
+        Error NVARCHAR(MAX) NULL, Stages INT NULL, PRIMARY KEY (Seq, OwnerToken));
     DECLARE @Held TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
-        Error NVARCHAR(MAX) NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL, StreamId BIGINT NULL);
+        Error NVARCHAR(MAX) NULL, Stages INT NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL, StreamId BIGINT NULL);
     DECLARE @Ours TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Locked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Ending TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Streams NVARCHAR(MAX) NULL);
@@ -56,25 +56,25 @@ BEGIN
 
         EXEC [dbo].[Outbox_Worker_Number] @Worker = @Worker, @Number = @WorkerId OUTPUT;
 
-        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error)
+        INSERT INTO @Wanted (Seq, OwnerToken, Outcome, DueAt, Error, Stages)
         SELECT CAST(s.value AS BIGINT), a.owner, a.outcome,
-               DATEADD(MILLISECOND, a.delay_ms % 86400000, DATEADD(DAY, a.delay_ms / 86400000, @Now)), a.error
+               DATEADD(MILLISECOND, a.delay_ms % 86400000, DATEADD(DAY, a.delay_ms / 86400000, @Now)), a.error, a.stages
         FROM OPENJSON(@Arg, '$.groups') AS g
         CROSS APPLY OPENJSON(g.value) WITH (
                  owner UNIQUEIDENTIFIER '$.owner', outcome TINYINT '$.outcome', delay_ms BIGINT '$.delay_ms',
-                 error NVARCHAR(MAX) '$.error') AS a
+                 error NVARCHAR(MAX) '$.error', stages INT '$.stages') AS a
         CROSS APPLY OPENJSON(g.value, '$.seqs') AS s; -- not AS JSON, of which a compatible server cuts off long lists
         SET @Asked = @@ROWCOUNT;
 
         IF @PassOver = 1
-            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags, StreamId)
-            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags, s.StreamId
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, Stages, RetryCount, Flags, StreamId)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, w.Stages, s.RetryCount, s.Flags, s.StreamId
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
-            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, RetryCount, Flags, StreamId)
-            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, s.RetryCount, s.Flags, s.StreamId
+            INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, Stages, RetryCount, Flags, StreamId)
+            SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, w.Stages, s.RetryCount, s.Flags, s.StreamId
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -104,7 +104,8 @@ BEGIN
                     ELSE DATEADD(MILLISECOND, @Backoff * POWER(CAST(2 AS BIGINT), s.RetryCount), @Now) END,
                 ProcessedAt = CASE WHEN h.Outcome IN (0, 3) THEN @Now END,
                 WorkerId = CASE WHEN h.Outcome IN (0, 3) THEN @WorkerId END,
-                Flags = CASE WHEN h.Outcome = 3 AND @SkipFailed = 1 AND h.StreamId IS NOT NULL THEN s.Flags | 4 ELSE s.Flags END
+                Flags = CASE WHEN h.Outcome = 3 AND @SkipFailed = 1 AND h.StreamId IS NOT NULL THEN s.Flags | 4 ELSE s.Flags END,
+                Stages = CASE WHEN h.Stages IS NULL THEN s.Stages ELSE COALESCE(s.Stages, 0) | h.Stages END
             FROM @Held AS h INNER JOIN [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) ON s.Seq = h.Seq
             WHERE s.OwnerToken = h.OwnerToken AND s.Flags = h.Flags
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);

@@ -1,4 +1,7 @@
 -- Empties the tables, and their indexes with them.
+DELETE FROM {{.Event}};
+DELETE FROM {{.EventStream}};
+DELETE FROM {{.LogPending}};
 DELETE FROM {{.State}};
 DELETE FROM {{.Lease}};
 DELETE FROM {{.Attempt}};

@@ -1,4 +1,7 @@
 -- Empties the tables, and their indexes with them. One that others refer to cannot be truncated.
+TRUNCATE TABLE {{.Event}};
+TRUNCATE TABLE {{.EventStream}};
+TRUNCATE TABLE {{.LogPending}};
 TRUNCATE TABLE {{.State}};
 TRUNCATE TABLE {{.Lease}};
 TRUNCATE TABLE {{.Attempt}};

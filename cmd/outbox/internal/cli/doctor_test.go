@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// Each kind of trouble, made on purpose, is named, with what to do.
+func TestDoctorNamesTrouble(t *testing.T) {
+	now := func(shift time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(shift) } }
+	for _, trouble := range []struct {
+		code string
+		says string
+		make func(f *fixture)
+	}{
+		{"newer", "newer version", func(f *fixture) { f.Exec("UPDATE outbox_migrations SET checksum = '999:x' WHERE version = 0") }},
+		{"behind", "not those of this version", func(f *fixture) { f.Exec("UPDATE outbox_migrations SET checksum = '0:x' WHERE version = 0") }},
+		{"missing", "outbox_log_topic", func(f *fixture) { f.Exec("DROP INDEX outbox_log_topic") }},
+		{"setting", "WAL", func(f *fixture) {
+			f.dsn = "sqlite:" + filepath.Join(f.T.TempDir(), "a file #1.db") + "?_pragma=journal_mode(DELETE)"
+			f.ok("migrate", "up")
+		}},
+		{"clock", "behind this machine", func(f *fixture) { f.streams.Now = now(time.Hour) }},
+		{"clock", "ahead of this machine", func(f *fixture) { f.streams.Now = now(-time.Hour) }},
+		{"no-worker", `3 messages are of topic "orders" due`, func(f *fixture) { f.Enqueue("orders", 0, 3) }},
+		{"unhandled", `of topic "typo"`, func(f *fixture) {
+			f.Enqueue("orders", 0, 1)
+			f.claim("orders", time.Hour)
+			f.Enqueue("typo", 1, 1)
+		}},
+		{"backlog", "do not keep up", func(f *fixture) {
+			f.Enqueue("orders", 0, 1)
+			f.claim("orders", time.Hour)
+			f.Enqueue("orders", 1, 1)
+		}},
+		{"expired-leases", "1 lease has expired", func(f *fixture) {
+			f.Enqueue("orders", 0, 2)
+			f.claim("orders", time.Millisecond)
+		}},
+		{"dead-letters", `2 of topic "orders": no such customer`, func(f *fixture) {
+			f.Enqueue("orders", 0, 2)
+			f.fail("orders", "no such customer")
+		}},
+		{"blocked-stream", `stream "customer 7" of topic "orders" is blocked`, func(f *fixture) {
+			f.publish(outbox.Message{Topic: "orders", StreamKey: "customer 7"})
+			f.fail("orders", "refused")
+		}},
+		{"sequencer", "1 message of the log without a position", func(f *fixture) {
+			f.ok("message", "publish", "events", "--to", "log")
+		}},
+		{"group-stopped", `consumer group "mail" of topic "events" has no reader`, func(f *fixture) {
+			config := f.Subscriber()
+			config.ConsumerGroup = "mail"
+			s, err := outbox.NewSubscriber(f.DB.DB, config, nil)
+			f.NoError(err)
+			f.NoError(s.SubscribeInitialize("events"))
+			f.NoError(s.Close())
+			f.Exec("INSERT INTO outbox_log (position, topic, message_id, logged_at) VALUES (1, 'events', 'x', 0)")
+		}},
+	} {
+		t.Run(trouble.code, func(t *testing.T) {
+			onSQLite(t, func(_ *testing.T, f *fixture) {
+				trouble.make(f)
+				f.passes()
+				code, out, errOut := f.run("doctor", "--patience", "1ms")
+				f.Equal(exitTrouble, code, "%s%s", out, errOut)
+				f.Contains(out, trouble.code+": ")
+				f.Contains(out, trouble.says)
+				f.Empty(errOut)
+				for line := range strings.Lines(out) {
+					f.NotContains(line, "%!", "a format that does not fit")
+				}
+			})
+		})
+	}
+}
+
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.Enqueue("orders", 0, 3)
+		f.Equal("All is well.\n", f.ok("doctor"), "three messages have been due for a moment")
+		f.Empty(f.ok("doctor", "-o", "json"))
+	})
+}
+
+func TestDoctorOfNothing(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "none.db")
+	code, _, errOut := runStreams(t.Context(), Streams{}, "doctor", "--dsn", file)
+	if code != exitDatabase || !strings.Contains(errOut, "'outbox migrate up' creates it") {
+		t.Fatalf("%d: %s", code, errOut)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := runStreams(t.Context(), Streams{}, "doctor", "--dsn", "sqlite:"+file)
+	if code != exitTrouble || !strings.HasPrefix(out, "not-installed: ") || !strings.Contains(out, "outbox migrate up") || errOut != "" {
+		t.Fatalf("%d: %s%s", code, out, errOut)
+	}
+}

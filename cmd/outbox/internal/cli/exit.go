@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/join"
+)
+
+// The exit codes, as the help says.
+const (
+	exitOK          = 0
+	exitTrouble     = 1
+	exitUsage       = 2
+	exitDatabase    = 3
+	exitInterrupted = 130
+)
+
+// errTrouble ends a command that has already said what is wrong.
+var errTrouble = errors.New("trouble was found")
+
+// A usageError is a command line that cannot be run.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// exit writes an error, and what to do about it, and returns the code to end with.
+func (a *app) exit(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, errTrouble) {
+		return exitTrouble
+	}
+	code, advice := a.judge(ctx, err)
+	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(strings.TrimPrefix(err.Error(), "outbox: ")), true))
+	if advice != "" {
+		fmt.Fprintf(a.Err, "%s\n", advice)
+	}
+	return code
+}
+
+// absent are the errors for what is not there.
+var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrStreamNotBlocked}
+
+func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
+	var bad *usageError
+	var field *outbox.FieldError
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted, ""
+	case errors.As(err, &bad), errors.As(err, &field), !a.ran:
+		return exitUsage, ""
+	case errors.Is(err, outbox.ErrSchemaNewer):
+		return exitTrouble, "Use the outbox command of the newer version."
+	case errors.Is(err, outbox.ErrSchema):
+		return exitTrouble, "Run 'outbox migrate up', or 'outbox doctor' to see what is missing. Check --schema and --table, too."
+	case errors.Is(err, errUnreachable):
+		return exitDatabase, "Check --dsn or OUTBOX_DSN, that the server runs, and that it lets you in."
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitDatabase, "It took longer than --timeout allows."
+	}
+	for _, e := range absent {
+		if errors.Is(err, e) {
+			return exitTrouble, ""
+		}
+	}
+	return exitDatabase, ""
+}

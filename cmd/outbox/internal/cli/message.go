@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
+)
+
+// A message is a row of a list of messages.
+type message struct {
+	ID            string `json:"id"`
+	UUID          string `json:"uuid"`
+	Topic         string `json:"topic"`
+	State         string `json:"state"`
+	CorrelationID string `json:"correlation_id,omitempty"`
+	StreamKey     string `json:"stream_key,omitempty"`
+	RetryCount    int    `json:"retry_count"`
+	Size          int    `json:"size,omitempty"` // of payload and headers
+	CreatedAt     string `json:"created_at"`
+	NextAttemptAt string `json:"next_attempt_at,omitempty"`
+	EndedAt       string `json:"ended_at,omitempty"`
+	EndedBy       string `json:"ended_by,omitempty"`
+	LastError     string `json:"last_error,omitempty"`
+
+	from admin.Message
+}
+
+func newMessage(m admin.Message) message {
+	return message{m.ID.String(), m.UUID, m.Topic, m.Status.String(), m.CorrelationID, m.StreamKey, m.RetryCount, m.Size,
+		moment(m.CreatedAt), moment(m.NextAttemptAt), moment(m.EndedAt), m.EndedBy, m.LastError, m}
+}
+
+func (m message) cells() []string {
+	return []string{m.ID, m.Topic, m.State, m.UUID, clock(m.from.CreatedAt), short(m.LastError)}
+}
+
+// A letter is a dead letter: what matters is when it failed, and why.
+type letter struct{ message }
+
+func (l letter) cells() []string {
+	return []string{l.ID, l.Topic, l.UUID, clock(l.from.EndedAt), number(l.RetryCount), short(l.LastError)}
+}
+
+// A next ends a page.
+type next struct {
+	Next     string `json:"next"`
+	Examined int    `json:"examined"`
+}
+
+// pageFlags are the flags of lists.
+type pageFlags struct {
+	filterFlags
+	limit, examine int
+	after          string
+}
+
+func (p *pageFlags) add(c *cobra.Command, verb string) {
+	p.filterFlags.add(c, verb)
+	c.Flags().IntVarP(&p.limit, "limit", "n", 20, "the most messages to list, 1 to 1,000")
+	c.Flags().StringVar(&p.after, "after", "", "where the page before ended, as it says")
+	c.Flags().IntVar(&p.examine, "examine", 100_000, "the most messages to look at")
+}
+
+func (p *pageFlags) params(now time.Time) (admin.ListParams, error) {
+	filter, err := p.read(now)
+	if err != nil {
+		return admin.ListParams{}, err
+	}
+	after, err := admin.ParseMark(p.after)
+	if err != nil {
+		return admin.ListParams{}, usage("--after %q is not what a page ended with", p.after)
+	}
+	return admin.ListParams{Filter: filter, After: after, Limit: p.limit, Examine: p.examine}, nil
+}
+
+// more says how to go on after a page.
+func (a *app) more(page admin.List) error {
+	if page.Next.IsZero() {
+		return nil
+	}
+	if a.render.json {
+		return a.render.line(next{page.Next.String(), page.Examined})
+	}
+	return a.render.say("\n%s looked at. More: the same command with --after %s", counted(page.Examined, "message was", "messages were"), page.Next)
+}
+
+func (a *app) listMessages(ctx context.Context, of *admin.Admin, flags *pageFlags) error {
+	params, err := flags.params(a.Now())
+	if err != nil {
+		return err
+	}
+	page, err := of.Messages(ctx, params)
+	if err != nil {
+		return err
+	}
+	var messages []message
+	for _, m := range page.Messages {
+		messages = append(messages, newMessage(m))
+	}
+	if err := list(a.render, "ID, TOPIC, STATE, UUID, PUBLISHED, LAST ERROR", messages, "There is no such message."); err != nil {
+		return err
+	}
+	return a.more(page)
+}
+
+func (a *app) messageCommand() *cobra.Command {
+	var flags pageFlags
+	c := a.action(&cobra.Command{Use: "list", Short: "List messages, the most recently published first", Args: arguments(cobra.NoArgs)},
+		func(ctx context.Context, db *database, _ []string) error {
+			of, err := db.admin()
+			if err != nil {
+				return err
+			}
+			return a.listMessages(ctx, of, &flags)
+		})
+	flags.add(c, "were published")
+	flags.addStates(c)
+	return group("message", "List, show and publish messages", c, a.showCommand(), a.publishCommand())
+}
+
+// publishing are the flags of publish.
+type publishing struct {
+	message       outbox.Message
+	headers       []string
+	payload, file string
+	log           string
+}
+
+func (a *app) publishCommand() *cobra.Command {
+	var p publishing
+	c := a.action(&cobra.Command{Use: "publish TOPIC", Short: "Publish a message", Args: arguments(cobra.ExactArgs(1)),
+		Example: `  outbox message publish orders --payload '{"id": 7}' --header tenant=acme
+  outbox message publish orders --file order.json --stream customer-9 --delay 5m`},
+		func(ctx context.Context, db *database, args []string) error {
+			p.message.Topic = args[0]
+			return a.publish(ctx, db, &p)
+		})
+	flags := c.Flags()
+	flags.StringVar(&p.payload, "payload", "", "the payload")
+	flags.StringVar(&p.file, "file", "", "a file with the payload, or - for the input")
+	flags.StringArrayVar(&p.headers, "header", nil, "a header: name=value")
+	flags.StringVar(&p.message.UUID, "uuid", "", "Watermill's UUID (default a new one)")
+	flags.StringVar(&p.message.CorrelationID, "correlation-id", "", "the correlation id")
+	flags.StringVar(&p.message.StreamKey, "stream", "", "the stream key")
+	flags.DurationVar(&p.message.Delay, "delay", 0, "how long the message waits before it is due")
+	flags.StringVar(&p.log, "to", "queue", "queue, log or both")
+	c.MarkFlagsMutuallyExclusive("payload", "file")
+	return c
+}
+
+func (a *app) publish(ctx context.Context, db *database, p *publishing) (err error) {
+	config := db.config()
+	modes := map[string]outbox.LogMode{"queue": outbox.QueueOnly, "log": outbox.LogOnly, "both": outbox.QueueAndLog}
+	mode, known := modes[p.log]
+	if !known {
+		return usage("--to %q is unknown; it is queue, log or both", p.log)
+	}
+	config.Log = mode
+	p.message.Payload = []byte(p.payload)
+	if p.file != "" {
+		if p.message.Payload, err = a.readAll(p.file); err != nil {
+			return usage("the payload cannot be read: %v", err)
+		}
+	}
+	p.message.Headers = map[string]string{}
+	for _, header := range p.headers {
+		name, value, found := strings.Cut(header, "=")
+		if !found {
+			return usage("--header %q has no =; write name=value", header)
+		}
+		p.message.Headers[name] = value
+	}
+	o, err := outbox.New(db.DB, config, nil)
+	if err != nil {
+		return err
+	}
+	if p.message.UUID == "" {
+		id, err := o.NewID()
+		if err != nil {
+			return err
+		}
+		p.message.UUID = id.String()
+	}
+	ids, err := o.Enqueue(ctx, db.DB, p.message)
+	if err != nil {
+		return err
+	}
+	outbox.Wake(p.message.Topic)
+	return a.render.show(struct {
+		ID   string `json:"id"`
+		UUID string `json:"uuid"`
+	}{ids[0].String(), p.message.UUID}, []fact{{"id", ids[0].String()}, {"uuid", p.message.UUID}})
+}

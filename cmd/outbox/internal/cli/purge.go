@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
+)
+
+func (a *app) purgeCommand() *cobra.Command {
+	var older age
+	var failed, log bool
+	c := a.action(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete messages that ended longer ago", Args: arguments(cobra.NoArgs),
+		Annotations: map[string]string{dryRuns: "yes"},
+		Long: `Delete messages that are done, with --failed those that have failed, or with --log those of the log that every consumer
+group has passed. Messages that a pending join or the log needs are kept. The janitor of a Subscriber does the same.`},
+		func(ctx context.Context, db *database, _ []string) error {
+			o, err := db.outbox()
+			if err != nil {
+				return err
+			}
+			if a.dryRun {
+				return a.countPurge(ctx, db, older.duration(), failed)
+			}
+			what := "messages that were done"
+			if failed {
+				what = "messages that failed"
+			}
+			if log {
+				what = "messages of the log that were published"
+			}
+			if err := a.confirm("Delete all %s more than %s ago?", what, older.String()); err != nil {
+				return err
+			}
+			bar := a.begin("Purging", -1)
+			n, err := o.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed, Log: log})
+			bar.end()
+			if err != nil {
+				return err
+			}
+			return a.done("%s deleted.", n, "message was", "messages were")
+		})
+	older.required(c)
+	c.Flags().BoolVar(&failed, "failed", false, "those that have failed, instead of those that are done")
+	c.Flags().BoolVar(&log, "log", false, "those of the log")
+	c.MarkFlagsMutuallyExclusive("failed", "log")
+	return c
+}
+
+// countPurge counts dead letters. Messages that are done are in no index by age, and are not counted.
+func (a *app) countPurge(ctx context.Context, db *database, older time.Duration, failed bool) error {
+	if !failed {
+		return usage("only purge --failed has a --dry-run")
+	}
+	of, err := db.admin()
+	if err != nil {
+		return err
+	}
+	health, err := of.Health(ctx)
+	if err != nil {
+		return err
+	}
+	result, err := of.Discard(ctx, admin.ActParams{All: true, Filter: admin.Filter{Until: health.Now.Add(-older)}, DryRun: true})
+	if err != nil {
+		return err
+	}
+	return a.done("%s would be deleted.", result.Matched, "dead letter", "dead letters")
+}

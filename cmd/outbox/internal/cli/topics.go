@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A topic is a row of topics.
+type topic struct {
+	Topic          string  `json:"topic"`
+	Waiting        int     `json:"waiting"`
+	Age            float64 `json:"age_seconds"`
+	Oldest         string  `json:"oldest"`
+	BlockedStreams int     `json:"blocked_streams"`
+
+	backlog outbox.TopicBacklog
+}
+
+func (t topic) cells() []string {
+	age := ""
+	if t.Waiting > 0 {
+		age = span(t.backlog.Age)
+	}
+	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams)}
+}
+
+func (a *app) topicsCommand() *cobra.Command {
+	var watch bool
+	var every time.Duration
+	c := a.action(&cobra.Command{Use: "topics", Short: "List topics with due messages or blocked streams", Args: arguments(cobra.NoArgs)},
+		func(ctx context.Context, db *database, _ []string) error {
+			if every < 100*time.Millisecond {
+				return usage("--interval is less than 100ms")
+			}
+			o, err := db.outbox()
+			if err != nil {
+				return err
+			}
+			if !watch {
+				return a.listTopics(ctx, o)
+			}
+			return a.watchTopics(ctx, o, every)
+		})
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "list them again and again")
+	c.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch lists them")
+	return c
+}
+
+func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
+	backlogs, err := o.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(backlogs, func(a, b outbox.TopicBacklog) int { return cmp.Compare(a.Topic, b.Topic) })
+	var topics []topic
+	for _, b := range backlogs {
+		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b})
+	}
+	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS", topics, "Nothing is due.")
+}
+
+// watchTopics goes on until it is interrupted, which is no error.
+func (a *app) watchTopics(ctx context.Context, o *outbox.Outbox, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if a.Shows && !a.render.json {
+			fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
+		}
+		if err := a.render.say("%s", clock(a.Now())); err != nil {
+			return err
+		}
+		if err := a.listTopics(ctx, o); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // it was told to end
+			}
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package eventstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
+)
+
+// A waiter pauses between looks, longer each time, until it is woken.
+type waiter struct {
+	woken chan struct{}
+	stop  func()
+	pause time.Duration
+}
+
+func (s *Store) newWaiter() *waiter {
+	w := &waiter{woken: make(chan struct{}, 1), pause: pauseMin}
+	w.stop = outbox.OnWake(s.config.Store, func([]string) {
+		select {
+		case w.woken <- struct{}{}:
+		default:
+		}
+	})
+	return w
+}
+
+func (w *waiter) busy() { w.pause = pauseMin }
+
+// wait returns an error if ctx ends first.
+func (w *waiter) wait(ctx context.Context) error {
+	timer := time.NewTimer(w.pause)
+	defer timer.Stop()
+	w.pause = min(2*w.pause, pauseMax)
+	select {
+	case <-w.woken:
+		w.busy()
+		return nil
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// WaitFor waits until a consumer group, such as a Projection's Name, has passed a version of a stream, so that what was written
+// can be read. A group of the whole log counts, and one of the event's topic. An event that is not committed yet is waited for.
+// It returns the error of ctx if that ends first.
+func (s *Store) WaitFor(ctx context.Context, group, stream string, version int64) error {
+	if err := validateStream(stream); err != nil {
+		return err
+	}
+	if err := field.Key("group", group); err != nil || group == "" {
+		return field.Bad("group", "must name a consumer group")
+	}
+	if version < 1 {
+		return field.Bad("version", "%d is not that of an event; versions begin with 1", version)
+	}
+	arg := struct {
+		Group   string `json:"group"`
+		Stream  string `json:"stream"`
+		Version int64  `json:"version"`
+	}{group, stream, version}
+	waiter := s.newWaiter()
+	defer waiter.stop()
+	for {
+		var position, reached int64
+		if err := s.inside.Run(ctx, s.db, "outbox_event_wait", arg, func(rows *sql.Rows) error { return rows.Scan(&position, &reached) }); err != nil {
+			return fmt.Errorf("look how far the group %q is: %w", group, err)
+		}
+		if position > 0 && reached >= position {
+			return nil
+		}
+		waiter.pause = min(waiter.pause, waitMax)
+		if err := waiter.wait(ctx); err != nil {
+			return fmt.Errorf("wait for the group %q to pass version %d of the stream %q: %w", group, version, stream, err)
+		}
+	}
+}
+
+// waitMax is shorter than pauseMax: somebody waits, and nothing wakes whoever waits for a group to move.
+const waitMax = 50 * time.Millisecond

@@ -1,0 +1,15 @@
+package publish
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
+)
+
+func TestMain(m *testing.M) {
+	testprocess.Run(killVariable, killJob.run)
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/limits"
+)
+
+// A transaction brackets several statements: as a transaction of the outbox's own, or as part of the caller's.
+type transaction struct {
+	begin, end, rollback string
+
+	commits bool // only its end commits, so a rollback that succeeds proves that nothing was committed
+}
+
+var errRollback = errors.New("roll back")
+
+// bracket undoes what f did if it returns an error.
+func bracket(ctx context.Context, x base.Executor, t transaction, f func() error) error {
+	if _, err := x.ExecContext(ctx, t.begin); err != nil {
+		if _, own := x.(OwnConn); own && ctx.Err() != nil {
+			// SQLite's driver may have begun even though it reports that the context ended. If it has not, this changes nothing.
+			_ = t.undo(ctx, x)
+		}
+		return err
+	}
+	err, ending := f(), false
+	if err == nil && t.end != "" {
+		_, err = x.ExecContext(ctx, t.end)
+		ending = true
+	}
+	if err == nil {
+		return nil
+	}
+	rollbackErr := t.undo(ctx, x)
+	if rollbackErr == nil {
+		return err
+	}
+	if t.commits && ending {
+		err = unknown(err)
+	}
+	if FromDatabase(rollbackErr) { // SQLite's "nothing to roll back" must not pass for the original error
+		return errors.Join(err, fmt.Errorf("%w: %v", errRollback, rollbackErr)) //nolint:errorlint // its number means nothing here
+	}
+	return errors.Join(err, fmt.Errorf("%w: %w", errRollback, rollbackErr))
+}
+
+// undo rolls back, even after ctx has ended.
+func (t transaction) undo(ctx context.Context, x base.Executor) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.RollingBack)
+	defer cancel()
+	_, err := x.ExecContext(ctx, t.rollback)
+	return err
+}
+
+// InSavepoint undoes only what f did in the caller's transaction if it returns an error.
+// On a *sql.Conn without a transaction it begins its own.
+func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base.Executor) error) error {
+	if err := e.before(ctx, x); err != nil { // or undoing f would undo that, too
+		return err
+	}
+	traits := e.Dialect.Traits()
+	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
+	conn, alone := x.(*sql.Conn)
+	if !alone {
+		return bracket(ctx, x, t, func() error { return f(x) })
+	}
+	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere a savepoint needs a transaction around it
+	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
+	if e.Dialect.Classify(err) != dialect.ErrorNoTransaction {
+		return err
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // a no-op after the commit; otherwise the returned error says why
+	if err := f(tx); err != nil {
+		return err
+	}
+	return Commit(ctx, tx)
+}
+
+// inside is a connection on which a transaction has begun.
+type inside struct{ *sql.Conn }
+
+// cutOff ends the transaction of a procedure whose call was cut off by its context. SQL Server then runs neither its CATCH
+// nor the rollback to its savepoint: a caller's transaction keeps half of its work, such as a step that has ended but is not
+// counted, and a transaction of the outbox's own can stay open on its connection, with all its locks. PostgreSQL also
+// refuses to commit in this state.
+func cutOff(x base.Executor) {
+	switch x := x.(type) {
+	case *sql.Tx:
+		_ = x.Rollback() // a later Commit then fails
+	case Flushing:
+		_ = x.Rollback()
+	case OwnConn:
+		discard(x.Conn)
+	case *sql.Conn:
+		discard(x)
+	}
+}
+
+// discard closes a connection instead of returning it to its pool.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }

@@ -1,0 +1,357 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/flow"
+	"github.com/incursa/watermill-outbox/internal/kept"
+)
+
+// An Engine runs the operations of one outbox on any database: an operation has one JSON argument and one result.
+// It holds no connection and is safe for concurrent use.
+type Engine struct {
+	Dialect dialect.Dialect
+	Names   Names
+
+	// Before is called before anything is run on x. If it returns an error, nothing is. May be nil.
+	Before func(ctx context.Context, x base.Executor) error
+
+	operations map[Operation]preparedCall
+	readOnly   map[Operation]bool
+}
+
+// An Operation is the name of a file in the dialect's operations folder, without its extension.
+type Operation string
+
+// An operation in its own transaction is run again this often after losing a conflict, which takes some seconds, before the
+// error is returned: many workers on a database that is serializable by default lose many. An operation that was not sent,
+// because the pool's connection turned out to be broken, is sent on another.
+const (
+	ConflictRetries = 60
+	ConflictPause   = 100 * time.Millisecond
+	badConnections  = 3
+)
+
+// New returns the engine of the outbox that schema and table name; empty names are the defaults. readOnly are the operations that
+// commit nothing. It returns a *field.Error that names a bad field.
+func New(d dialect.Dialect, schema, table string, readOnly map[Operation]bool) (*Engine, error) {
+	n, err := NewNames(d, schema, table)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Dialect: d, Names: n, readOnly: readOnly, operations: map[Operation]preparedCall{}}
+	files, err := fs.Glob(d.Files(), "operations/*.sql")
+	if err != nil {
+		return nil, fmt.Errorf("list the operations: %w", err)
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(d.Files(), file)
+		if err != nil {
+			return nil, fmt.Errorf("read the operation: %w", err)
+		}
+		name := strings.TrimSuffix(path.Base(file), ".sql")
+		e.operations[Operation(name)] = n.prepare(d.Call(string(text)))
+	}
+	return e, nil
+}
+
+// A preparedCall is a Call with the outbox's names in it.
+type preparedCall []statement
+
+type statement struct {
+	text       string
+	parameters int
+	gate       bool
+}
+
+func (n Names) prepare(c dialect.Call) preparedCall {
+	var prepared preparedCall
+	for _, s := range c {
+		prepared = append(prepared, statement{n.Apply(s.Text), n.parameters(s.Text), s.Gate})
+	}
+	return prepared
+}
+
+// parameters is how many arguments a statement takes: a procedure takes all of them, any other statement those that it marks,
+// because drivers refuse more. It reads the text before the outbox's names, which may contain anything, are put in.
+func (n Names) parameters(text string) int {
+	if n.dialect.Traits().Procedures {
+		return math.MaxInt
+	}
+	highest := 0
+	for _, mark := range marked.FindAllStringSubmatch(text, -1) {
+		number, _ := strconv.Atoi(mark[1]) // of digits
+		highest = max(highest, number)
+	}
+	return highest
+}
+
+var marked = regexp.MustCompile(`\?(\d+)`)
+
+// Call runs an operation on x with its argument and, if the Operation takes them, payloads, and returns its rows as scan
+// reads them. On a *sql.DB the Operation has its own transaction, and is run again if it loses a conflict.
+func Call[Row any](ctx context.Context, e *Engine, x base.Executor, op Operation, arg any, payloads []byte, scan func(*sql.Rows, *Row) error) ([]Row, error) {
+	text, err := Encode(arg)
+	if err != nil {
+		return nil, fmt.Errorf("encode the argument of %s: %w", op, err)
+	}
+	args := []any{text}
+	if payloads != nil {
+		args = append(args, payloads)
+	}
+	if scan == nil {
+		return nil, e.Do(ctx, x, op, args)
+	}
+	return CallWith(ctx, e, x, op, args, scan)
+}
+
+// CallWith is Call for an operation with typed parameters.
+func CallWith[Row any](ctx context.Context, e *Engine, x base.Executor, op Operation, args []any, scan func(*sql.Rows, *Row) error) ([]Row, error) {
+	var result []Row
+	err := e.Retry(ctx, x, func() error {
+		result = nil
+		return e.run(ctx, x, op, args, func(rows *sql.Rows) error {
+			var row Row
+			result = append(result, row)
+			return scan(rows, &result[len(result)-1])
+		})
+	})
+	if err != nil {
+		return nil, e.explain(op, err)
+	}
+	return result, nil
+}
+
+// Do runs an operation that returns no rows.
+func (e *Engine) Do(ctx context.Context, x base.Executor, op Operation, args []any) error {
+	if err := e.Retry(ctx, x, func() error { return e.run(ctx, x, op, args, nil) }); err != nil {
+		return e.explain(op, err)
+	}
+	return nil
+}
+
+// Retry runs f again while it loses conflicts, if the transaction is the outbox's own. Callers retry theirs, and what may
+// have been committed is never run again.
+func (e *Engine) Retry(ctx context.Context, x base.Executor, f func() error) error {
+	for try := 0; ; try++ {
+		err := f()
+		again := Ours(x) && try < ConflictRetries && e.Dialect.Classify(err) == dialect.ErrorRetryable && !errors.Is(err, base.ErrUnknownOutcome)
+		if !again || flow.Pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), ConflictPause))) != nil {
+			return err
+		}
+	}
+}
+
+func (e *Engine) explain(op Operation, err error) error {
+	switch e.Dialect.Classify(err) {
+	case dialect.ErrorSchema:
+		return fmt.Errorf("%s on %s: %w: %w", op, e.Names.Qualified(e.Dialect.Traits().Table), base.ErrSchema, err)
+	case dialect.ErrorDuplicate:
+		return fmt.Errorf("%s: %w: %w", op, base.ErrDuplicateID, err)
+	default:
+		return fmt.Errorf("%s: %w", op, err)
+	}
+}
+
+// Encode returns the value as JSON with no more escapes than necessary.
+func Encode(arg any) (string, error) {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(arg)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+func (e *Engine) run(ctx context.Context, x base.Executor, op Operation, args []any, scan func(*sql.Rows) error) error {
+	if err := e.before(ctx, x); err != nil {
+		return err
+	}
+	answers := false
+	if answer := scan; answer != nil {
+		scan = func(rows *sql.Rows) error {
+			answers = true
+			return answer(rows)
+		}
+	}
+	return onConn(ctx, x, func(x base.Executor) (again bool, err error) {
+		err = e.runOn(ctx, x, op, args, scan)
+		return !answers, err // scan must not see rows twice
+	})
+}
+
+func (e *Engine) before(ctx context.Context, x base.Executor) error {
+	if e.Before == nil {
+		return nil
+	}
+	return e.Before(ctx, x)
+}
+
+// onConn runs f on x. On a *sql.DB it takes a connection, so that it can tell whether anything was sent: if not, and if f
+// allows it, f is run again on another connection.
+func onConn(ctx context.Context, x base.Executor, f func(base.Executor) (again bool, err error)) error {
+	db, pool := x.(*sql.DB)
+	if !pool {
+		_, err := f(x)
+		return err
+	}
+	for try := 0; ; try++ {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return fmt.Errorf("take a connection: %w", err)
+		}
+		again, err := f(OwnConn{conn})
+		_ = conn.Close() // returns it to the pool; its only error is that it was already closed
+		if !again || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
+			return err
+		}
+	}
+}
+
+func (e *Engine) runOn(ctx context.Context, x base.Executor, op Operation, args []any, scan func(*sql.Rows) error) error {
+	ctx = kept.Keep(ctx)
+	statements := e.operations[op]
+	if len(statements) > 0 && statements[0].gate {
+		if open, err := statements[0].ask(ctx, x, args); err != nil || !open {
+			return err
+		}
+		statements = statements[1:]
+	}
+	if len(statements) == 1 {
+		err := statements[0].run(ctx, x, args, scan)
+		if err != nil && ctx.Err() != nil && e.Dialect.Traits().Procedures && !e.readOnly[op] {
+			cutOff(x)
+		}
+		if commitsItself(x) && !e.readOnly[op] {
+			err = unknown(err)
+		}
+		return err
+	}
+	return e.asOne(ctx, x, job{statements, args, scan})
+}
+
+// A job is an operation's statements with their arguments.
+type job struct {
+	statements preparedCall
+	args       []any
+	scan       func(*sql.Rows) error
+}
+
+// asOne runs jobs in one transaction: its own, or part of the caller's.
+func (e *Engine) asOne(ctx context.Context, x base.Executor, jobs ...job) error {
+	run := func(x base.Executor) error {
+		for _, j := range jobs {
+			if err := runThrough(ctx, x, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	own, ok := x.(OwnConn)
+	if !ok {
+		return e.InSavepoint(ctx, x, run)
+	}
+	t := transaction{begin: e.Dialect.Traits().Begin, end: "COMMIT", rollback: "ROLLBACK", commits: true}
+	err := bracket(ctx, own, t, func() error { return run(own) })
+	if errors.Is(err, errRollback) {
+		// The connection may still be inside the transaction: it must not go back to the pool.
+		discard(own.Conn)
+	}
+	return err
+}
+
+// A Part is an operation with its argument, and what reads its rows.
+type Part struct {
+	Operation Operation
+	Arg       any
+	Scan      func(*sql.Rows) error
+}
+
+// Together runs operations as one, and not again after a lost conflict: as the procedure that does all of them, whose rows scan
+// reads, or statement by statement in one transaction. There it calls reset before each try.
+func (e *Engine) Together(ctx context.Context, x base.Executor, procedure Operation, reset func(), scan func(*sql.Rows) error, parts ...Part) error {
+	args := make([]any, len(parts))
+	jobs := make([]job, len(parts))
+	for i, p := range parts {
+		text, err := Encode(p.Arg)
+		if err != nil {
+			return fmt.Errorf("encode the argument of %s: %w", p.Operation, err)
+		}
+		args[i], jobs[i] = text, job{e.operations[p.Operation], []any{text}, p.Scan}
+	}
+	ctx = kept.Keep(ctx)
+	var err error
+	if e.Dialect.Traits().Procedures {
+		err = e.run(ctx, x, procedure, args, scan)
+	} else {
+		err = onConn(ctx, x, func(x base.Executor) (again bool, err error) {
+			reset()
+			return true, e.asOne(ctx, x, jobs...)
+		})
+	}
+	if err != nil {
+		return e.explain(procedure, err)
+	}
+	return nil
+}
+
+// runThrough runs the statements up to the first closed gate.
+func runThrough(ctx context.Context, x base.Executor, j job) error {
+	for _, s := range j.statements {
+		if s.gate {
+			if open, err := s.ask(ctx, x, j.args); err != nil || !open {
+				return err
+			}
+			continue
+		}
+		if err := s.run(ctx, x, j.args, j.scan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s statement) ask(ctx context.Context, x base.Executor, args []any) (open bool, err error) {
+	err = s.run(ctx, x, args, func(rows *sql.Rows) error { return rows.Scan(&open) })
+	return open, err
+}
+
+func (s statement) run(ctx context.Context, x base.Executor, args []any, scan func(*sql.Rows) error) error {
+	return Query(ctx, x, s.text, args[:min(s.parameters, len(args))], scan)
+}
+
+// Query runs one statement to its end, through all its results, so that errors after the rows or in a later result are not
+// lost. A nil scan means that it returns no rows.
+func Query(ctx context.Context, x base.Executor, statement string, args []any, scan func(*sql.Rows) error) (err error) {
+	if scan == nil {
+		_, err := x.ExecContext(ctx, statement, args...)
+		return err
+	}
+	rows, err := x.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return fmt.Errorf("read a row: %w", err)
+			}
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,9 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/incursa/watermill-outbox/internal/testexample"
+)
+
+func TestMain(m *testing.M) { testexample.Main(m) }

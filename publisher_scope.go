@@ -1,0 +1,303 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/incursa/watermill-outbox/internal/engine"
+)
+
+// scopes are the transactions of InTx, and those of callers in which something was collected, by their *sql.Tx: what runs in
+// one may have been given the transaction alone, without its context.
+var scopes sync.Map
+
+func scopeOf(tx *sql.Tx) *txScope {
+	value, _ := scopes.Load(tx)
+	scope, _ := value.(*txScope)
+	return scope
+}
+
+// A collected call waits in the scope of its transaction.
+type collected struct {
+	publisher *Publisher
+	call      *pendingCall
+}
+
+// collect takes the messages of a call into the scope of their transaction.
+func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
+	call, err := p.outbox.pending(messages)
+	if err != nil {
+		return err
+	}
+	for {
+		scope := p.ensureScope(tx)
+		if err := finished(tx); err != nil {
+			scope.forget()
+			return fmt.Errorf("publish: %w", err)
+		}
+		if scope.add(collected{p, call}) {
+			return nil
+		}
+		if scope.db != nil {
+			return fmt.Errorf("publish after InTx has begun to commit: %w", sql.ErrTxDone)
+		}
+	}
+}
+
+// ensureScope returns the scope of a transaction. Whenever it is a new one of a caller's own, this Publisher clears away what
+// it has in those that have ended.
+func (p *Publisher) ensureScope(tx *sql.Tx) *txScope {
+	if scope := scopeOf(tx); scope != nil {
+		return scope
+	}
+	value, known := scopes.LoadOrStore(tx, &txScope{tx: tx})
+	if !known {
+		eachOwnScope(func(s *txScope) {
+			if finished(s.tx) != nil {
+				p.abandon(s)
+			}
+		})
+	}
+	scope, _ := value.(*txScope)
+	return scope
+}
+
+// eachOwnScope calls f with the scopes of callers' own transactions.
+func eachOwnScope(f func(*txScope)) {
+	scopes.Range(func(_, value any) bool {
+		if s, _ := value.(*txScope); s.db == nil {
+			f(s)
+		}
+		return true
+	})
+}
+
+// finished returns sql.ErrTxDone if a transaction was committed or rolled back. Nothing is sent: database/sql refuses the
+// name of the argument, and before that a transaction that has ended.
+func finished(tx *sql.Tx) error {
+	if _, err := tx.ExecContext(context.Background(), "SELECT 1", sql.Named("-", nil)); errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+// flushScope writes what was collected in the transaction, if x is one. All that the outbox does in a transaction begins
+// with it, so that what was published before is there for a settlement, a join or a claim.
+func flushScope(ctx context.Context, x Executor) error {
+	if tx, ok := x.(*sql.Tx); ok {
+		if scope := scopeOf(tx); scope != nil {
+			return scope.flush(ctx)
+		}
+	}
+	return nil
+}
+
+// flushTx is Publisher.Flush for a transaction.
+func flushTx(ctx context.Context, tx *sql.Tx) error {
+	scope := scopeOf(tx)
+	if scope == nil {
+		return nil
+	}
+	err := scope.flush(ctx)
+	if err != nil && scope.db == nil && finished(tx) != nil { //nolint:contextcheck // an ended context hides an ended transaction
+		return fmt.Errorf("%s: lost if the transaction was committed: %w", namesOf(scope.drop()), err)
+	}
+	scope.forget()
+	return err
+}
+
+func (s *txScope) add(c collected) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.collected = append(s.collected, c)
+	}
+	return !s.ended
+}
+
+func (s *txScope) take() []collected {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.collected
+	s.collected = nil
+	return taken
+}
+
+func (s *txScope) putBack(calls []collected) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(calls) > 0 {
+		s.collected = slices.Concat(calls, s.collected)
+	}
+}
+
+// A flushed run of calls was written, or refused, in one insert.
+type flushed struct {
+	calls []collected
+	took  time.Duration
+	err   error
+}
+
+// flush writes what was collected before it was called. What cannot be written stays collected.
+func (s *txScope) flush(ctx context.Context) error {
+	var err error
+	for _, f := range s.write(ctx) { // hooks run here, where they may publish
+		for _, c := range f.calls {
+			o := c.publisher.outbox
+			o.enqueued(c.call.event(len(f.calls), f.took, f.err), c.call.rows[0].CorrelationID)
+			if f.err == nil {
+				o.wakeAfterScope(s, c.call.topics)
+			}
+		}
+		err = f.err
+	}
+	if err != nil {
+		return fmt.Errorf("write what was collected: %w", err)
+	}
+	return nil
+}
+
+// write inserts the calls in order, with one insert for those of one Publisher in a row. A second write waits for the first.
+func (s *txScope) write(ctx context.Context) (done []flushed) {
+	s.flushing.Lock()
+	defer s.flushing.Unlock()
+	calls := s.take()
+	defer func() { s.putBack(calls) }()
+	for len(calls) > 0 {
+		run := calls
+		if end := slices.IndexFunc(calls, func(c collected) bool { return c.publisher != calls[0].publisher }); end > 0 {
+			run = calls[:end]
+		}
+		pending := make([]*pendingCall, len(run))
+		for i, c := range run {
+			pending[i] = c.call
+		}
+		started := time.Now()
+		err := run[0].publisher.outbox.insertPending(ctx, engine.Flushing{Tx: s.tx}, pending)
+		done = append(done, flushed{run, time.Since(started), err})
+		if err != nil {
+			break
+		}
+		calls = calls[len(run):]
+	}
+	return done
+}
+
+// end writes everything, and lets the scope take no more.
+func (s *txScope) end(ctx context.Context) error {
+	for {
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+		if s.endIfEmpty() {
+			return nil
+		}
+	}
+}
+
+func (s *txScope) endIfEmpty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = s.ended || len(s.collected) == 0
+	return s.ended
+}
+
+// forget removes the scope of a caller's own transaction if nothing is in it.
+func (s *txScope) forget() {
+	if s.db == nil && s.endIfEmpty() {
+		scopes.Delete(s.tx)
+	}
+}
+
+// drop ends the scope and returns what nobody has written.
+func (s *txScope) drop() []collected {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	scopes.Delete(s.tx)
+	return s.take()
+}
+
+// abandon gives up what this Publisher has in a transaction.
+func (p *Publisher) abandon(s *txScope) {
+	for _, c := range s.takeOf(p) {
+		p.unflushed.add(c)
+	}
+	s.forget()
+}
+
+// An unflushed list are calls whose transactions have ended, or whose Publisher was closed, before anybody flushed them.
+type unflushed struct {
+	mu    sync.Mutex
+	calls []collected
+	more  int // calls that are not in the list
+}
+
+// mostUnflushed is how many calls are remembered, to be named.
+const mostUnflushed = 100
+
+func (u *unflushed) add(c collected) {
+	c.publisher.outbox.logger.Error("Messages were collected in a transaction and never flushed: they are lost if it was committed",
+		nil, watermill.LogFields{"topic": strings.Join(c.call.topics, ", "), "messages": namesOf([]collected{c})})
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.call.messages = nil; len(u.calls) < mostUnflushed {
+		u.calls = append(u.calls, c)
+	} else {
+		u.more++
+	}
+}
+
+// error names the messages.
+func (u *unflushed) error() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.calls) == 0 {
+		return nil
+	}
+	return fmt.Errorf("outbox: nobody flushed %s and %d further calls, which are lost if their transactions were committed; "+
+		"call Publisher.Flush before each commit, or use InTx", namesOf(u.calls), u.more)
+}
+
+// unflushedAtClose looks for what is left in callers' own transactions.
+func (p *Publisher) unflushedAtClose() error {
+	eachOwnScope(p.abandon)
+	return p.unflushed.error()
+}
+
+func (s *txScope) takeOf(p *Publisher) (taken []collected) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.collected = slices.DeleteFunc(s.collected, func(c collected) bool {
+		mine := c.publisher == p
+		if mine {
+			taken = append(taken, c)
+		}
+		return mine
+	})
+	return taken
+}
+
+const mostNames = 10
+
+// namesOf lists messages by topic and UUID.
+func namesOf(calls []collected) string {
+	var list []string
+	for _, c := range calls {
+		for _, r := range c.call.rows {
+			list = append(list, fmt.Sprintf("%s %q", r.Topic, r.UUID))
+		}
+	}
+	if rest := len(list) - mostNames; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:mostNames], ", "), rest)
+	}
+	return strings.Join(list, ", ")
+}
