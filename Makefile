@@ -87,7 +87,7 @@ FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
 fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
-	for package in . ./internal/conformance; do \
+	for package in . ./internal/conformance ./examples/event-registration/acceptance; do \
 		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \
 		done; \
@@ -153,6 +153,15 @@ bench-each:
 	go run ./examples/bench -backend sqlite -payload $(BENCH_PAYLOAD) -json
 	$(if $(OUTBOX_TEST_POSTGRES_DSN),go run ./examples/bench -backend postgres -dsn "$$OUTBOX_TEST_POSTGRES_DSN" -payload $(BENCH_PAYLOAD) -json)
 	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
+
+.PHONY: registration
+registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL' for others
+	go run ./examples/event-registration $(ARGS)
+
+.PHONY: registration-test
+registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes of random changes
+	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -timeout 15m ./examples/event-registration/...
 
 .PHONY: requirements
 requirements: build/test.json ## Show which test proves which requirement; first runs the tests if a source is newer than their results

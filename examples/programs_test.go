@@ -95,11 +95,12 @@ func goCommand(args ...string) error {
 	return nil
 }
 
-// examples are the folders of the programs to copy: all but bench, which is a tool.
+// examples are the folders of the programs to copy: all but bench, which is a tool, and event-registration, which is a whole
+// service in a module of its own, with tests of its own.
 func examples() (names []string, err error) {
 	files, err := os.ReadDir(".")
 	for _, file := range files {
-		if file.IsDir() && file.Name() != "bench" {
+		if file.IsDir() && file.Name() != "bench" && file.Name() != "event-registration" {
 			names = append(names, file.Name())
 		}
 	}

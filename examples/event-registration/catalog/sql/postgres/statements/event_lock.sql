@@ -1,0 +1,5 @@
+-- Locks an event and reads it: event.
+-- Versions are given out under the lock, so they are in the order of commits.
+SELECT event_id, version, title, organizer_id, status, capacity, waitlist_limit, active, waiting, revision
+FROM catalog_event
+WHERE event_id = $1 FOR UPDATE;

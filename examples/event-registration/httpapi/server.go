@@ -1,0 +1,204 @@
+// Package httpapi is the service over HTTP: openapi.json says what it offers.
+package httpapi
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+
+	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
+	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
+)
+
+// Config configures a Server.
+type Config struct {
+	Auth AuthConfig // required
+
+	// Limiter limits users. Defaults to none.
+	Limiter Limiter
+
+	// Timeout is how long a request may take. Defaults to 10 s.
+	Timeout time.Duration
+
+	// Ready says whether the service can work. Defaults to always.
+	Ready func(context.Context) error
+}
+
+// maxBody is the most bytes of a request's body.
+const maxBody = 16 << 10
+
+//go:embed openapi.json
+var openAPI []byte
+
+// A Server is a http.Handler.
+type Server struct {
+	service  *registration.Service
+	keys     *idempotency.Store
+	config   Config
+	logger   *slog.Logger
+	tokens   *jwt.Parser
+	mux      *http.ServeMux
+	draining atomic.Bool
+}
+
+// New returns a server of the service.
+func New(service *registration.Service, keys *idempotency.Store, config Config, logger *slog.Logger) (*Server, error) {
+	if err := config.Auth.validate(); err != nil {
+		return nil, err
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 10 * time.Second
+	}
+	if config.Ready == nil {
+		config.Ready = func(context.Context) error { return nil }
+	}
+	s := &Server{service: service, keys: keys, config: config, logger: logger, tokens: config.Auth.parser(), mux: http.NewServeMux()}
+	s.routes()
+	return s, nil
+}
+
+// Drain makes the service not ready, so that a load balancer sends nothing more. Requests are still answered.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+// Listen returns a http.Server with limits on how slow a client may be.
+func (s *Server) Listen(address string) *http.Server {
+	return &http.Server{
+		Addr: address, Handler: s, MaxHeaderBytes: 32 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: s.config.Timeout + 10*time.Second, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+	}
+}
+
+func (s *Server) routes() {
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := writeData(w, http.StatusOK, "alive"); err != nil {
+			s.fail(w, r, err)
+		}
+	})
+	s.mux.HandleFunc("GET /readyz", s.ready)
+	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openAPI) // the client may have gone
+	})
+	for action, f := range s.actions() {
+		s.mux.HandleFunc("POST /join/v1/events/{id}/"+action, s.authenticated(s.change(action, f)))
+	}
+	s.mux.HandleFunc("GET /join/v1/events/{id}/my", s.authenticated(s.my))
+	s.mux.HandleFunc("GET /join/v1/me/joins", s.authenticated(s.mine))
+	s.mux.HandleFunc("GET /join/v1/events/{id}/participants", s.authenticated(s.list(registration.Active)))
+	s.mux.HandleFunc("GET /join/v1/events/{id}/waitlist", s.authenticated(s.list(registration.Waitlisted)))
+	s.mux.HandleFunc("GET /join/v1/events/{id}/stats", s.authenticated(s.stats))
+	s.pages()
+	s.mux.HandleFunc("/", s.unknown)
+}
+
+// A handler answers, or returns why not.
+type handler func(w http.ResponseWriter, r *http.Request, actor registration.Actor) error
+
+func (s *Server) authenticated(next handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		actor, err := s.authenticate(r)
+		if err == nil {
+			err = s.limit(actor)
+		}
+		if err == nil && r.PathValue("id") != "" && !validID(r.PathValue("id")) {
+			err = invalid("the event's id has 1 to 64 letters, digits, dots, dashes or underscores")
+		}
+		if err == nil {
+			err = next(w, r, actor)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	}
+}
+
+func (s *Server) limit(actor registration.Actor) error {
+	if s.config.Limiter == nil {
+		return nil
+	}
+	ok, after := s.config.Limiter.Allow(actor.UserID)
+	if ok {
+		return nil
+	}
+	return newProblem(http.StatusTooManyRequests, "rate_limited", "too many requests").retry(strconv.Itoa(int(math.Ceil(after.Seconds()))))
+}
+
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := asProblem(err)
+	if p.Status >= http.StatusInternalServerError {
+		s.logger.ErrorContext(r.Context(), "the request failed", "path", r.URL.Path, "error", err, "request_id", w.Header().Get("X-Request-Id"))
+	}
+	p.write(w)
+}
+
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Load() {
+		newProblem(http.StatusServiceUnavailable, "not_ready", "the service is stopping").retry("5").write(w)
+		return
+	}
+	if err := s.config.Ready(r.Context()); err != nil {
+		s.logger.WarnContext(r.Context(), "not ready", "error", err)
+		newProblem(http.StatusServiceUnavailable, "not_ready", "the database does not answer").retry("5").write(w)
+		return
+	}
+	if err := writeData(w, http.StatusOK, "ready"); err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+// unknown answers what the mux has no route for: the path is unknown, or only the method.
+func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := s.mux.Handler(other); pattern != "/" {
+			w.Header().Set("Allow", method)
+			newProblem(http.StatusMethodNotAllowed, "request.method_not_allowed", "").write(w)
+			return
+		}
+	}
+	newProblem(http.StatusNotFound, "request.not_found", "there is no such path").write(w)
+}
+
+// ServeHTTP answers a request within the timeout, and logs it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
+	defer cancel()
+	id := uuid.NewString()
+	w.Header().Set("X-Request-Id", id)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	seen := &recorder{ResponseWriter: w, status: http.StatusOK}
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail(seen, r, fmt.Errorf("panic: %v", p))
+		}
+		s.logger.InfoContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", seen.status,
+			"took", time.Since(began), "request_id", id)
+	}()
+	s.mux.ServeHTTP(seen, r.WithContext(ctx))
+}
+
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

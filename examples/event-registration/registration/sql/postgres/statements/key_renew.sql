@@ -1,0 +1,5 @@
+-- Takes a key whose response has expired: user, route, key, hash, milliseconds to live.
+-- Of two that try, the second finds it renewed.
+UPDATE registration_key
+SET hash = $4, status = 0, expires_at = CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + $5
+WHERE user_id = $1 AND route = $2 AND request = $3 AND expires_at <= CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint);

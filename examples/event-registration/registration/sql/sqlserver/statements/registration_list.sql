@@ -1,0 +1,6 @@
+-- Lists the registrations of an event in one status, in order of their numbers: event, status, after, limit.
+-- For the waitlist that is the order of promotion. Nothing is skipped: the event's lock makes that needless.
+SELECT TOP (@p4) event_id, user_id, status, number, created_at, updated_at, offer_until
+FROM registration
+WHERE event_id = @p1 AND status = @p2 AND number > @p3
+ORDER BY number;
