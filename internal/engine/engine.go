@@ -11,7 +11,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -94,14 +93,14 @@ func (n Names) parameters(text string) int {
 		return math.MaxInt
 	}
 	highest := 0
-	for _, mark := range marked.FindAllStringSubmatch(text, -1) {
-		number, _ := strconv.Atoi(mark[1]) // of digits
-		highest = max(highest, number)
+	for _, rest := range strings.Split(text, "?")[1:] {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		if number, err := strconv.Atoi(digits); err == nil {
+			highest = max(highest, number)
+		}
 	}
 	return highest
 }
-
-var marked = regexp.MustCompile(`\?(\d+)`)
 
 // Call runs an operation on x with its argument and, if the Operation takes them, payloads, and returns its rows as scan
 // reads them. On a *sql.DB the Operation has its own transaction, and is run again if it loses a conflict.

@@ -160,7 +160,10 @@ func TestTheDocumentIsWhatTheServiceDoes(t *testing.T) {
 	q = request{method: http.MethodGet, path: "/readyz"}
 	c.check(t, q, one.send(t, q))
 	require.Empty(t, c.left, "promised, and not seen")
+}
 
+func TestAnUnknownPathAndAnotherMethodAreProblems(t *testing.T) {
+	f := newFixture(t, "", registration.Config{})
 	require.Equal(t, "request.not_found", f.send(t, request{method: http.MethodGet, path: "/nothing"}).code(t))
 	wrong := f.send(t, request{method: http.MethodGet, path: f.path("join")})
 	require.Equal(t, "request.method_not_allowed", wrong.code(t))

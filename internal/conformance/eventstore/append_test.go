@@ -315,7 +315,7 @@ func TestAppendTakesPartInTheCallersTransaction(t *testing.T) {
 }
 
 // More events than one statement takes are one append: one transaction, contiguous, and done once.
-func TestTenThousandEventsInOneAppend(t *testing.T) {
+func TestLong_TenThousandEventsInOneAppend(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {
 		n := 10_000
 		if f.DB.Name == testdb.SQLServer {

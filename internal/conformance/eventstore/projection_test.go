@@ -56,7 +56,7 @@ func (f *fixture) hasSum(name string, n int) {
 	f.Equal(n*(n-1)/2, f.Number("SELECT COALESCE(SUM(n), 0) FROM %s", f.Table(name)))
 }
 
-func TestAProjectionThatIsStoppedAgainAndAgainAppliesEachEventOnce(t *testing.T) {
+func TestLong_AProjectionThatIsStoppedAgainAndAgainAppliesEachEventOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.createSum("view")
 		f.sequence()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -191,6 +192,63 @@ func TestPhase9_StrategyImmediate(t *testing.T) {
 			f.NoError(publisher.Publish("orders", message.NewMessage(fmt.Sprint(n), nil)))
 			f.Equal(n+1, f.Count(outbox.Ready))
 		}
+	})
+}
+
+// "Strategies", Scoped: what is published in a scope is in the table when the scope ends, and not before.
+func TestPhase9_StrategyScoped(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		publisher := f.publisher(func(c *outbox.PublisherConfig) { c.Flush = outbox.Scoped })
+		f.NoError(outbox.InTx(t.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			for n := range 3 {
+				f.NoError(publisher.Publish("orders", message.NewMessageWithContext(ctx, fmt.Sprint(n), nil)))
+			}
+			var written int
+			f.NoError(tx.QueryRowContext(ctx, f.SQL("SELECT COUNT(*) FROM {outbox}")).Scan(&written))
+			f.Zero(written)
+			return nil
+		}))
+		f.Equal(3, f.Count(outbox.Ready))
+	})
+}
+
+// "Strategies", Interval: callers within an interval share its flush, and each message is in the table once its Publish has returned.
+func TestPhase9_StrategyInterval(t *testing.T) {
+	shareFlushes(t, outbox.Interval)
+}
+
+// "Strategies", Batch: callers that wait at the same time share a flush, in the same way.
+func TestPhase9_StrategyBatch(t *testing.T) {
+	shareFlushes(t, outbox.Batch)
+}
+
+func shareFlushes(t *testing.T, strategy outbox.FlushStrategy) {
+	t.Helper()
+	forEach(t, func(_ *testing.T, f fixture) {
+		const callers, each = 16, 5
+		var shared atomic.Int64
+		publisher := f.publisher(func(c *outbox.PublisherConfig) {
+			c.Flush = strategy
+			c.Hooks.OnPublish = func(e outbox.PublishEvent) {
+				if e.Calls > 1 {
+					shared.Add(1)
+				}
+			}
+		})
+		var all sync.WaitGroup
+		for caller := range callers {
+			all.Go(func() {
+				for n := range each {
+					uuid := fmt.Sprint(caller, ".", n)
+					if err := publisher.Publish("orders", message.NewMessage(uuid, nil)); err != nil {
+						f.T.Errorf("publish %s: %v", uuid, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		f.Equal(callers*each, f.Count(outbox.Ready))
+		f.Positive(shared.Load(), "no two calls shared a flush")
 	})
 }
 
