@@ -124,7 +124,6 @@ func TestTheDocumentIsWhatTheServiceDoes(t *testing.T) {
 		ask("a", http.MethodGet, "/join/v1/events/b%20d/"+read, "")
 		ask("", http.MethodGet, f.path(read), "")
 	}
-	ask(organizer, http.MethodGet, f.path("stats"), "")
 	for _, query := range []string{"", "?status=active&limit=1", "?status=none", "?cursor=!"} {
 		ask("a", http.MethodGet, "/join/v1/me/joins"+query, "")
 	}
@@ -141,7 +140,6 @@ func TestTheDocumentIsWhatTheServiceDoes(t *testing.T) {
 		q.path = strings.Replace(q.path, f.event, "other", 1)
 		c.check(t, q, f.send(t, q))
 	}
-	// Full, closed, busy, limited, and not ready.
 	full := *f
 	full.event = "full-" + uuid.NewString()
 	full.limitWaitlist(t)
