@@ -40,7 +40,7 @@ func flushVariants(b *bench) []*flushVariant {
 	add("immediate", openStrategy(outbox.Immediate), 1, publishers)
 	add("batch", openStrategy(outbox.Batch), 1, publishers)
 	add("interval", openStrategy(outbox.Interval), publishers)
-	if b.backend.name == "postgres" {
+	if b.name == "postgres" {
 		add("watermill-sql", openWatermillSQL, 1, publishers)
 	}
 	return all

@@ -167,16 +167,15 @@ func TestAPoisonedMessageIsADeadLetter(t *testing.T) {
 	}
 	f.save(t, 1, "open")
 	require.Eventually(t, func() bool { return f.status(t) == "open" }, waitFor, tick)
-	dead, err := f.DeadLetters(t.Context(), "registration.events")
-	require.NoError(t, err)
-	require.Len(t, dead, 2)
+	twoDead := func() bool {
+		dead, err := f.DeadLetters(context.Background(), "registration.events")
+		return err == nil && len(dead) == 2
+	}
+	require.Eventually(t, twoDead, waitFor, tick)
 	redriven, err := f.Redrive(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"registration.events": 2, "catalog.joins": 0, "mail.joins": 0}, redriven)
-	require.Eventually(t, func() bool {
-		dead, err := f.DeadLetters(context.Background(), "registration.events")
-		return err == nil && len(dead) == 2
-	}, waitFor, tick)
+	require.Eventually(t, twoDead, waitFor, tick)
 }
 
 func TestReconcilePutsCountersRight(t *testing.T) {
