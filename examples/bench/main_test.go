@@ -147,7 +147,7 @@ func TestRoundtrips(t *testing.T) {
 }
 
 // The write-ahead log is measured on PostgreSQL, where no less is written than is put in, and refused elsewhere.
-func TestCosts(t *testing.T) {
+func TestLong_Costs(t *testing.T) {
 	testdb.ForEach(t, func(t *testing.T, db *testdb.DB) {
 		for _, payload := range []int{256, 1536, 16384} {
 			var out, errOut bytes.Buffer

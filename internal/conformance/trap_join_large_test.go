@@ -12,7 +12,7 @@ import (
 )
 
 // Attaching steps costs the same in a join that has very many as in an empty one.
-func TestTrap_AttachToALargeJoin(t *testing.T) {
+func TestLong_AttachToALargeJoin(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const batch = 1000
 		batches, full := 5, os.Getenv("OUTBOX_TEST_STATISTICS") == "full"

@@ -74,7 +74,7 @@ func TestTrap_StreamKeysOfAPublisher(t *testing.T) {
 	})
 }
 
-func TestTrap_HeadersCountTowardsABatch(t *testing.T) {
+func TestLong_HeadersCountTowardsABatch(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		log := &faults.Log{}
 		pool := faults.Open(t, f.db, log.Hooks())

@@ -37,7 +37,7 @@ func runTasks(t *testing.T, r *replica) (stop func()) {
 }
 
 // A large event promotes in several transactions, and settles after all have been told that it is canceled.
-func TestALargeEventIsPromotedAndSettledInParts(t *testing.T) {
+func TestLong_ALargeEventIsPromotedAndSettledInParts(t *testing.T) {
 	onEach(t, func(t *testing.T, f *fixture) {
 		const people = 130
 		f.snapshot(t, 1, 1, "open")

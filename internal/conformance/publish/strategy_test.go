@@ -33,8 +33,8 @@ func forEachStrategy(t *testing.T, test func(t *testing.T, f *fixture, strategy 
 	})
 }
 
-// TestPubSub is Watermill's own suite. Those in which a strategy changes nothing are in another package.
-func TestPubSub(t *testing.T) {
+// TestLong_PubSub is Watermill's own suite. Those in which a strategy changes nothing are in another package.
+func TestLong_PubSub(t *testing.T) {
 	for _, name := range []string{"interval", "batch"} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
