@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -63,6 +64,20 @@ func choicesOf(f *fixture, strategy stores.SelectionStrategy, n int) []string {
 	return steps.choices()[:n]
 }
 
+// chooses asserts in which order a strategy chooses the stores. A claim that takes longer than a second gives up its turn, so
+// a machine that has stood still is given another chance.
+func chooses(f *fixture, strategy stores.SelectionStrategy, want ...string) {
+	f.t.Helper()
+	var got []string
+	for range 3 {
+		if got = choicesOf(f, strategy, len(want)); slices.Equal(got, want) {
+			return
+		}
+		f.t.Logf("chose %v", got)
+	}
+	f.Equal(want, got)
+}
+
 // tick is how often a test looks for what gives no signal.
 const tick = 2 * time.Millisecond
 
@@ -97,13 +112,13 @@ func (o only) Next(candidates []stores.Candidate, _ stores.Turn) (index, limit i
 
 func TestOBX062_RoundRobinTakesOneBatchOfEachStoreInTurn(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.Equal([]string{"a", "b", "c", "a", "b", "c", "a", "b", "c"}, choicesOf(f, stores.RoundRobin{}, 9))
+		chooses(f, stores.RoundRobin{}, "a", "b", "c", "a", "b", "c", "a", "b", "c")
 	})
 }
 
 func TestOBX063_DrainFirstStaysUntilAStoreIsEmpty(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.Equal([]string{"a", "a", "a", "b", "b", "b", "c", "c", "c"}, choicesOf(f, stores.DrainFirst{}, 9))
+		chooses(f, stores.DrainFirst{}, "a", "a", "a", "b", "b", "b", "c", "c", "c")
 	})
 }
 
