@@ -83,6 +83,9 @@ func (f *fixture) onlySeeks(believed string) {
 		for _, statement := range (outbox.SQLite{}).Call(string(text)) {
 			args := append([]any{"{}", []byte{}}, make([]any, 9)...) // those of the message, or event, that is inserted by itself, too
 			for _, walk := range f.walksOf(again, statement.Text, args...) {
+				if file == "operations/outbox_list.sql" && walk == "outbox" {
+					continue // it lists messages from the newest on, as many as it is told to look at
+				}
 				f.Contains(readFromAnEnd, walk, "%s, with %s:\n%s", file, believed, statement.Text)
 			}
 		}

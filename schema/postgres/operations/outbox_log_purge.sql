@@ -25,8 +25,8 @@ BEGIN
         SELECT least(w.position, highest) INTO swept FROM "public"."outbox_event_swept" AS w WHERE w.id = 1;
         SELECT l.position INTO other FROM "public"."outbox_log" AS l
         WHERE l.position > swept
-          AND (SELECT e.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_event" AS e ON e.seq = o.seq
-               WHERE o.message_id = l.message_id LIMIT 1) IS NULL
+          AND (SELECT e.seq FROM "public"."outbox_event" AS e
+               WHERE e.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = l.message_id LIMIT 1) LIMIT 1) IS NULL
         ORDER BY l.position LIMIT 1;
         other := coalesce(other - 1, highest);
         IF other <> swept THEN
@@ -43,8 +43,8 @@ BEGIN
         WHERE l.position > done_to AND l.position < young AND l.logged_at <= before
           AND (SELECT g.position FROM "public"."outbox_log_group" AS g WHERE g.topic IN (l.topic, '') AND g.position < l.position LIMIT 1) IS NULL
           AND (SELECT d.position FROM "public"."outbox_log_dead" AS d WHERE d.position = l.position LIMIT 1) IS NULL
-          AND (SELECT e.seq FROM "public"."outbox" AS o INNER JOIN "public"."outbox_event" AS e ON e.seq = o.seq
-               WHERE o.message_id = l.message_id LIMIT 1) IS NULL
+          AND (SELECT e.seq FROM "public"."outbox_event" AS e
+               WHERE e.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = l.message_id LIMIT 1) LIMIT 1) IS NULL
         ORDER BY l.position
         LIMIT (arg->>'limit')::int
         FOR UPDATE OF l SKIP LOCKED),

@@ -5,12 +5,12 @@ WITH held AS MATERIALIZED (
     ORDER BY l.locked_until DESC
     LIMIT (?1 ->> '$.limit')),
 counted AS MATERIALIZED (
-    SELECT h.owner_token,
-           (SELECT s.topic_key FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = h.owner_token) AS topic_key, i.value AS seq
-    FROM held AS h CROSS JOIN json_each(h.seqs) AS i
-    WHERE i.key < ?1 ->> '$.sample')
+    SELECT h.owner_token, h.worker_id, h.locked_until, i.value AS seq,
+           (SELECT s.topic_key FROM "main"."outbox_state" AS s WHERE s.seq = i.value AND s.owner_token = h.owner_token) AS topic_key
+    FROM held AS h LEFT JOIN json_each(h.seqs) AS i ON i.key < ?1 ->> '$.sample')
 SELECT t.owner_token, (SELECT w.name FROM "main"."outbox_worker" AS w WHERE w.worker_id = t.worker_id), t.locked_until,
-       (SELECT o.topic FROM "main"."outbox" AS o WHERE o.seq = t.first), t.messages
-FROM (SELECT h.owner_token, h.worker_id, h.locked_until, min(c.seq) AS first, count(c.seq) AS messages
-      FROM held AS h LEFT JOIN counted AS c ON c.owner_token = h.owner_token AND c.topic_key IS NOT NULL
-      GROUP BY h.owner_token, c.topic_key) AS t;
+       (SELECT o.topic FROM "main"."outbox" AS o WHERE o.seq = t.first AND t.topic_key IS NOT NULL), t.messages
+FROM (SELECT c.owner_token, c.worker_id, c.locked_until, c.topic_key, min(c.seq) AS first, count(c.topic_key) AS messages,
+             max(c.topic_key IS NOT NULL) OVER (PARTITION BY c.owner_token) AS holds
+      FROM counted AS c GROUP BY c.owner_token, c.topic_key) AS t
+WHERE t.topic_key IS NOT NULL OR NOT t.holds
