@@ -115,14 +115,14 @@ func (a *app) router(workflows []workflow) (*message.Router, *outbox.Subscriber,
 
 // begin writes down that a workflow has begun, in the transaction that sends its first messages.
 func (a *app) begin(ctx context.Context, tx *sql.Tx, name string) error {
-	_, err := tx.ExecContext(ctx, a.SQL("INSERT INTO {workflows} (name) VALUES ($1)"), name)
+	_, err := tx.ExecContext(ctx, a.SQL(workflowBeginSQL), name)
 	return err
 }
 
 // finish writes down how a workflow has ended and acks the message that ends it: both happen, or neither does.
 func (a *app) finish(msg *message.Message, name, outcome string) error {
 	err := inTxOf(msg, a.DB, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, a.SQL("UPDATE {workflows} SET outcome = $1 WHERE name = $2"), outcome, name)
+		_, err := tx.ExecContext(ctx, a.SQL(workflowEndSQL), outcome, name)
 		return err
 	})
 	if err == nil {
@@ -154,7 +154,7 @@ func (a *app) printOutcomes(ctx context.Context, workflows []workflow) error {
 		err := rows.Scan(&name, &outcome)
 		outcomes[name] = outcome.String
 		return err
-	}, "SELECT name, outcome FROM {workflows}")
+	}, workflowListSQL)
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func compare(destination string, want, got []string) count {
 
 // arrived are the orders in the queue of a topic, in its order.
 func arrived(ctx context.Context, db *sql.DB, topic string) (names []string, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT uuid FROM outbox WHERE topic = ? ORDER BY seq", topic)
+	rows, err := db.QueryContext(ctx, arrivedListSQL, topic)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func openDatabase(ctx context.Context) (db *sql.DB, end func() error, err error)
 	end = func() error { return errors.Join(db.Close(), os.RemoveAll(folder)) }
 	err = outbox.Migrate(ctx, db, outbox.MigrateConfig{Dialect: outbox.SQLite{}})
 	if err == nil {
-		_, err = db.ExecContext(ctx, "CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+		_, err = db.ExecContext(ctx, createSQL)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, end())
@@ -127,7 +127,7 @@ func newShop(db *sql.DB) (*shop, error) {
 func (s *shop) place(ctx context.Context, from, to int) error {
 	for number := from; number < to; number++ {
 		err := outbox.InTx(ctx, s.db, func(ctx context.Context, tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO orders (number) VALUES (?)", number); err != nil {
+			if _, err := tx.ExecContext(ctx, orderAddSQL, number); err != nil {
 				return err
 			}
 			return s.publisher.Publish(topic, message.NewMessageWithContext(ctx, watermill.NewUUID(), fmt.Appendf(nil, "order %d", number)))
@@ -165,7 +165,7 @@ func settled(ctx context.Context, db *sql.DB) (attempts int, err error) {
 	defer ticker.Stop()
 	for {
 		var left int
-		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FILTER (WHERE status <> 2), MAX(retry_count) FROM outbox_state").Scan(&left, &attempts)
+		err := db.QueryRowContext(ctx, outboxLeftSQL).Scan(&left, &attempts)
 		if err != nil || left == 0 {
 			return attempts, err
 		}

@@ -33,11 +33,11 @@ func (a *app) duplicates(ctx context.Context) (n int, err error) {
 // printBalance compares what was received with what the tables say was done. That something is missing, or there twice, is
 // an error.
 func (a *app) printBalance(ctx context.Context, duplicates int) error {
-	payments, err := a.effects(ctx, "SELECT message FROM {payments}")
+	payments, err := a.effects(ctx, paymentListSQL)
 	if err != nil {
 		return err
 	}
-	shipments, err := a.effects(ctx, "SELECT message FROM {shipments}")
+	shipments, err := a.effects(ctx, shipmentListSQL)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (c *courier) shipAll(ctx context.Context) error {
 // ship writes a shipment in the transaction of the inbox.
 func (c *courier) ship(msg *message.Message) error {
 	tx, _ := outbox.TxFrom(msg.Context())
-	_, err := tx.ExecContext(msg.Context(), c.SQL("INSERT INTO {shipments} (message, address) VALUES ($1, $2)"), msg.UUID, string(msg.Payload))
+	_, err := tx.ExecContext(msg.Context(), c.SQL(shipmentAddSQL), msg.UUID, string(msg.Payload))
 	if err == nil && string(msg.Payload) == "Nowhere" && !c.knowsNowhere.Load() {
 		err = errors.New("there is no such address")
 	}

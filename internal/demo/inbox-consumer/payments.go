@@ -38,7 +38,7 @@ func (a *app) bookPayment() message.HandlerFunc {
 	failed := false
 	return func(msg *message.Message) ([]*message.Message, error) {
 		tx, _ := outbox.TxFrom(msg.Context())
-		_, err := tx.ExecContext(msg.Context(), a.SQL("INSERT INTO {payments} (message, amount) VALUES ($1, $2)"), msg.UUID, string(msg.Payload))
+		_, err := tx.ExecContext(msg.Context(), a.SQL(paymentAddSQL), msg.UUID, string(msg.Payload))
 		if err != nil {
 			return nil, err
 		}

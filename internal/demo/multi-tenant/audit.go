@@ -34,7 +34,7 @@ func (r *result) count(ctx context.Context, tenant, dsn string, published []stri
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	rows, err := db.QueryContext(ctx, "SELECT name FROM shipped WHERE tenant = ?", tenant)
+	rows, err := db.QueryContext(ctx, shippedListSQL, tenant)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r *result) count(ctx context.Context, tenant, dsn string, published []stri
 		}
 	}
 	open := 0
-	err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM outbox_state WHERE status <> ?", outbox.Done).Scan(&open)
+	err = db.QueryRowContext(ctx, outboxOpenSQL, outbox.Done).Scan(&open)
 	r.open += open
 	return err
 }

@@ -182,7 +182,7 @@ func (s *shop) ship(msg *message.Message) error {
 		}
 	}
 	err = outbox.InTx(msg.Context(), store.DB(), func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO shipped (name, tenant) VALUES (?, ?)", msg.UUID, store.ID()); err != nil {
+		if _, err := tx.ExecContext(ctx, shippedAddSQL, msg.UUID, store.ID()); err != nil {
 			return err
 		}
 		return delivery.SettleTx(ctx, tx, outbox.Ack)

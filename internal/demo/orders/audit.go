@@ -40,7 +40,7 @@ func (s *shop) audit(ctx context.Context) (*result, error) {
 		err := row.Scan(&name, &status)
 		rows[name] = status
 		return err
-	}, "SELECT Uuid, Status FROM {outbox_view}")
+	}, outboxListSQL)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *shop) readHandled(ctx context.Context, r *result) (arrived map[string]i
 			r.failures++
 		}
 		return nil
-	}, "SELECT name, message_id, outcome, payload FROM {handled}")
+	}, handledListSQL)
 	return arrived, ids, err
 }
 
@@ -118,7 +118,7 @@ func (s *shop) readOrphans(ctx context.Context, r *result) error {
 			r.unexpected = append(r.unexpected, name)
 		}
 		return err
-	}, "SELECT name FROM {orders}")
+	}, orderListSQL)
 }
 
 // states counts the messages of the outbox by status.
@@ -130,14 +130,13 @@ func (s *shop) states(ctx context.Context) (map[outbox.Status]int, error) {
 		err := row.Scan(&status, &n)
 		states[status] = n
 		return err
-	}, "SELECT Status, COUNT(*) FROM {outbox_state} GROUP BY Status")
+	}, outboxCountSQL)
 	return states, err
 }
 
 // hasLive says whether any message is still on its way.
 func (s *shop) hasLive(ctx context.Context) (live bool, err error) {
-	err = s.QueryRowContext(ctx, s.SQL(`SELECT CASE WHEN EXISTS (SELECT 1 FROM {outbox_state} WHERE Status = 0)
-		OR EXISTS (SELECT 1 FROM {outbox_state} WHERE Status = 1) THEN 1 ELSE 0 END`)).Scan(&live)
+	err = s.QueryRowContext(ctx, s.SQL(outboxLiveSQL)).Scan(&live)
 	return live, err
 }
 

@@ -33,7 +33,7 @@ func openShop(db *stage.Database) (*shop, error) {
 // place writes an order and publishes its message in one transaction. If pay fails, neither has ever been there.
 func (s *shop) place(ctx context.Context, o order, pay func() error) error {
 	err := outbox.InTx(ctx, s.DB, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, s.SQL("INSERT INTO {orders} (name, topic) VALUES ($1, $2)"), o.name, o.topic); err != nil {
+		if _, err := tx.ExecContext(ctx, s.SQL(orderAddSQL), o.name, o.topic); err != nil {
 			return err
 		}
 		msg := message.NewMessageWithContext(ctx, o.name, o.payload) // the context carries the transaction

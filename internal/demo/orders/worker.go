@@ -139,7 +139,7 @@ func (w *worker) carrierFails(msg *message.Message) (bool, error) {
 		return false, nil
 	}
 	var failures int
-	err := w.db.QueryRowContext(msg.Context(), w.db.SQL("SELECT COUNT(*) FROM {handled} WHERE name = $1 AND outcome = $2"),
+	err := w.db.QueryRowContext(msg.Context(), w.db.SQL(handledCountSQL),
 		msg.UUID, failed).Scan(&failures)
 	return failures < 2, err
 }
@@ -152,7 +152,7 @@ func (w *worker) note(msg *message.Message, outcome string, reason error) error 
 		return errors.New("the message does not come from an outbox")
 	}
 	err := outbox.InTx(msg.Context(), w.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, w.db.SQL("INSERT INTO {handled} (name, message_id, worker, attempt, outcome, payload) VALUES ($1, $2, $3, $4, $5, $6)"),
+		_, err := tx.ExecContext(ctx, w.db.SQL(handledAddSQL),
 			msg.UUID, delivery.MessageID().String(), w.Name, delivery.Attempt(), outcome, []byte(msg.Payload))
 		return err
 	})

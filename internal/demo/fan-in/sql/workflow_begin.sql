@@ -1,0 +1,2 @@
+-- A workflow has begun.
+INSERT INTO {workflows} (name) VALUES ($1)

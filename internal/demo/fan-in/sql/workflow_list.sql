@@ -1,0 +1,2 @@
+-- How all workflows have ended.
+SELECT name, outcome FROM {workflows}

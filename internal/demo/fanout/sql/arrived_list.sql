@@ -1,0 +1,2 @@
+-- What is in the queue of a topic, in its order.
+SELECT uuid FROM outbox WHERE topic = ? ORDER BY seq

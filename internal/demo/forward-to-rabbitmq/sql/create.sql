@@ -1,0 +1,2 @@
+-- The orders of the shop.
+CREATE TABLE orders (number INTEGER PRIMARY KEY)

@@ -1,0 +1,2 @@
+-- An order.
+INSERT INTO orders (number) VALUES (?)

@@ -1,0 +1,2 @@
+-- The messages that caused payments.
+SELECT message FROM {payments}

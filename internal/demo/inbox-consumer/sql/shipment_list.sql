@@ -1,0 +1,2 @@
+-- The messages that caused shipments.
+SELECT message FROM {shipments}

@@ -1,0 +1,2 @@
+-- What was shipped, and for whom.
+INSERT INTO shipped (name, tenant) VALUES (?, ?)

@@ -1,0 +1,2 @@
+-- What was shipped for a tenant.
+SELECT name FROM shipped WHERE tenant = ?

@@ -1,0 +1,2 @@
+-- All that handlers wrote down.
+SELECT name, message_id, outcome, payload FROM {handled}

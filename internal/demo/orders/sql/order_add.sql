@@ -1,0 +1,2 @@
+-- An order.
+INSERT INTO {orders} (name, topic) VALUES ($1, $2)

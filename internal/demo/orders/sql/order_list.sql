@@ -1,0 +1,2 @@
+-- The orders that were placed.
+SELECT name FROM {orders}

@@ -1,0 +1,2 @@
+-- All messages as they stand.
+SELECT Uuid, Status FROM {outbox_view}
