@@ -65,7 +65,7 @@ func (f *Filter) validate() error {
 	return nil
 }
 
-// A Mark is where a page of a list ended, for the next one. Its text form goes into links and command lines.
+// A Mark is the end of a page of a list: the next page begins there. Its text form fits links and command lines.
 type Mark struct{ mark, seq, until int64 }
 
 // IsZero says whether the Mark is the beginning of a list.

@@ -45,7 +45,7 @@ type Lease struct {
 	Owner    string
 	Worker   string
 	Until    time.Time
-	Topic    string // empty if it holds nothing any more
+	Topic    string // empty once it holds nothing
 	Messages int    // of its first 100
 }
 

@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags.StringVar(&o.backend, "backend", "sqlite", "the database: "+strings.Join(backendNames(), ", "))
 	flags.StringVar(&o.dsn, "dsn", "", "where it is, as its driver reads it; not needed for sqlite, which then has a temporary file")
 	flags.StringVar(&o.amqp, "amqp", "", "the `URL` of a RabbitMQ, for the figure "+forward)
-	flags.StringVar(&o.kafka, "kafka", "", "the `brokers` of a Kafka, for the figure "+forwardKafka+", which otherwise has a fake one in this process")
+	flags.StringVar(&o.kafka, "kafka", "", "Kafka `brokers` for the figure "+forwardKafka+"; defaults to a fake broker in this process")
 	flags.StringVar(&o.figures, "figure", "", "measure only these, a list of `names`: "+strings.Join(figureNames(), ", "))
 	flags.BoolVar(&o.json, "json", false, "print a line of JSON a figure instead of a table")
 	flags.BoolVar(&o.verbose, "v", false, "show the bare statements and each single run")

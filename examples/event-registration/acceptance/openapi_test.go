@@ -97,7 +97,7 @@ var script = [][3]string{
 	{"c", "join", ""}, {"c", "cancel", ""}, {"c", "cancel", ""}, {"c", "join", ""}, {"d", "join", ""},
 }
 
-// Every endpoint answers with every status and code of the document, as the document says, and with no other.
+// Every endpoint returns each status and error code that the document lists for it, and no others.
 func TestTheDocumentIsWhatTheServiceDoes(t *testing.T) {
 	f := newFixture(t, "", registration.Config{})
 	c := newContract(t, f)

@@ -106,7 +106,7 @@ func (s *Statements) Exec(ctx context.Context, q Queryer, name string, args ...a
 	return result.RowsAffected()
 }
 
-// Row runs a statement that answers with one row, and reports whether there was one.
+// Row runs a query for a single row, and reports whether there was one.
 func (s *Statements) Row(ctx context.Context, q Queryer, name string, args, into []any) (bool, error) {
 	err := q.QueryRowContext(ctx, s.texts[name], args...).Scan(into...)
 	switch {

@@ -63,7 +63,7 @@ func (s *Service) Joins() *join.Coordinator { return s.joins }
 // Outbox is the queue of the service's messages.
 func (s *Service) Outbox() *outbox.Outbox { return s.outbox }
 
-// Statements are the SQL of the service, for the packages that store beside it.
+// Statements are the service's SQL, also used by the packages that keep their rows beside its own.
 func (s *Service) Statements() *database.Statements { return s.statements }
 
 func (s *Service) readEvent(ctx context.Context, q database.Queryer, statement, id string) (event Event, now int64, found bool, err error) {

@@ -37,7 +37,7 @@ func TestHealth(t *testing.T) {
 
 		h, err = f.admin.Health(ctx)
 		f.NoError(err)
-		f.Equal(2, h.Leases, "one of them holds nothing any more")
+		f.Equal(2, h.Leases, "one of them no longer holds anything")
 		f.Equal(1, h.ExpiredLeases)
 		f.True(h.ExpiredSince.After(now.Add(-time.Millisecond)) && h.ExpiredSince.Before(h.Now))
 		f.Equal(2, h.Failed)

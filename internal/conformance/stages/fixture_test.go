@@ -129,7 +129,7 @@ func (f fixture) serve(topic string, handler message.NoPublishHandlerFunc, optio
 	go func() {
 		defer close(ended)
 		for msg := range messages {
-			if _, err := handle(msg); err != nil {
+			if err := recovered(handle, msg); err != nil {
 				msg.Nack()
 			} else {
 				msg.Ack()
@@ -158,4 +158,15 @@ func delivery(msg *message.Message) *outbox.Delivery {
 		panic("the message is of no outbox")
 	}
 	return d
+}
+
+// recovered calls a handler as a router does: a panic is an error.
+func recovered(handle message.HandlerFunc, msg *message.Message) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
+	_, err = handle(msg)
+	return err
 }

@@ -76,11 +76,15 @@ func TestStages_EachFailsInTurn(t *testing.T) {
 // A panic, and the last of all attempts, save what has succeeded before, too.
 func TestStages_SurviveAPanicAndTheLastAttempt(t *testing.T) {
 	forEach(t, func(t *testing.T, f fixture) {
-		r := f.newRun(func(name string, _ int, _ *message.Message) error {
-			if name == "c" {
+		r := f.newRun(func(name string, try int, _ *message.Message) error {
+			switch {
+			case name != "c":
+				return nil
+			case try == 1:
+				panic("the stage panics")
+			default:
 				return outbox.Permanent(errStage)
 			}
-			return nil
 		})
 		ids := f.add(outbox.Message{UUID: "1", Topic: "orders"})
 		f.serve("orders", f.handler(r.stage("a", 0, nil), r.stage("b", 1, f.DB.DB), r.stage("c", 2, f.DB.DB)))
@@ -88,6 +92,7 @@ func TestStages_SurviveAPanicAndTheLastAttempt(t *testing.T) {
 		record := f.record(ids[0])
 		f.Equal("Stored, own 0, own 1", record.Stages.String())
 		f.Contains(record.LastError, `stage "c": the stage fails`)
+		f.Equal([]string{"a", "b", "c", "c"}, r.ran())
 		f.Equal([]int{1, 1, 0}, []int{f.affected(0), f.affected(1), f.affected(2)})
 	})
 }
