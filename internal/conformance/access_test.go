@@ -18,53 +18,53 @@ import (
 
 func TestOBX117_118_TheRoleSufficesAndAllowsNoMore(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(executeAs)
+		f.Needs(ExecuteAs)
 		// Roles are the whole server's: the table's name makes this one's unique.
-		f.config.Table = "box_" + f.config.Schema
-		f.outbox = f.newOutbox(f.db.DB)
-		f.migrate()
-		script, err := outbox.RoleSQL(f.migrateConfig())
+		f.Config.Table = "box_" + f.Config.Schema
+		f.Outbox = f.NewOutbox(f.DB.DB)
+		f.Migrate()
+		script, err := outbox.RoleSQL(f.MigrateConfig())
 		f.NoError(err)
-		role := f.schema() + "_" + f.config.Table + map[string]string{testdb.Postgres: "_role", testdb.SQLServer: "_Role"}[f.db.Name]
-		f.NoError(f.run(script))
-		f.NoError(f.run(script), "it is idempotent")
-		member, stranger := f.user(role), f.user("")
+		role := f.Schema() + "_" + f.Config.Table + map[string]string{testdb.Postgres: "_role", testdb.SQLServer: "_Role"}[f.DB.Name]
+		f.NoError(f.Run(script))
+		f.NoError(f.Run(script), "it is idempotent")
+		member, stranger := f.User(role), f.User("")
 		t.Cleanup(func() {
-			if f.db.Name == testdb.Postgres {
-				f.drop("DROP OWNED BY " + role)
+			if f.DB.Name == testdb.Postgres {
+				f.Drop("DROP OWNED BY " + role)
 			}
-			f.drop("DROP ROLE " + role)
+			f.Drop("DROP ROLE " + role)
 		})
-		f.exec("CREATE TABLE %s (n INT NOT NULL)", f.object("accounts"))
+		f.Exec("CREATE TABLE %s (n INT NOT NULL)", f.Object("accounts"))
 
-		f.Empty(f.lacksRightTo(member, f.everyCall()...))
-		f.NotEmpty(f.rows("1 = 1"))
+		f.Empty(f.LacksRightTo(member, f.everyCall()...))
+		f.NotEmpty(f.Rows("1 = 1"))
 		denied := []string{
-			"DROP TABLE {outbox}", "ALTER TABLE {outbox} ADD n INT", "SELECT COUNT(*) FROM " + f.object("accounts"),
-			"CREATE TABLE " + f.object("mine") + " (n INT NOT NULL)", "DELETE FROM " + f.history(),
+			"DROP TABLE {outbox}", "ALTER TABLE {outbox} ADD n INT", "SELECT COUNT(*) FROM " + f.Object("accounts"),
+			"CREATE TABLE " + f.Object("mine") + " (n INT NOT NULL)", "DELETE FROM " + f.history(),
 		}
-		f.Len(f.lacksRightTo(member, denied...), len(denied))
-		f.Len(f.lacksRightTo(stranger, f.everyCall()...), len(f.everyCall()), "without the role nothing is allowed")
+		f.Len(f.LacksRightTo(member, denied...), len(denied))
+		f.Len(f.LacksRightTo(stranger, f.everyCall()...), len(f.everyCall()), "without the role nothing is allowed")
 	})
 }
 
 func (f *fixture) history() string {
-	return f.object(f.config.Dialect.Traits().Table + map[string]string{testdb.Postgres: "_migrations", testdb.SQLServer: "_Migrations"}[f.db.Name])
+	return f.Object(f.Config.Dialect.Traits().Table + map[string]string{testdb.Postgres: "_migrations", testdb.SQLServer: "_Migrations"}[f.DB.Name])
 }
 
-// user creates a user without login, in a role if one is given, until the test ends.
-func (f *fixture) user(role string) string {
-	f.t.Helper()
-	name := fmt.Sprintf("user_%s_%d", f.db.Schema, len(role))
+// User creates a user without login, in a role if one is given, until the test ends.
+func (f *fixture) User(role string) string {
+	f.T.Helper()
+	name := fmt.Sprintf("user_%s_%d", f.DB.Schema, len(role))
 	create, grant, revoke := "CREATE ROLE "+name, "GRANT "+role+" TO "+name, "DROP ROLE "+name
-	if f.db.Name == testdb.SQLServer {
+	if f.DB.Name == testdb.SQLServer {
 		create, grant, revoke = "CREATE USER "+name+" WITHOUT LOGIN", "ALTER ROLE "+role+" ADD MEMBER "+name, "DROP USER "+name
 	}
-	f.exec("%s", create)
+	f.Exec("%s", create)
 	if role != "" {
-		f.exec("%s", grant)
+		f.Exec("%s", grant)
 	}
-	f.t.Cleanup(func() { f.drop(revoke) })
+	f.T.Cleanup(func() { f.Drop(revoke) })
 	return name
 }
 
@@ -79,43 +79,43 @@ func (f *fixture) everyCall() (calls []string) {
 		"purge": `{"status":2,"older_than_ms":3600000,"limit":1}`, "get": `{"ids":["` + owner + `"]}`,
 	}
 	enqueued := `[{"n":0,"id":"%s","uuid":"","topic":"orders","topic_key":1,"at":0,"size":0,"headers":{}}]`
-	id, err := f.config.Dialect.Traits().NewMessageID()
+	id, err := f.Config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
 	enqueued = fmt.Sprintf(enqueued, id)
-	if f.db.Name == testdb.SQLServer {
-		calls = append(calls, "EXEC "+f.object("Outbox_enqueue")+" N'"+enqueued+"', 0x", "SELECT COUNT(*) FROM "+f.object("Outbox_View"))
+	if f.DB.Name == testdb.SQLServer {
+		calls = append(calls, "EXEC "+f.Object("Outbox_enqueue")+" N'"+enqueued+"', 0x", "SELECT COUNT(*) FROM "+f.Object("Outbox_View"))
 		for name, argument := range arguments {
-			calls = append(calls, "EXEC "+f.object("Outbox_"+name)+" N'"+argument+"'")
+			calls = append(calls, "EXEC "+f.Object("Outbox_"+name)+" N'"+argument+"'")
 		}
 		for _, name := range []string{"ack", "abandon", "fail"} {
-			calls = append(calls, "EXEC "+f.object("Outbox_"+name)+" '"+owner+"', N'[1]'")
+			calls = append(calls, "EXEC "+f.Object("Outbox_"+name)+" '"+owner+"', N'[1]'")
 		}
 		return calls
 	}
-	calls = append(calls, "SELECT FROM "+f.object("outbox_log_enqueue")+"('"+enqueued+"', '')", "SELECT COUNT(*) FROM "+f.object("outbox_view"),
-		"SELECT payload_text FROM "+f.object("outbox_view"))
+	calls = append(calls, "SELECT FROM "+f.Object("outbox_log_enqueue")+"('"+enqueued+"', '')", "SELECT COUNT(*) FROM "+f.Object("outbox_view"),
+		"SELECT payload_text FROM "+f.Object("outbox_view"))
 	for name, argument := range arguments {
-		calls = append(calls, "SELECT * FROM "+f.object("outbox_"+name)+"('"+argument+"')")
+		calls = append(calls, "SELECT * FROM "+f.Object("outbox_"+name)+"('"+argument+"')")
 	}
 	for _, name := range []string{"ack", "abandon", "fail"} {
-		calls = append(calls, "SELECT * FROM "+f.object("outbox_"+name)+"('"+owner+"', '[1]')")
+		calls = append(calls, "SELECT * FROM "+f.Object("outbox_"+name)+"('"+owner+"', '[1]')")
 	}
 	return calls
 }
 
-// lacksRightTo runs statements as a user and returns those that are refused.
-func (f *fixture) lacksRightTo(user string, statements ...string) (refused []string) {
-	f.t.Helper()
-	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
+// LacksRightTo runs statements as a user and returns those that are refused.
+func (f *fixture) LacksRightTo(user string, statements ...string) (refused []string) {
+	f.T.Helper()
+	conn, err := f.DB.Reopen(f.T).Conn(f.Context())
 	f.NoError(err)
 	defer func() { f.NoError(conn.Close()) }()
 	become, back := "SET ROLE "+user, "RESET ROLE"
-	if f.db.Name == testdb.SQLServer {
+	if f.DB.Name == testdb.SQLServer {
 		become, back = "EXECUTE AS USER = '"+user+"'", "REVERT"
 	}
-	f.execOn(conn, "%s", become)
+	f.ExecOn(conn, "%s", become)
 	for _, statement := range statements {
-		err := f.readToTheEnd(conn, f.sql("%s", strings.ReplaceAll(statement, "{outbox}", f.sql("{outbox}"))))
+		err := f.readToTheEnd(conn, f.SQL("%s", strings.ReplaceAll(statement, "{outbox}", f.SQL("{outbox}"))))
 		if err == nil {
 			continue
 		}
@@ -125,12 +125,12 @@ func (f *fixture) lacksRightTo(user string, statements ...string) (refused []str
 		}
 		refused = append(refused, fmt.Sprintf("%s: %v", statement, err))
 	}
-	f.execOn(conn, "%s", back)
+	f.ExecOn(conn, "%s", back)
 	return refused
 }
 
 func (f *fixture) readToTheEnd(x outbox.Executor, statement string) (err error) {
-	rows, err := x.QueryContext(f.ctx(), statement)
+	rows, err := x.QueryContext(f.Context(), statement)
 	if err != nil {
 		return err
 	}
@@ -145,17 +145,17 @@ func (f *fixture) readToTheEnd(x outbox.Executor, statement string) (err error) 
 func TestOBX120_TheConnectionIsTheCallers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		log := &faults.Log{}
-		pool := faults.Open(t, f.db, log.Hooks()) // by a connector that no DSN leads to
-		o := f.newOutbox(pool)
-		s := f.subscriberOn(pool, nil)
-		messages := f.subscribe(s, "orders")
-		_, err := o.Enqueue(f.ctx(), pool, outbox.Message{Topic: "orders"})
+		pool := faults.Open(t, f.DB, log.Hooks()) // by a connector that no DSN leads to
+		o := f.NewOutbox(pool)
+		s := f.SubscriberOn(pool, nil)
+		messages := f.Subscribe(s, "orders")
+		_, err := o.Enqueue(f.Context(), pool, outbox.Message{Topic: "orders"})
 		f.NoError(err)
-		f.receive(messages).Ack()
+		f.Receive(messages).Ack()
 		f.NoError(s.Close())
 		f.NotEmpty(log.Take())
 		f.Zero(pool.Stats().InUse)
-		f.NoError(pool.PingContext(f.ctx()), "it stays open: it is the caller's")
+		f.NoError(pool.PingContext(f.Context()), "it stays open: it is the caller's")
 
 		for _, config := range []any{outbox.Config{}, outbox.PublisherConfig{}, outbox.SubscriberConfig{}, outbox.MigrateConfig{}} {
 			fields := reflect.VisibleFields(reflect.TypeOf(config))
@@ -170,21 +170,21 @@ func TestOBX120_TheConnectionIsTheCallers(t *testing.T) {
 
 func TestOBX120_AnEncryptedConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(encryption)
-		pool, err := sql.Open(f.db.DriverName, encrypted(f.db))
+		f.Needs(encryption)
+		pool, err := sql.Open(f.DB.DriverName, encrypted(f.DB))
 		f.NoError(err)
 		defer func() { f.NoError(pool.Close()) }()
-		o := f.newOutbox(pool)
-		_, err = o.Enqueue(f.ctx(), pool, outbox.Message{Topic: "orders"})
+		o := f.NewOutbox(pool)
+		_, err = o.Enqueue(f.Context(), pool, outbox.Message{Topic: "orders"})
 		f.NoError(err)
-		claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		claimed, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 		f.NoError(err)
 		f.Len(claimed, 1)
 	})
 }
 
 // encryption: the server offers it.
-var encryption = &capability{"encrypted connections", func(ctx context.Context, db *testdb.DB) (string, error) {
+var encryption = &Capability{"encrypted connections", func(ctx context.Context, db *testdb.DB) (string, error) {
 	question := map[string]string{
 		testdb.Postgres:  "SELECT CASE WHEN ssl THEN 1 ELSE 0 END FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
 		testdb.SQLServer: "SELECT CASE encrypt_option WHEN 'TRUE' THEN 1 ELSE 0 END FROM sys.dm_exec_connections WHERE session_id = @@SPID",

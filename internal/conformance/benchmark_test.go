@@ -23,10 +23,10 @@ func BenchmarkClaimAndAck100(b *testing.B) {
 			b.StopTimer()
 			f.enqueue(b, 100)
 			b.StartTimer()
-			claimed, err := f.outbox.Claim(b.Context(), outbox.ClaimParams{Topics: quotas("orders"), Limit: 100})
+			claimed, err := f.outbox.Claim(b.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Limit: 100})
 			require.NoError(b, err)
 			require.Len(b, claimed, 100)
-			_, err = f.outbox.Settle(b.Context(), f.db.DB, settled(outbox.Ack, claimed...))
+			_, err = f.outbox.Settle(b.Context(), f.db.DB, Settled(outbox.Ack, claimed...))
 			require.NoError(b, err)
 		}
 	})
@@ -41,16 +41,16 @@ func eachBackend(b *testing.B, bench func(b *testing.B, f *benchFixture)) {
 	b.Helper()
 	for _, backend := range testdb.Backends(b) {
 		b.Run(backend.Name, func(b *testing.B) {
-			db, o := install(b, backend)
+			db, o := Install(b, backend)
 			bench(b, &benchFixture{db, o})
 		})
 	}
 }
 
-// install opens a database of its own with an outbox in it.
-func install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) {
+// Install opens a database of its own with an outbox in it.
+func Install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) {
 	t.Helper()
-	db, d := backend.Open(t), dialect(backend.Name)
+	db, d := backend.Open(t), Dialect(backend.Name)
 	require.NoError(t, outbox.Migrate(t.Context(), db.DB, outbox.MigrateConfig{Dialect: d, Schema: db.Schema}))
 	o, err := outbox.New(db.DB, outbox.Config{Dialect: d, Schema: db.Schema}, nil)
 	require.NoError(t, err)

@@ -10,9 +10,9 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
-// A capability is what a test needs of a server beyond plain SQL. Whether the server has it is found out by a probe,
+// A Capability is what a test needs of a server beyond plain SQL. Whether the server has it is found out by a probe,
 // once a run; nothing is assumed from a name.
-type capability struct {
+type Capability struct {
 	name string
 
 	// probe returns what the server lacks, empty if nothing. An error counts as lacking it.
@@ -21,34 +21,34 @@ type capability struct {
 
 const probeTimeout = 20 * time.Second
 
-// needs skips the test where the server lacks a capability, and remembers that it did.
-func (f *fixture) needs(capabilities ...*capability) {
-	f.t.Helper()
+// Needs skips the test where the server lacks a capability, and remembers that it did.
+func (f *fixture) Needs(capabilities ...*Capability) {
+	f.T.Helper()
 	for _, c := range capabilities {
-		if why := probes.ask(c, f.db); why != "" {
-			f.skip(c.name, why)
+		if why := Probes.Ask(c, f.DB); why != "" {
+			f.Skip(c.name, why)
 		}
 	}
 }
 
-// lacks answers what the server lacks, for a test that does without a part of it. The list at the end has that too.
-func (f *fixture) lacks(c *capability) (why string) {
-	f.t.Helper()
-	if why = probes.ask(c, f.db); why != "" {
-		skipped.Add(f.t.Name()+" (a part)", c.name, why)
+// Lacks answers what the server lacks, for a test that does without a part of it. The list at the end has that too.
+func (f *fixture) Lacks(c *Capability) (why string) {
+	f.T.Helper()
+	if why = Probes.Ask(c, f.DB); why != "" {
+		skipped.Add(f.T.Name()+" (a part)", c.name, why)
 	}
 	return why
 }
 
-// skip leaves a test out, with the reason in the list at the end of the run.
-func (f *fixture) skip(needed, why string) {
-	f.t.Helper()
-	skipped.Add(f.t.Name(), needed, why)
-	f.t.Skipf("needs %s: %s", needed, why)
+// Skip leaves a test out, with the reason in the list at the end of the run.
+func (f *fixture) Skip(needed, why string) {
+	f.T.Helper()
+	skipped.Add(f.T.Name(), needed, why)
+	f.T.Skipf("needs %s: %s", needed, why)
 }
 
-// probes remembers answers, by capability and backend.
-var probes answers
+// Probes remembers answers, by capability and backend.
+var Probes answers
 
 type answers struct {
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ type answer struct {
 	why  string
 }
 
-func (a *answers) ask(c *capability, db *testdb.DB) (why string) {
+func (a *answers) Ask(c *Capability, db *testdb.DB) (why string) {
 	a.mu.Lock()
 	if a.known == nil {
 		a.known = map[question]*answer{}

@@ -13,15 +13,15 @@ import (
 
 // What the database's catalog knows of an outbox.
 
-// catalog lists everything in the schema with its definition, the same text for the same schema under another name.
-func (f *fixture) catalog() (lines []string) {
-	f.t.Helper()
-	for _, query := range catalogQueries[f.db.Name] {
-		query = strings.ReplaceAll(query, "{schema}", literal(f.schema()))
-		found, err := f.strings(f.db, query)
+// Catalog lists everything in the schema with its definition, the same text for the same schema under another name.
+func (f *fixture) Catalog() (lines []string) {
+	f.T.Helper()
+	for _, query := range catalogQueries[f.DB.Name] {
+		query = strings.ReplaceAll(query, "{schema}", Literal(f.Schema()))
+		found, err := f.Strings(f.DB, query)
 		f.NoError(err, query)
 		for _, line := range found {
-			line = strings.ReplaceAll(line, f.schema(), "SCHEMA")
+			line = strings.ReplaceAll(line, f.Schema(), "SCHEMA")
 			line = strings.Join(strings.Fields(line), " ") // how a script is cut into batches changes no more than white space
 			lines = append(lines, generated.ReplaceAllString(line, "GENERATED"))
 		}
@@ -32,9 +32,9 @@ func (f *fixture) catalog() (lines []string) {
 // Names that a server makes up contain a hash or a number.
 var generated = regexp.MustCompile(`[0-9a-f]{32}|_[0-9]{4,}\b`)
 
-// sameCatalog asserts that two catalogs are the same, and tells only what is not.
-func (f *fixture) sameCatalog(want, got []string) {
-	f.t.Helper()
+// SameCatalog asserts that two catalogs are the same, and tells only what is not.
+func (f *fixture) SameCatalog(want, got []string) {
+	f.T.Helper()
 	f.NotEmpty(want)
 	only := func(here, there []string) (lines []string) {
 		for _, line := range here {
@@ -71,9 +71,9 @@ var catalogQueries = map[string][]string{
 	},
 }
 
-// names lists the objects of a kind in the schema: table, index, view or procedure.
-func (f *fixture) names(kind string) []string {
-	f.t.Helper()
+// Names lists the objects of a kind in the schema: table, index, view or procedure.
+func (f *fixture) Names(kind string) []string {
+	f.T.Helper()
 	queries := map[string]map[string]string{
 		testdb.SQLite: {
 			"table": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
@@ -94,14 +94,14 @@ func (f *fixture) names(kind string) []string {
 				JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND i.name IS NOT NULL`,
 		},
 	}
-	names, err := f.strings(f.db, strings.ReplaceAll(queries[f.db.Name][kind], "{schema}", literal(f.schema())))
+	names, err := f.Strings(f.DB, strings.ReplaceAll(queries[f.DB.Name][kind], "{schema}", Literal(f.Schema())))
 	f.NoError(err)
 	return names
 }
 
-// strings is the only column that a query returns.
-func (f *fixture) strings(db *testdb.DB, query string) (values []string, err error) {
-	rows, err := db.QueryContext(f.ctx(), query)
+// Strings is the only column that a query returns.
+func (f *fixture) Strings(db *testdb.DB, query string) (values []string, err error) {
+	rows, err := db.QueryContext(f.Context(), query)
 	if err != nil {
 		return nil, err
 	}
@@ -116,22 +116,22 @@ func (f *fixture) strings(db *testdb.DB, query string) (values []string, err err
 	return values, rows.Err()
 }
 
-// run runs a printed script on one connection, as a tool of the database would: batch by batch.
-func (f *fixture) run(script string) error {
-	f.t.Helper()
-	conn, err := f.db.Conn(f.ctx())
+// Run runs a printed script on one connection, as a tool of the database would: batch by batch.
+func (f *fixture) Run(script string) error {
+	f.T.Helper()
+	conn, err := f.DB.Conn(f.Context())
 	f.NoError(err)
 	defer func() { f.NoError(conn.Close()) }()
-	for _, batch := range batches(f.config.Dialect.Traits().BatchSeparator, script) {
-		if _, err := conn.ExecContext(f.ctx(), batch); err != nil {
+	for _, batch := range Batches(f.Config.Dialect.Traits().BatchSeparator, script) {
+		if _, err := conn.ExecContext(f.Context(), batch); err != nil {
 			return fmt.Errorf("%w in\n%s", err, batch)
 		}
 	}
 	return nil
 }
 
-// batches splits a script at the lines that hold nothing but the separator.
-func batches(separator, script string) (list []string) {
+// Batches splits a script at the lines that hold nothing but the separator.
+func Batches(separator, script string) (list []string) {
 	if separator == "" {
 		return []string{script}
 	}

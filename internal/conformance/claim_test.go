@@ -11,164 +11,164 @@ import (
 
 func TestOBX011_ClaimTakesABatchAtomically(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueueN("orders", 30)
-		first := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 10})
-		f.Equal(ids[:10], messageIDs(first), "the oldest come first, in order")
-		second := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 100})
-		f.Equal(ids[10:], messageIDs(second))
+		ids := f.EnqueueN("orders", 30)
+		first := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 10})
+		f.Equal(ids[:10], MessageIDs(first), "the oldest come first, in order")
+		second := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 100})
+		f.Equal(ids[10:], MessageIDs(second))
 		for _, c := range append(first, second...) {
-			f.Equal(int(outbox.InProgress), f.row(c.ID).status)
+			f.Equal(int(outbox.InProgress), f.Row(c.ID).Status)
 		}
 	})
 }
 
 func TestOBX011_ClaimPassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		ids := f.enqueueN("orders", 3)
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		ids := f.EnqueueN("orders", 3)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
+		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
 
-		claimed := f.claim("orders") // and does not wait, or the test would never end
-		f.Equal([]outbox.MessageID{ids[0], ids[2]}, messageIDs(claimed))
+		claimed := f.Claim("orders") // and does not wait, or the test would never end
+		f.Equal([]outbox.MessageID{ids[0], ids[2]}, MessageIDs(claimed))
 		f.NoError(tx.Rollback())
-		f.Equal(ids[1:2], messageIDs(f.claim("orders")))
+		f.Equal(ids[1:2], MessageIDs(f.Claim("orders")))
 	})
 }
 
 func TestOBX012_ClaimTakesOnlyWhatIsDue(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueue(
+		f.Enqueue(
 			outbox.Message{Topic: "orders", UUID: "future", Delay: time.Hour},
 			outbox.Message{Topic: "orders", UUID: "now"},
-			outbox.Message{Topic: "orders", UUID: "past", DueAt: f.now().Add(-time.Hour)},
+			outbox.Message{Topic: "orders", UUID: "past", DueAt: f.Now().Add(-time.Hour)},
 			outbox.Message{Topic: "orders", UUID: "soon", Delay: 20 * time.Second},
 		)
 		var got []string
-		for _, c := range f.claim("orders") {
+		for _, c := range f.Claim("orders") {
 			got = append(got, c.UUID)
 		}
 		f.ElementsMatch([]string{"now", "past"}, got)
 
 		// The backoff of a retry is the same kind of due time.
-		f.clear()
-		c := f.claimOne("orders")
-		f.settle(outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: time.Hour})
-		f.Empty(f.claim("orders"))
+		f.Clear()
+		c := f.ClaimOne("orders")
+		f.Settle(outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: time.Hour})
+		f.Empty(f.Claim("orders"))
 	})
 }
 
 func TestOBX013_ClaimTakesNothingThatAnotherHolds(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.claimOne("orders")
-		f.Empty(f.claim("orders"))
+		c := f.ClaimOne("orders")
+		f.Empty(f.Claim("orders"))
 
 		// A lease that has expired is given back, which counts an attempt, and claimed by the same call.
-		f.expireLeases()
-		again := f.claim("orders")
-		f.Equal([]outbox.MessageID{c.ID}, messageIDs(again))
+		f.ExpireLeases()
+		again := f.Claim("orders")
+		f.Equal([]outbox.MessageID{c.ID}, MessageIDs(again))
 		f.Equal(1, again[0].RetryCount)
 		f.NotEqual(c.Receipt, again[0].Receipt)
-		f.NotEmpty(f.row(c.ID).lastError, "the row says why the attempt was spent")
+		f.NotEmpty(f.Row(c.ID).LastError, "the row says why the attempt was spent")
 
 		// Unless the call is told not to.
-		f.expireLeases()
-		f.Empty(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: -1}))
+		f.ExpireLeases()
+		f.Empty(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), GiveBack: -1}))
 	})
 }
 
 func TestOBX013_ClaimGivesBackABoundedNumberOfExpiredLeases(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 30)
+		f.EnqueueN("orders", 30)
 		for range 3 {
-			f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 10}), 10)
+			f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 10}), 10)
 		}
-		f.expireLeases()
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: 10}), 10)
-		f.Equal(int64(20), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {locked_until} < {now}"))
+		f.ExpireLeases()
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), GiveBack: 10}), 10)
+		f.Equal(int64(20), f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {locked_until} < {now}"))
 		// Messages of any topic are given back: a topic that nobody reads now must not hold them.
-		f.Empty(f.claimWith(outbox.ClaimParams{Topics: quotas("another"), GiveBack: 20}))
-		f.Len(f.claim("orders"), 20)
+		f.Empty(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("another"), GiveBack: 20}))
+		f.Len(f.Claim("orders"), 20)
 	})
 }
 
 func TestOBX014_ClaimSetsTheLeaseByTheDatabasesClock(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, lease := range []time.Duration{time.Hour, 1500 * time.Millisecond, 24 * time.Hour} {
-			f.enqueueN("orders", 1)
-			before := f.now()
-			c := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: lease, GiveBack: -1})
+			f.EnqueueN("orders", 1)
+			before := f.Now()
+			c := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Lease: lease, GiveBack: -1})
 			f.Len(c, 1)
-			f.between(before.Add(lease), f.now().Add(lease), f.row(c[0].ID).lockedUntil)
+			f.Between(before.Add(lease), f.Now().Add(lease), f.Row(c[0].ID).LockedUntil)
 		}
-		f.enqueueN("orders", 1)
-		before := f.now()
-		c := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: -1})
-		f.between(before.Add(30*time.Second), f.now().Add(30*time.Second), f.row(c[0].ID).lockedUntil)
+		f.EnqueueN("orders", 1)
+		before := f.Now()
+		c := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), GiveBack: -1})
+		f.Between(before.Add(30*time.Second), f.Now().Add(30*time.Second), f.Row(c[0].ID).LockedUntil)
 	})
 }
 
 func TestOBX015_ClaimWritesTheOwnerToken(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 2)
+		f.EnqueueN("orders", 2)
 		owner := base.NewOwnerToken()
-		c := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Owner: owner, Limit: 1})
+		c := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Owner: owner, Limit: 1})
 		f.Equal(owner, c[0].Receipt.Owner)
-		f.Equal(owner, f.row(c[0].ID).owner)
+		f.Equal(owner, f.Row(c[0].ID).Owner)
 
 		// Without one, each claim makes its own.
-		c = f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1})
+		c = f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1})
 		f.NotEqual(owner, c[0].Receipt.Owner)
-		f.Equal(c[0].Receipt.Owner, f.row(c[0].ID).owner)
+		f.Equal(c[0].Receipt.Owner, f.Row(c[0].ID).Owner)
 	})
 }
 
 func TestOBX016_017_ClaimAnswersWithAllThatItTook(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.Empty(f.claim("orders"), "nothing is ready in an empty table, and that is no error")
-		ids := f.enqueueN("orders", 250)
-		claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1000})
-		f.Equal(ids, messageIDs(claimed))
-		held := f.rows("{status} = 1")
+		f.Empty(f.Claim("orders"), "nothing is ready in an empty table, and that is no error")
+		ids := f.EnqueueN("orders", 250)
+		claimed := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1000})
+		f.Equal(ids, MessageIDs(claimed))
+		held := f.Rows("{status} = 1")
 		f.Len(held, 250)
 		for i, r := range held {
-			f.Equal(r.seq, claimed[i].Receipt.Seq)
-			f.Equal(r.owner, claimed[i].Receipt.Owner)
+			f.Equal(r.Seq, claimed[i].Receipt.Seq)
+			f.Equal(r.Owner, claimed[i].Receipt.Owner)
 			f.Equal(fmt.Sprintf("payload %d", i), string(claimed[i].Payload))
 			f.Equal("orders", claimed[i].Topic)
 		}
-		f.Empty(f.claim("orders"), "nor is anything when all is taken")
-		f.Empty(f.claim("no such topic"))
+		f.Empty(f.Claim("orders"), "nor is anything when all is taken")
+		f.Empty(f.Claim("no such topic"))
 	})
 }
 
 func TestOBX018_019_ClaimNeverTakesWhatHasEnded(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		done, failed := f.claimOne("orders"), f.claimOne("orders")
-		f.settle(settled(outbox.Ack, done)...)
-		f.settle(settled(outbox.Fail, failed)...)
-		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past}")
-		f.Empty(f.claim("orders"))
-		f.Equal(int(outbox.Done), f.row(done.ID).status)
-		f.Equal(int(outbox.Failed), f.row(failed.ID).status)
+		done, failed := f.ClaimOne("orders"), f.ClaimOne("orders")
+		f.Settle(Settled(outbox.Ack, done)...)
+		f.Settle(Settled(outbox.Fail, failed)...)
+		f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {past}")
+		f.Empty(f.Claim("orders"))
+		f.Equal(int(outbox.Done), f.Row(done.ID).Status)
+		f.Equal(int(outbox.Failed), f.Row(failed.ID).Status)
 	})
 }
 
 func TestOBX020_ClaimNeverTakesMoreThanAskedFor(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("a", 20)
-		f.enqueueN("b", 20)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("a", "b"), Limit: 1}), 1)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("a", "b"), Limit: 25}), 25, "over all topics")
+		f.EnqueueN("a", 20)
+		f.EnqueueN("b", 20)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("a", "b"), Limit: 1}), 1)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("a", "b"), Limit: 25}), 25, "over all topics")
 
 		// By default 100.
-		f.enqueueN("c", 150)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("c")}), 100)
+		f.EnqueueN("c", 150)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("c")}), 100)
 
 		for _, limit := range []int{-1, 1001} {
-			_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a"), Limit: limit})
-			f.requireField(err, "ClaimParams.Limit")
+			_, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("a"), Limit: limit})
+			f.RequireField(err, "ClaimParams.Limit")
 		}
 	})
 }
@@ -176,11 +176,11 @@ func TestOBX020_ClaimNeverTakesMoreThanAskedFor(t *testing.T) {
 func TestOBX020_ClaimKeepsToTheQuotaAndOrderOfTopics(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, topic := range []string{"a", "b", "c", "d"} {
-			f.enqueueN(topic, 20)
+			f.EnqueueN(topic, 20)
 		}
 		taken := func(limit int, topics ...outbox.TopicQuota) map[string]int {
 			n := map[string]int{}
-			for _, c := range f.claimWith(outbox.ClaimParams{Topics: topics, Limit: limit}) {
+			for _, c := range f.ClaimWith(outbox.ClaimParams{Topics: topics, Limit: limit}) {
 				n[c.Topic]++
 			}
 			return n
@@ -200,16 +200,16 @@ func TestClaimRefusesWhatMakesNoSense(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for field, params := range map[string][]outbox.ClaimParams{
 			"ClaimParams.Topics": {
-				{}, {Topics: []outbox.TopicQuota{{Topic: "a", Quota: -1}}}, {Topics: quotas("a ")},
+				{}, {Topics: []outbox.TopicQuota{{Topic: "a", Quota: -1}}}, {Topics: Quotas("a ")},
 			},
-			"ClaimParams.GiveBack": {{Topics: quotas("a"), GiveBack: 1001}},
+			"ClaimParams.GiveBack": {{Topics: Quotas("a"), GiveBack: 1001}},
 			"ClaimParams.Lease": {
-				{Topics: quotas("a"), Lease: -time.Second}, {Topics: quotas("a"), Lease: time.Microsecond}, {Topics: quotas("a"), Lease: 25 * time.Hour},
+				{Topics: Quotas("a"), Lease: -time.Second}, {Topics: Quotas("a"), Lease: time.Microsecond}, {Topics: Quotas("a"), Lease: 25 * time.Hour},
 			},
 		} {
 			for _, p := range params {
-				_, err := f.outbox.Claim(f.ctx(), p)
-				f.requireField(err, field)
+				_, err := f.Outbox.Claim(f.Context(), p)
+				f.RequireField(err, field)
 			}
 		}
 	})

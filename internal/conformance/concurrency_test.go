@@ -19,46 +19,46 @@ func TestOBX091_ACallIsOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		calls := map[string]func(o *outbox.Outbox, db *sql.DB, held []outbox.Claimed) error{
 			"enqueue": func(o *outbox.Outbox, db *sql.DB, _ []outbox.Claimed) error {
-				_, err := o.Enqueue(f.ctx(), db, moreThanABatch("b")...)
+				_, err := o.Enqueue(f.Context(), db, moreThanABatch("b")...)
 				return err
 			},
 			"claim": func(o *outbox.Outbox, _ *sql.DB, _ []outbox.Claimed) error {
-				_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a", "b")})
+				_, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("a", "b")})
 				return err
 			},
 			"settle": func(o *outbox.Outbox, db *sql.DB, held []outbox.Claimed) error {
-				_, err := o.Settle(f.ctx(), db, append(append(settled(outbox.Ack, held[0]), settled(outbox.Retry, held[1])...), settled(outbox.Fail, held[2])...))
+				_, err := o.Settle(f.Context(), db, append(append(Settled(outbox.Ack, held[0]), Settled(outbox.Retry, held[1])...), Settled(outbox.Fail, held[2])...))
 				return err
 			},
 			"renew": func(o *outbox.Outbox, _ *sql.DB, held []outbox.Claimed) error {
-				_, err := o.Renew(f.ctx(), time.Hour, held[0].Receipt, held[1].Receipt)
+				_, err := o.Renew(f.Context(), time.Hour, held[0].Receipt, held[1].Receipt)
 				return err
 			},
 		}
-		f.enqueueN("a", 6)
-		f.claimWith(outbox.ClaimParams{Topics: quotas("a"), Limit: 1}) // for the claim to give back
-		f.expireLeases()
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("a"), Limit: 3, GiveBack: -1})
+		f.EnqueueN("a", 6)
+		f.ClaimWith(outbox.ClaimParams{Topics: Quotas("a"), Limit: 1}) // for the claim to give back
+		f.ExpireLeases()
+		held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("a"), Limit: 3, GiveBack: -1})
 		for name, call := range calls {
-			before := f.rows("1 = 1")
+			before := f.Rows("1 = 1")
 			for stop := 1; ; stop++ {
 				var n atomic.Int32
-				pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+				pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 					if s.Text != faults.Rollback && int(n.Add(1)) == stop {
 						return &faults.Error{Number: 50000, State: "XX000", Result: 10}
 					}
 					return nil
 				}})
-				err := call(f.newOutbox(pool), pool, held)
+				err := call(f.NewOutbox(pool), pool, held)
 				if int(n.Load()) < stop {
 					f.NoError(err)
 					f.Greater(stop, 1, "%s sends at least one statement", name)
 					break
 				}
 				f.Error(err, "%s, stopped before statement %d", name, stop)
-				after := f.rows("1 = 1")
+				after := f.Rows("1 = 1")
 				for i := range after {
-					after[i].isDue = before[i].isDue
+					after[i].IsDue = before[i].IsDue
 				}
 				f.Equal(before, after, "%s, stopped before statement %d, left something", name, stop)
 			}
@@ -76,22 +76,22 @@ func moreThanABatch(topic string) []outbox.Message {
 
 func TestOBX092_ClaimDoesNotSeeWhatIsNotCommitted(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
-		_, err = f.outbox.Enqueue(f.ctx(), tx, outbox.Message{Topic: "orders"})
+		_, err = f.Outbox.Enqueue(f.Context(), tx, outbox.Message{Topic: "orders"})
 		f.NoError(err)
 		// Where there is one writer, the claim waits for the transaction; elsewhere it does not.
 		result := make(chan []outbox.Claimed, 1)
 		failure := make(chan error, 1)
 		started := make(chan struct{})
 		var once sync.Once
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 			once.Do(func() { close(started) })
 			return nil
 		}})
-		o := f.newOutbox(pool)
+		o := f.NewOutbox(pool)
 		go func() {
-			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+			claimed, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 			result <- claimed
 			failure <- err
 		}()
@@ -106,51 +106,51 @@ func TestOBX093_ADeadlockIsRetriedInOurTransactionAndReturnedInTheCallers(t *tes
 	forEach(t, func(t *testing.T, f *fixture) {
 		const losses = 3
 		var left atomic.Int32
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if s.Text == faults.Rollback || s.Text == "ROLLBACK" || left.Add(-1) < 0 {
 				return nil
 			}
-			return faults.Deadlock(f.db.Name)
+			return faults.Deadlock(f.DB.Name)
 		}})
-		o := f.newOutbox(pool)
+		o := f.NewOutbox(pool)
 		lose := func() { left.Store(losses) }
 
 		lose()
-		_, err := o.Enqueue(f.ctx(), pool, outbox.Message{Topic: "orders"})
+		_, err := o.Enqueue(f.Context(), pool, outbox.Message{Topic: "orders"})
 		f.NoError(err)
-		f.Equal(1, f.count(), "once, although it was tried again")
+		f.Equal(1, f.Count(), "once, although it was tried again")
 		lose()
-		claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		claimed, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 		f.NoError(err)
 		f.Len(claimed, 1)
 		lose()
-		_, err = o.Renew(f.ctx(), time.Minute, claimed[0].Receipt)
+		_, err = o.Renew(f.Context(), time.Minute, claimed[0].Receipt)
 		f.NoError(err)
 		lose()
-		refused, err := o.Settle(f.ctx(), pool, settled(outbox.Retry, claimed...))
+		refused, err := o.Settle(f.Context(), pool, Settled(outbox.Retry, claimed...))
 		f.NoError(err)
 		f.Empty(refused)
-		f.Equal(1, f.row(claimed[0].ID).retries)
+		f.Equal(1, f.Row(claimed[0].ID).Retries)
 		lose()
-		_, err = o.ReapExpired(f.ctx())
+		_, err = o.ReapExpired(f.Context())
 		f.NoError(err)
 
 		// It gives up in the end, and then says what it is.
 		left.Store(1 << 30)
-		_, err = o.ReapExpired(f.ctx())
+		_, err = o.ReapExpired(f.Context())
 		f.True(outbox.IsRetryable(err), "%v", err)
 
 		// In the caller's transaction the call is not tried again: the caller has to begin anew.
 		left.Store(0)
-		tx, err := pool.BeginTx(f.ctx(), nil)
+		tx, err := pool.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		lose()
-		_, err = o.Enqueue(f.ctx(), tx, outbox.Message{Topic: "orders"})
+		_, err = o.Enqueue(f.Context(), tx, outbox.Message{Topic: "orders"})
 		f.True(outbox.IsRetryable(err), "%v", err)
 		f.Equal(int32(losses-1), left.Load(), "one try")
 		left.Store(0)
 		f.NoError(tx.Rollback())
-		f.Equal(1, f.count())
+		f.Equal(1, f.Count())
 
 		f.False(outbox.IsRetryable(nil))
 		f.False(outbox.IsRetryable(errors.New("deadlock victim"))) // decided by number, never by text
@@ -160,16 +160,16 @@ func TestOBX093_ADeadlockIsRetriedInOurTransactionAndReturnedInTheCallers(t *tes
 func TestOBX093_ALargeEnqueueIsRetriedAsAWhole(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var n atomic.Int32
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if s.Text != faults.Rollback && s.Text != faults.Begin && n.Add(1) == 2 {
-				return faults.Deadlock(f.db.Name)
+				return faults.Deadlock(f.DB.Name)
 			}
 			return nil
 		}})
-		ids, err := f.newOutbox(pool).Enqueue(f.ctx(), pool, moreThanABatch("orders")...)
+		ids, err := f.NewOutbox(pool).Enqueue(f.Context(), pool, moreThanABatch("orders")...)
 		f.NoError(err)
 		f.Len(ids, 1100)
-		f.Equal(1100, f.count())
+		f.Equal(1100, f.Count())
 	})
 }
 
@@ -178,10 +178,10 @@ func TestOBX094_095_ManyWorkersNeverHoldOneMessageTogether(t *testing.T) {
 }
 
 func (f *fixture) manyWorkers() {
-	f.t.Helper()
+	f.T.Helper()
 	const messages, workers = 600, 6
 	for i := range 4 {
-		f.enqueueN(fmt.Sprintf("topic %d", i), messages/4)
+		f.EnqueueN(fmt.Sprintf("topic %d", i), messages/4)
 	}
 	var mu sync.Mutex
 	holder := map[outbox.WorkItemID]outbox.OwnerToken{}
@@ -204,9 +204,9 @@ func (f *fixture) manyWorkers() {
 		return acked == messages || len(failures) > 0
 	}
 	work := func(worker int) error {
-		o := f.newOutbox(f.db.DB)
+		o := f.NewOutbox(f.DB.DB)
 		for turn := 0; !done(); turn++ {
-			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Limit: 1 + (worker+turn)%17, Topics: quotas(
+			claimed, err := o.Claim(f.Context(), outbox.ClaimParams{Limit: 1 + (worker+turn)%17, Topics: Quotas(
 				fmt.Sprintf("topic %d", (worker+turn)%4), fmt.Sprintf("topic %d", (worker+turn+1)%4))})
 			if err != nil {
 				return err
@@ -223,7 +223,7 @@ func (f *fixture) manyWorkers() {
 				delete(holder, c.Receipt.Seq) // before the call: from its commit on another may have it
 			}
 			mu.Unlock()
-			refused, err := o.Settle(f.ctx(), f.db.DB, settlements)
+			refused, err := o.Settle(f.Context(), f.DB.DB, settlements)
 			if err != nil {
 				return err
 			}
@@ -254,32 +254,32 @@ func (f *fixture) manyWorkers() {
 	f.Empty(failures)
 	f.Equal(messages, acked)
 	f.GreaterOrEqual(claims, messages)
-	f.Len(f.rows("{status} = 2"), messages)
+	f.Len(f.Rows("{status} = 2"), messages)
 }
 
 // A settle that waits for whoever takes the lease back is refused when it goes on.
 func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
-		l := f.lane("")
+		f.Needs(ConcurrentWriters)
+		l := f.Lane("")
 		for _, outcome := range []outbox.Outcome{outbox.Ack, outbox.Retry} {
-			f.enqueueN("orders", 2)
-			held := f.claim("orders")
-			tx, err := f.db.BeginTx(f.ctx(), nil)
+			f.EnqueueN("orders", 2)
+			held := f.Claim("orders")
+			tx, err := f.DB.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {outbox_state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.ExecOn(tx, "UPDATE {outbox_state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
 			var refused []outbox.WorkItemID
-			settling := l.run(func() (err error) {
-				refused, err = l.outbox.Settle(f.ctx(), l.db, settled(outcome, held...))
+			settling := l.Run(func() (err error) {
+				refused, err = l.Outbox.Settle(f.Context(), l.DB, Settled(outcome, held...))
 				return err
 			})
-			l.blocked(settling)
+			l.Blocked(settling)
 			f.NoError(tx.Commit())
-			l.ended(settling)
+			l.Ended(settling)
 			f.Equal([]outbox.WorkItemID{held[1].Receipt.Seq}, refused)
-			f.Equal(int(outbox.Ready), f.row(held[1].ID).status)
-			f.clear()
+			f.Equal(int(outbox.Ready), f.Row(held[1].ID).Status)
+			f.Clear()
 		}
 	})
 }

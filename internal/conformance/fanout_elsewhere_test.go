@@ -14,43 +14,43 @@ import (
 
 // rewind sets a policy's cursor back, as if its dispatcher had died between a publish and its commit.
 func (f *fixture) rewind(policy string) {
-	f.t.Helper()
-	f.Equal(1, f.exec("UPDATE %s SET {position} = 0 WHERE {group_name} = 'fanout:%s'", f.logTable("group"), policy))
+	f.T.Helper()
+	f.Equal(1, f.Exec("UPDATE %s SET {position} = 0 WHERE {group_name} = 'fanout:%s'", f.LogTable("group"), policy))
 }
 
 // What arrives elsewhere has an id that is the same when it comes again, and another for each policy and destination.
 // Another outbox takes it once.
 func TestFanout_IdsElsewhereAreDeterministic(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		other := newFixture(t, f.db, "Second")
-		other.migrate()
-		f.sequencer()
+		other := New(t, f.DB, "Second")
+		other.Migrate()
+		f.Sequencer()
 		ids := make([]string, 0, 2)
 		for _, m := range []outbox.Message{
 			{UUID: "a", Topic: "orders", Payload: []byte{0, 1}, Headers: map[string]string{"h": "v"}, CorrelationID: "cause", StreamKey: "stream"},
-			{UUID: "b", Topic: "orders", DueAt: f.now().Add(time.Hour)},
+			{UUID: "b", Topic: "orders", DueAt: f.Now().Add(time.Hour)},
 		} {
-			id, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB, m)
+			id, err := f.LogOutbox().Enqueue(f.Context(), f.DB.DB, m)
 			f.NoError(err)
 			ids = append(ids, id[0].String())
 		}
-		one, two := newRecorder(), newRecorder()
+		one, two := NewRecorder(), NewRecorder()
 		policies := []fanout.Policy{
 			{Name: "p", Destinations: []fanout.Destination{
-				fanout.ToPublisher("one", one, "x"), fanout.ToPublisher("two", two, "x"), fanout.ToStore("store", other.outbox, "copy")}},
-			{Name: "q", Destinations: []fanout.Destination{fanout.ToPublisher("one", two, "y"), fanout.ToStore("store", other.outbox, "copy")}},
+				fanout.ToPublisher("one", one, "x"), fanout.ToPublisher("two", two, "x"), fanout.ToStore("store", other.Outbox, "copy")}},
+			{Name: "q", Destinations: []fanout.Destination{fanout.ToPublisher("one", two, "y"), fanout.ToStore("store", other.Outbox, "copy")}},
 		}
 		for range 2 {
-			stop := f.dispatch(nil, policies)
-			f.hasPassed("p", 2)
-			f.hasPassed("q", 2)
+			stop := f.Dispatch(nil, policies)
+			f.HasPassed("p", 2)
+			f.HasPassed("q", 2)
 			stop()
 			f.rewind("p")
 		}
-		f.Equal([]string{"a", "b", "a", "b"}, one.uuids())
-		f.Len(two.uuids(), 6)
+		f.Equal([]string{"a", "b", "a", "b"}, one.UUIDs())
+		f.Len(two.UUIDs(), 6)
 		known := map[string]string{} // by id
-		for i, msg := range append(one.taken(), two.taken()...) {
+		for i, msg := range append(one.Taken(), two.Taken()...) {
 			id := msg.Metadata[outbox.HeaderMessageID]
 			name := msg.UUID + msg.Metadata[fanout.HeaderPolicy]
 			if i < 4 {
@@ -63,15 +63,15 @@ func TestFanout_IdsElsewhereAreDeterministic(t *testing.T) {
 			f.Contains(ids, msg.Metadata[fanout.HeaderSource])
 		}
 		f.Len(known, 6)
-		first := one.taken()[0]
+		first := one.Taken()[0]
 		f.Equal(message.Payload{0, 1}, first.Payload)
 		for key, want := range map[string]string{"h": "v", "correlation_id": "cause", fanout.HeaderStreamKey: "stream", fanout.HeaderTopic: "orders"} {
 			f.Equal(want, first.Metadata[key], key)
 		}
-		copies := other.uuidsOf("copy")
+		copies := other.UUIDsOf("copy")
 		slices.Sort(copies) // the policies do not wait for each other
 		f.Equal([]string{"a", "a", "b", "b"}, copies, "each policy's copies once")
-		f.Len(other.claim("copy"), 2, "the others are not due yet")
+		f.Len(other.Claim("copy"), 2, "the others are not due yet")
 	})
 }
 
@@ -79,18 +79,18 @@ func TestFanout_IdsElsewhereAreDeterministic(t *testing.T) {
 // reached have nothing twice.
 func TestFanout_OutagesElsewhere(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		other := newFixture(t, f.db, "Second") // where nothing is installed yet
-		f.sequencer()
-		broken, works := newRecorder(), newRecorder()
-		broken.fail(errBoom)
-		book := newLogBook()
+		other := New(t, f.DB, "Second") // where nothing is installed yet
+		f.Sequencer()
+		broken, works := NewRecorder(), NewRecorder()
+		broken.Fail(ErrBoom)
+		book := NewLogBook()
 		var mu sync.Mutex
 		var events []fanout.DispatchEvent
-		f.dispatch(book, []fanout.Policy{
+		f.Dispatch(book, []fanout.Policy{
 			{Name: "broken", Destinations: []fanout.Destination{
 				fanout.ToPublisher("broken", broken, "x"), fanout.ToPublisher("works", works, "x"), fanout.ToTopic("copy")}},
-			{Name: "store", Destinations: []fanout.Destination{fanout.ToStore("store", other.outbox, "copy")}},
-			toTopics("other", "other copy"),
+			{Name: "store", Destinations: []fanout.Destination{fanout.ToStore("store", other.Outbox, "copy")}},
+			ToTopics("other", "other copy"),
 		}, func(c *fanout.Config) {
 			c.BatchSize = 10
 			c.OnDispatch = func(e fanout.DispatchEvent) {
@@ -99,31 +99,31 @@ func TestFanout_OutagesElsewhere(t *testing.T) {
 				events = append(events, e)
 			}
 		})
-		f.logN("orders", 0, 30)
-		f.hasPassed("other", 30)
-		f.has(broken, 30) // several tries
-		f.Eventually(func() bool { return len(book.at("ERROR", "A policy waits")) == 2 }, patience, 2*time.Millisecond)
-		for _, line := range book.at("ERROR", "A policy waits") {
-			if line.fields["policy"] == "broken" {
-				f.ErrorIs(line.err, errBoom)
-				f.ErrorContains(line.err, `send to "broken"`)
+		f.LogN("orders", 0, 30)
+		f.HasPassed("other", 30)
+		f.Has(broken, 30) // several tries
+		f.Eventually(func() bool { return len(book.At("ERROR", "A policy waits")) == 2 }, Patience, 2*time.Millisecond)
+		for _, line := range book.At("ERROR", "A policy waits") {
+			if line.Fields["policy"] == "broken" {
+				f.ErrorIs(line.Err, ErrBoom)
+				f.ErrorContains(line.Err, `send to "broken"`)
 			} else {
-				f.ErrorContains(line.err, `send to "store"`)
+				f.ErrorContains(line.Err, `send to "store"`)
 			}
 		}
-		f.Zero(f.passed("broken"))
-		f.Zero(f.passed("store"))
-		f.Empty(f.uuidsOf("copy"))
+		f.Zero(f.Passed("broken"))
+		f.Zero(f.Passed("store"))
+		f.Empty(f.UUIDsOf("copy"))
 
-		broken.fail(nil)
-		other.migrate()
-		f.hasPassed("broken", 30)
-		f.hasPassed("store", 30)
-		f.Equal(numbered(0, 30), f.uuidsOf("copy"))
-		f.Equal(numbered(0, 30), other.uuidsOf("copy"))
-		f.Equal(numbered(0, 30), works.uuids())
-		f.Subset(broken.uuids(), numbered(0, 30))
-		f.await(book, "INFO", "A policy continues")
+		broken.Fail(nil)
+		other.Migrate()
+		f.HasPassed("broken", 30)
+		f.HasPassed("store", 30)
+		f.Equal(Numbered(0, 30), f.UUIDsOf("copy"))
+		f.Equal(Numbered(0, 30), other.UUIDsOf("copy"))
+		f.Equal(Numbered(0, 30), works.UUIDs())
+		f.Subset(broken.UUIDs(), Numbered(0, 30))
+		f.Await(book, "INFO", "A policy continues")
 
 		mu.Lock()
 		defer mu.Unlock()
@@ -163,28 +163,28 @@ func (p *hangingPublisher) Close() error { return nil }
 // The lease is kept while a publisher takes its time, and no lock is held.
 func TestFanout_ASlowPublisherKeepsTheLease(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
+		f.Sequencer()
 		slow := &hangingPublisher{make(chan struct{}, 1), make(chan struct{})}
-		policy := toTopics("p", "copy")
+		policy := ToTopics("p", "copy")
 		policy.Destinations = append(policy.Destinations, fanout.ToPublisher("slow", slow, "x"))
 		lease := func(c *fanout.Config) { c.LeaseDuration, c.DrainTimeout = 3*time.Second, time.Millisecond }
-		stop := f.dispatch(nil, []fanout.Policy{policy}, lease)
-		f.logN("orders", 0, 1)
-		take(f, slow.entered, "the publisher")
+		stop := f.Dispatch(nil, []fanout.Policy{policy}, lease)
+		f.LogN("orders", 0, 1)
+		Take(f, slow.entered, "the publisher")
 		until := func() int64 {
-			return f.number("SELECT %s FROM %s WHERE {group_name} = 'fanout:p'", f.millis("locked_until"), f.logTable("group"))
+			return f.Number("SELECT %s FROM %s WHERE {group_name} = 'fanout:p'", f.Millis("locked_until"), f.LogTable("group"))
 		}
 		first := until()
-		f.Eventually(func() bool { return until() >= first+1000 }, patience, 20*time.Millisecond)
-		f.Zero(f.passed("p"))
+		f.Eventually(func() bool { return until() >= first+1000 }, Patience, 20*time.Millisecond)
+		f.Zero(f.Passed("p"))
 		stop() // ends the context of the message
-		f.Zero(f.passed("p"))
-		f.Empty(f.uuidsOf("copy"))
+		f.Zero(f.Passed("p"))
+		f.Empty(f.UUIDsOf("copy"))
 
-		f.dispatch(nil, []fanout.Policy{policy}, lease)
-		take(f, slow.entered, "the publisher")
+		f.Dispatch(nil, []fanout.Policy{policy}, lease)
+		Take(f, slow.entered, "the publisher")
 		close(slow.let)
-		f.hasPassed("p", 1)
-		f.Equal([]string{"0"}, f.uuidsOf("copy"))
+		f.HasPassed("p", 1)
+		f.Equal([]string{"0"}, f.UUIDsOf("copy"))
 	})
 }

@@ -51,7 +51,7 @@ func TestLong_KilledDispatchersLoseAndDoubleNothing(t *testing.T) {
 		want := f.loggedUUIDs()
 		f.Len(want, messages)
 		for i := range fanoutTopics {
-			f.Equal(want, f.uuidsOf(fanoutTopic(i)), fanoutTopic(i))
+			f.Equal(want, f.UUIDsOf(fanoutTopic(i)), fanoutTopic(i))
 		}
 		twice := 0
 		for _, uuid := range want {
@@ -77,17 +77,17 @@ type fanoutRun struct {
 }
 
 func (r *fanoutRun) run(messages, kills int) {
-	r.sequencer()
+	r.Sequencer()
 	var logging sync.WaitGroup
 	defer logging.Wait()
 	logging.Go(func() { // while the dispatchers are at work
 		for from := 0; from < messages; from += 20 {
 			var batch []outbox.Message
-			for _, uuid := range numbered(from, min(from+20, messages)) {
+			for _, uuid := range Numbered(from, min(from+20, messages)) {
 				batch = append(batch, outbox.Message{UUID: uuid, Topic: "orders." + uuid})
 			}
-			if _, err := r.logOutbox().Enqueue(context.Background(), r.db.DB, batch...); err != nil {
-				r.t.Errorf("logging: %v", err)
+			if _, err := r.LogOutbox().Enqueue(context.Background(), r.DB.DB, batch...); err != nil {
+				r.T.Errorf("logging: %v", err)
 				return
 			}
 		}
@@ -95,7 +95,7 @@ func (r *fanoutRun) run(messages, kills int) {
 	r.start()
 	r.start()
 	next := r.threshold(messages, kills)
-	for len(r.arrived) < messages || r.passed("killed") < int64(messages) {
+	for len(r.arrived) < messages || r.Passed("killed") < int64(messages) {
 		line, ok := r.next(50 * time.Millisecond)
 		if ok && r.kills < kills && len(r.arrived) >= next {
 			r.kill(line.From)
@@ -108,7 +108,7 @@ func (r *fanoutRun) run(messages, kills int) {
 		r.NoError(w.Stdin.Close())
 	}
 	for ended := 0; ended < len(workers); {
-		if line, ok := r.next(patience); ok && line.Text == "" {
+		if line, ok := r.next(Patience); ok && line.Text == "" {
 			ended++
 		}
 	}
@@ -120,7 +120,7 @@ func (r *fanoutRun) threshold(messages, kills int) int { return 1 + r.random.Int
 // next counts what comes, which is a message that a worker's publisher got, and its id, unless nothing does for a while. Two
 // ids for one message are an error.
 func (r *fanoutRun) next(patience time.Duration) (line testprocess.Line, ok bool) {
-	r.t.Helper()
+	r.T.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -142,7 +142,7 @@ func (r *fanoutRun) next(patience time.Duration) (line testprocess.Line, ok bool
 }
 
 func (r *fanoutRun) kill(w *testprocess.Process) {
-	r.t.Helper()
+	r.T.Helper()
 	if !slices.Contains(r.workers, w) {
 		return
 	}
@@ -150,7 +150,7 @@ func (r *fanoutRun) kill(w *testprocess.Process) {
 	r.NoError(w.Kill())
 	r.workers = slices.DeleteFunc(r.workers, func(other *testprocess.Process) bool { return w == other })
 	for {
-		if line, ok := r.next(patience); !ok || line == (testprocess.Line{From: w}) {
+		if line, ok := r.next(Patience); !ok || line == (testprocess.Line{From: w}) {
 			break
 		}
 	}
@@ -159,13 +159,13 @@ func (r *fanoutRun) kill(w *testprocess.Process) {
 }
 
 func (r *fanoutRun) start() {
-	r.t.Helper()
+	r.T.Helper()
 	lease := 300 * time.Millisecond
-	if r.db.Name == testdb.SQLServer {
+	if r.DB.Name == testdb.SQLServer {
 		lease = 3 * time.Second
 	}
-	job := fanoutJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, lease}
-	r.workers = append(r.workers, testprocess.Start(r.t, fanoutWorkerVariable, job, r.lines))
+	job := fanoutJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.Config.Schema, r.Config.Table, lease}
+	r.workers = append(r.workers, testprocess.Start(r.T, fanoutWorkerVariable, job, r.lines))
 }
 
 // run is the dispatcher's process.
@@ -180,7 +180,7 @@ func (job fanoutJob) run() (err error) {
 		policy.Destinations = append(policy.Destinations, fanout.ToTopic(fanoutTopic(i)))
 	}
 	d, err := fanout.NewDispatcher(db, fanout.Config{
-		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table, Policies: []fanout.Policy{policy},
+		Dialect: Dialect(job.Backend), Schema: job.Schema, Table: job.Table, Policies: []fanout.Policy{policy},
 		BatchSize: 10, LeaseDuration: job.Lease, MaxPollInterval: 20 * time.Millisecond,
 	}, nil)
 	if err != nil {

@@ -21,33 +21,33 @@ import (
 // Each destination gets what matches, once and in order, as it was.
 func TestFanout_CopiesAreAsTheirSource(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		o := f.logOutbox()
+		f.Sequencer()
+		o := f.LogOutbox()
 		var ids []outbox.MessageID
 		for i, topic := range []string{"orders.new", "bills.new", "orders.gone", "orders/x", "orders.new"} {
 			tenant := []string{"a", "b", "a", "a", "b"}[i]
-			id, err := o.Enqueue(f.ctx(), f.db.DB, outbox.Message{
+			id, err := o.Enqueue(f.Context(), f.DB.DB, outbox.Message{
 				UUID: fmt.Sprint(i), Topic: topic, Payload: []byte{0, byte(i), 0xff}, CorrelationID: "cause", StreamKey: "stream",
 				Headers: map[string]string{"tenant": tenant, "fanout_policy": "another", "kept": "ü"}})
 			f.NoError(err)
 			ids = append(ids, id...)
 		}
-		byTopic := toTopics("by topic", "one", "two")
+		byTopic := ToTopics("by topic", "one", "two")
 		byTopic.Topics = "orders.*"
-		byTenant := toTopics("by tenant", "three")
+		byTenant := ToTopics("by tenant", "three")
 		byTenant.Tenant = fanout.Tenant{Header: "tenant", Value: "b"}
-		nobody := toTopics("nobody", "four")
+		nobody := ToTopics("nobody", "four")
 		nobody.Tenant = fanout.Tenant{Header: "tenant", Value: "unknown"}
-		byMatch := toTopics("by match", "five")
+		byMatch := ToTopics("by match", "five")
 		byMatch.Topics, byMatch.Match = "orders/*", func(msg outbox.LogMessage) bool { return msg.Payload[1] == 3 }
-		f.dispatch(nil, []fanout.Policy{byTopic, byTenant, nobody, byMatch, toTopics("all", "six")})
+		f.Dispatch(nil, []fanout.Policy{byTopic, byTenant, nobody, byMatch, ToTopics("all", "six")})
 		for _, policy := range []string{"by topic", "by tenant", "nobody", "by match", "all"} {
-			f.hasPassed(policy, 5)
+			f.HasPassed(policy, 5)
 		}
 		for topic, want := range map[string]string{"one": "0 2 4", "two": "0 2 4", "three": "1 4", "four": "", "five": "3", "six": "0 1 2 3 4"} {
-			f.Equal(want, strings.Join(f.uuidsOf(topic), " "), topic)
+			f.Equal(want, strings.Join(f.UUIDsOf(topic), " "), topic)
 		}
-		for i, c := range f.claim("one") {
+		for i, c := range f.Claim("one") {
 			source := []int{0, 2, 4}[i]
 			f.Equal([]byte{0, byte(source), 0xff}, c.Payload)
 			f.Equal([]string{"cause", "stream"}, []string{c.CorrelationID, c.StreamKey})
@@ -63,57 +63,57 @@ func TestFanout_CopiesAreAsTheirSource(t *testing.T) {
 // The cursor is in the database: whoever comes next goes on after it. A new policy begins with the oldest message.
 func TestFanout_CursorsResume(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		f.logN("orders", 0, 250)
-		policy := toTopics("p", "copy")
-		stop := f.dispatch(nil, []fanout.Policy{policy})
-		f.hasPassed("p", 250)
+		f.Sequencer()
+		f.LogN("orders", 0, 250)
+		policy := ToTopics("p", "copy")
+		stop := f.Dispatch(nil, []fanout.Policy{policy})
+		f.HasPassed("p", 250)
 		stop()
-		f.logN("orders", 250, 300)
-		f.dispatch(nil, []fanout.Policy{policy, toTopics("new", "new copy")})
-		f.hasPassed("p", 300)
-		f.hasPassed("new", 300)
-		f.Equal(numbered(0, 300), f.uuidsOf("copy"))
-		f.Equal(numbered(0, 300), f.uuidsOf("new copy"))
+		f.LogN("orders", 250, 300)
+		f.Dispatch(nil, []fanout.Policy{policy, ToTopics("new", "new copy")})
+		f.HasPassed("p", 300)
+		f.HasPassed("new", 300)
+		f.Equal(Numbered(0, 300), f.UUIDsOf("copy"))
+		f.Equal(Numbered(0, 300), f.UUIDsOf("new copy"))
 	})
 }
 
 // What was inserted first and commits last is dispatched too.
 func TestFanout_LateCommits(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
-		f.sequencer()
-		f.dispatch(nil, []fanout.Policy{toTopics("p", "copy")})
-		late, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(ConcurrentWriters)
+		f.Sequencer()
+		f.Dispatch(nil, []fanout.Policy{ToTopics("p", "copy")})
+		late, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = late.Rollback() }() // for a failure before the commit
-		_, err = f.logOutbox().Enqueue(f.ctx(), late, outbox.Message{UUID: "first", Topic: "orders"})
+		_, err = f.LogOutbox().Enqueue(f.Context(), late, outbox.Message{UUID: "first", Topic: "orders"})
 		f.NoError(err)
-		f.enqueueLogged(f.logOutbox(), "orders", "second")
-		f.hasPassed("p", 1)
+		f.EnqueueLogged(f.LogOutbox(), "orders", "second")
+		f.HasPassed("p", 1)
 		f.NoError(late.Commit())
-		f.hasPassed("p", 2)
-		f.Equal([]string{"second", "first"}, f.uuidsOf("copy"))
+		f.HasPassed("p", 2)
+		f.Equal([]string{"second", "first"}, f.UUIDsOf("copy"))
 	})
 }
 
 // Two dispatchers have the same policies: each message goes out once, and one takes over from the other.
 func TestFanout_DispatchersTakeTurns(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		policies := []fanout.Policy{toTopics("one", "a", "b"), toTopics("two", "c")}
+		f.Sequencer()
+		policies := []fanout.Policy{ToTopics("one", "a", "b"), ToTopics("two", "c")}
 		small := func(c *fanout.Config) { c.BatchSize = 7 }
-		first := f.dispatch(nil, policies, small)
-		f.dispatch(nil, policies, small)
-		f.logN("orders", 0, 100)
-		f.hasPassed("one", 100)
+		first := f.Dispatch(nil, policies, small)
+		f.Dispatch(nil, policies, small)
+		f.LogN("orders", 0, 100)
+		f.HasPassed("one", 100)
 		first()
-		f.logN("orders", 100, 200)
+		f.LogN("orders", 100, 200)
 		for _, policy := range []string{"one", "two"} {
-			f.hasPassed(policy, 200)
+			f.HasPassed(policy, 200)
 		}
 		for _, topic := range []string{"a", "b", "c"} {
-			f.Equal(numbered(0, 200), f.uuidsOf(topic))
+			f.Equal(Numbered(0, 200), f.UUIDsOf(topic))
 		}
 	})
 }
@@ -121,32 +121,32 @@ func TestFanout_DispatchersTakeTurns(t *testing.T) {
 // A dispatch that fails in the middle leaves neither copies nor a moved cursor.
 func TestFanout_TheDispatchIsOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		book := newLogBook()
+		f.Sequencer()
+		book := NewLogBook()
 		failing := make(chan struct{})
-		policy := toTopics("p", "copy")
+		policy := ToTopics("p", "copy")
 		policy.Join = func(ctx context.Context, tx outbox.Executor, source outbox.LogMessage) (id join.ID, ok bool, err error) {
-			_, err = f.outbox.Enqueue(ctx, tx, outbox.Message{UUID: source.UUID, Topic: "side effect"})
+			_, err = f.Outbox.Enqueue(ctx, tx, outbox.Message{UUID: source.UUID, Topic: "side effect"})
 			if source.UUID == "7" && !isClosed(failing) {
-				err = errBoom
+				err = ErrBoom
 			}
 			return id, false, err
 		}
-		f.dispatch(book, []fanout.Policy{policy, toTopics("other", "other copy")})
-		f.logN("orders", 0, 10)
-		line := f.await(book, "ERROR", "A policy waits")
-		f.ErrorIs(line.err, errBoom)
-		f.Equal("p", line.fields["policy"])
-		f.hasPassed("other", 10)
-		f.LessOrEqual(f.passed("p"), int64(7))
+		f.Dispatch(book, []fanout.Policy{policy, ToTopics("other", "other copy")})
+		f.LogN("orders", 0, 10)
+		line := f.Await(book, "ERROR", "A policy waits")
+		f.ErrorIs(line.Err, ErrBoom)
+		f.Equal("p", line.Fields["policy"])
+		f.HasPassed("other", 10)
+		f.LessOrEqual(f.Passed("p"), int64(7))
 		for _, topic := range []string{"copy", "side effect"} {
-			f.Len(f.uuidsOf(topic), int(f.passed("p")), topic)
+			f.Len(f.UUIDsOf(topic), int(f.Passed("p")), topic)
 		}
 		close(failing)
-		f.hasPassed("p", 10)
-		f.await(book, "INFO", "A policy continues")
+		f.HasPassed("p", 10)
+		f.Await(book, "INFO", "A policy continues")
 		for _, topic := range []string{"copy", "side effect"} {
-			f.Equal(numbered(0, 10), f.uuidsOf(topic), topic)
+			f.Equal(Numbered(0, 10), f.UUIDsOf(topic), topic)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func isClosed(c <-chan struct{}) bool {
 // A commit whose answer is lost has been done or has not: the dispatcher asks the database, and nothing is doubled or lost.
 func TestTrap_ACommitWithoutAnAnswerDoublesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
+		f.Sequencer()
 		var commits atomic.Int64
 		lost := func(when int64, err error) func(context.Context, faults.Statement) error {
 			return func(_ context.Context, s faults.Statement) error {
@@ -173,49 +173,49 @@ func TestTrap_ACommitWithoutAnAnswerDoublesNothing(t *testing.T) {
 				return nil
 			}
 		}
-		after := faults.Open(t, f.db, faults.Hooks{Answer: lost(1, errBoom)})
-		before := faults.Open(t, f.db, faults.Hooks{Before: lost(2, &faults.Error{Number: 50000, State: "XX000", Result: 10})})
+		after := faults.Open(t, f.DB, faults.Hooks{Answer: lost(1, ErrBoom)})
+		before := faults.Open(t, f.DB, faults.Hooks{Before: lost(2, &faults.Error{Number: 50000, State: "XX000", Result: 10})})
 		small := func(c *fanout.Config) { c.BatchSize = 7 }
-		f.logN("orders", 0, 50)
-		f.dispatchOn(after, nil, []fanout.Policy{toTopics("after", "copy 1")}, small)
-		f.hasPassed("after", 50)
+		f.LogN("orders", 0, 50)
+		f.DispatchOn(after, nil, []fanout.Policy{ToTopics("after", "copy 1")}, small)
+		f.HasPassed("after", 50)
 		// The last commit is seen in the table before its answer is counted.
-		f.Eventually(func() bool { return commits.Load() >= 8 }, patience, time.Millisecond)
-		f.dispatchOn(before, nil, []fanout.Policy{toTopics("before", "copy 2")}, small)
-		f.hasPassed("before", 50)
-		f.Equal(numbered(0, 50), f.uuidsOf("copy 1"))
-		f.Equal(numbered(0, 50), f.uuidsOf("copy 2"))
+		f.Eventually(func() bool { return commits.Load() >= 8 }, Patience, time.Millisecond)
+		f.DispatchOn(before, nil, []fanout.Policy{ToTopics("before", "copy 2")}, small)
+		f.HasPassed("before", 50)
+		f.Equal(Numbered(0, 50), f.UUIDsOf("copy 1"))
+		f.Equal(Numbered(0, 50), f.UUIDsOf("copy 2"))
 	})
 }
 
 // What a policy has not passed yet stays in the log.
 func TestFanout_PurgingTheLogSparesWhatAPolicyHasNotPassed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		slow := newRecorder()
-		slow.fail(errBoom)
-		f.logN("orders", 0, 20)
-		book := newLogBook()
-		f.dispatch(book, []fanout.Policy{toTopics("quick", "copy"), {Name: "slow", Destinations: []fanout.Destination{fanout.ToPublisher("away", slow, "x")}}})
-		f.hasPassed("quick", 20)
-		f.await(book, "ERROR", "A policy waits")
-		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		f.Sequencer()
+		slow := NewRecorder()
+		slow.Fail(ErrBoom)
+		f.LogN("orders", 0, 20)
+		book := NewLogBook()
+		f.Dispatch(book, []fanout.Policy{ToTopics("quick", "copy"), {Name: "slow", Destinations: []fanout.Destination{fanout.ToPublisher("away", slow, "x")}}})
+		f.HasPassed("quick", 20)
+		f.Await(book, "ERROR", "A policy waits")
+		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(0, n)
-		slow.fail(nil)
-		f.hasPassed("slow", 20)
-		n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		slow.Fail(nil)
+		f.HasPassed("slow", 20)
+		n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(20, n)
-		f.Equal(20, f.count(), "the copies")
+		f.Equal(20, f.Count(), "the copies")
 	})
 }
 
 func TestFanout_BadInputIsNamed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		good := toTopics("p", "copy")
+		good := ToTopics("p", "copy")
 		changed := func(change func(*fanout.Policy)) []fanout.Policy {
-			p := toTopics("p", "copy")
+			p := ToTopics("p", "copy")
 			change(&p)
 			return []fanout.Policy{p}
 		}
@@ -237,20 +237,20 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			{changed(func(p *fanout.Policy) { p.Destinations[0] = fanout.ToTopic(" x") }), "Config.Policies[0].Destinations[0]", "white space"},
 			{changed(func(p *fanout.Policy) { p.Destinations[0] = fanout.ToStore("eu", nil, "x") }), "Config.Policies[0].Destinations[0]", "no store"},
 			{changed(func(p *fanout.Policy) { p.Destinations[0] = fanout.ToPublisher("mq", nil, "x") }), "Config.Policies[0].Destinations[0]", "no publisher"},
-			{changed(func(p *fanout.Policy) { p.Destinations[0] = fanout.ToPublisher("", newRecorder(), "x") }), "Config.Policies[0].Destinations[0]", "no name"},
+			{changed(func(p *fanout.Policy) { p.Destinations[0] = fanout.ToPublisher("", NewRecorder(), "x") }), "Config.Policies[0].Destinations[0]", "no name"},
 			{changed(func(p *fanout.Policy) { p.Tenant.Value = "x" }), "Config.Policies[0].Tenant", "no header"},
 			{changed(func(p *fanout.Policy) { p.Tenant.Header = "x" }), "Config.Policies[0].Tenant", "name the tenant"},
 			{changed(func(p *fanout.Policy) { p.Cadence.Every = 1 }), "Config.Policies[0].Cadence.Every", "1 ms"},
 			{changed(func(p *fanout.Policy) { p.Cadence = fanout.Cadence{Every: time.Second, Jitter: time.Minute} }), "Config.Policies[0].Cadence.Jitter", "between"},
 			{changed(func(p *fanout.Policy) {
-				p.Destinations[0] = fanout.ToStore("eu", f.outbox, "x")
+				p.Destinations[0] = fanout.ToStore("eu", f.Outbox, "x")
 				p.Join = func(context.Context, outbox.Executor, outbox.LogMessage) (id join.ID, ok bool, err error) {
 					return
 				}
 			}), "Config.Policies[0].Join", "no destination"},
 		} {
-			_, err := f.newDispatcher(f.db.DB, nil, test.policies)
-			f.requireField(err, test.field)
+			_, err := f.NewDispatcher(f.DB.DB, nil, test.policies)
+			f.RequireField(err, test.field)
 			f.ErrorContains(err, test.text)
 		}
 		for field, change := range map[string]func(*fanout.Config){
@@ -261,10 +261,10 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			"CursorConfig.Lease":  func(c *fanout.Config) { c.LeaseDuration = 48 * time.Hour },
 			"Dialect":             func(c *fanout.Config) { c.Dialect = nil },
 		} {
-			_, err := f.newDispatcher(f.db.DB, nil, []fanout.Policy{good}, change)
-			f.requireField(err, field)
+			_, err := f.NewDispatcher(f.DB.DB, nil, []fanout.Policy{good}, change)
+			f.RequireField(err, field)
 		}
-		_, err := f.newDispatcher(nil, nil, []fanout.Policy{good})
+		_, err := f.NewDispatcher(nil, nil, []fanout.Policy{good})
 		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
@@ -272,21 +272,21 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 // Run is once, and Close may come before it, again, and from many.
 func TestFanout_RunAndClose(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		d, err := f.newDispatcher(f.db.DB, nil, []fanout.Policy{toTopics("p", "copy")})
+		d, err := f.NewDispatcher(f.DB.DB, nil, []fanout.Policy{ToTopics("p", "copy")})
 		f.NoError(err)
-		ctx, cancel := context.WithCancel(f.ctx())
+		ctx, cancel := context.WithCancel(f.Context())
 		ended := make(chan error)
 		go func() { ended <- d.Run(ctx) }()
-		take(f, d.Running(), "the dispatcher")
+		Take(f, d.Running(), "the dispatcher")
 		f.ErrorContains(d.Run(ctx), "already running")
 		cancel()
-		err, _ = take(f, ended, "the end")
+		err, _ = Take(f, ended, "the end")
 		f.NoError(err)
 		f.NoError(d.Close())
-		f.ErrorIs(d.Run(f.ctx()), outbox.ErrClosed)
-		f.Zero(f.number("SELECT COUNT(*) FROM %s WHERE {owner_token} IS NOT NULL", f.logTable("group")), "the lease was given back")
+		f.ErrorIs(d.Run(f.Context()), outbox.ErrClosed)
+		f.Zero(f.Number("SELECT COUNT(*) FROM %s WHERE {owner_token} IS NOT NULL", f.LogTable("group")), "the lease was given back")
 
-		unused, err := f.newDispatcher(f.db.DB, nil, []fanout.Policy{toTopics("p", "copy")})
+		unused, err := f.NewDispatcher(f.DB.DB, nil, []fanout.Policy{ToTopics("p", "copy")})
 		f.NoError(err)
 		f.NoError(unused.Close())
 		f.NoError(unused.Close())
@@ -296,60 +296,60 @@ func TestFanout_RunAndClose(t *testing.T) {
 // Whoever has lost the lease moves nothing, and his transaction leaves nothing.
 func TestCursor_IsFenced(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		f.logN("orders", 0, 5)
-		f.stamped(5)
+		f.Sequencer()
+		f.LogN("orders", 0, 5)
+		f.Stamped(5)
 		cursor := func() seam.Cursor[outbox.LogMessage] {
-			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+			c, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
 			return c
 		}
 		first, second := cursor(), cursor()
-		position, err := first.Acquire(f.ctx())
+		position, err := first.Acquire(f.Context())
 		f.NoError(err)
 		f.Zero(position)
-		_, err = second.Acquire(f.ctx())
+		_, err = second.Acquire(f.Context())
 		f.ErrorIs(err, base.ErrLeaseHeld)
-		f.ErrorIs(second.Renew(f.ctx()), outbox.ErrLeaseLost)
-		f.NoError(second.Release(f.ctx()), "what it does not have")
+		f.ErrorIs(second.Renew(f.Context()), outbox.ErrLeaseLost)
+		f.NoError(second.Release(f.Context()), "what it does not have")
 		move := func(c seam.Cursor[outbox.LogMessage], to int64, after error) error {
-			return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-				if _, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "copy"}); err != nil {
+			return outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := f.Outbox.Enqueue(ctx, tx, outbox.Message{Topic: "copy"}); err != nil {
 					return err
 				}
 				return errors.Join(c.Advance(ctx, tx, 0, to), after)
 			})
 		}
 		f.NoError(move(first, 2, nil))
-		f.ErrorIs(move(first, 3, errBoom), errBoom)
-		f.Equal(int64(2), f.passed("g"), "rolled back")
-		f.NoError(first.Advance(f.ctx(), f.db.DB, 0, 1))
-		f.Equal(int64(2), f.passed("g"), "never back")
+		f.ErrorIs(move(first, 3, ErrBoom), ErrBoom)
+		f.Equal(int64(2), f.Passed("g"), "rolled back")
+		f.NoError(first.Advance(f.Context(), f.DB.DB, 0, 1))
+		f.Equal(int64(2), f.Passed("g"), "never back")
 
-		f.exec("UPDATE %s SET {locked_until} = {past}", f.logTable("group"))
-		f.NoError(first.Renew(f.ctx()), "nobody took it")
-		f.exec("UPDATE %s SET {locked_until} = {past}", f.logTable("group"))
-		position, err = second.Acquire(f.ctx())
+		f.Exec("UPDATE %s SET {locked_until} = {past}", f.LogTable("group"))
+		f.NoError(first.Renew(f.Context()), "nobody took it")
+		f.Exec("UPDATE %s SET {locked_until} = {past}", f.LogTable("group"))
+		position, err = second.Acquire(f.Context())
 		f.NoError(err)
 		f.Equal(int64(2), position)
 		f.ErrorIs(move(first, 4, nil), outbox.ErrLeaseLost)
-		f.NoError(second.Release(f.ctx()))
-		f.ErrorIs(first.Renew(f.ctx()), outbox.ErrLeaseLost, "another has had it in between")
+		f.NoError(second.Release(f.Context()))
+		f.ErrorIs(first.Renew(f.Context()), outbox.ErrLeaseLost, "another has had it in between")
 		f.ErrorIs(move(first, 4, nil), outbox.ErrLeaseLost)
-		f.Equal(int64(2), f.passed("g"))
-		f.Len(f.uuidsOf("copy"), 1)
+		f.Equal(int64(2), f.Passed("g"))
+		f.Len(f.UUIDsOf("copy"), 1)
 
-		messages, err := first.Read(f.ctx(), 2, 2)
+		messages, err := first.Read(f.Context(), 2, 2)
 		f.NoError(err)
 		f.Len(messages, 2)
 		f.Equal([]int64{3, 4}, []int64{messages[0].Position, messages[1].Position})
-		f.WithinDuration(f.now(), messages[0].LoggedAt.Add(messages[0].Age), time.Minute)
+		f.WithinDuration(f.Now(), messages[0].LoggedAt.Add(messages[0].Age), time.Minute)
 		for _, limit := range []int{0, 1001} {
-			_, err = first.Read(f.ctx(), 0, limit)
-			f.requireField(err, "limit")
+			_, err = first.Read(f.Context(), 0, limit)
+			f.RequireField(err, "limit")
 		}
-		_, err = seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{})
-		f.requireField(err, "CursorConfig.Group")
+		_, err = seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{})
+		f.RequireField(err, "CursorConfig.Group")
 	})
 }
 
@@ -357,36 +357,36 @@ func TestCursor_IsFenced(t *testing.T) {
 // newer says. The older stands by, and takes over when the newer is gone.
 func TestTrap_ANewerPolicyTakesOver(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
+		f.Sequencer()
 		versioned := func(version int64, topics ...string) []fanout.Policy {
-			p := toTopics("p", topics...)
+			p := ToTopics("p", topics...)
 			p.Version = version
 			return []fanout.Policy{p}
 		}
 		long := func(c *fanout.Config) { c.LeaseDuration = time.Hour }
-		older, newer, other := newLogBook(), newLogBook(), newLogBook()
-		f.dispatch(older, versioned(0, "one"), long)
-		f.logN("orders", 0, 5)
-		f.hasPassed("p", 5)
-		stop := f.dispatch(newer, versioned(1, "one", "two"), long)
-		f.await(newer, "INFO", "Took over a policy")
-		f.logN("orders", 5, 10)
-		f.hasPassed("p", 10)
-		f.Equal(numbered(0, 10), f.uuidsOf("one"))
-		f.Equal(numbered(5, 10), f.uuidsOf("two"))
-		f.await(older, "INFO", "has taken over a policy")
-		line := f.await(older, "INFO", "A newer version of a policy is at work")
-		f.Equal([]any{int64(0), int64(1)}, []any{line.fields["version"], line.fields["version_running"]})
+		older, newer, other := NewLogBook(), NewLogBook(), NewLogBook()
+		f.Dispatch(older, versioned(0, "one"), long)
+		f.LogN("orders", 0, 5)
+		f.HasPassed("p", 5)
+		stop := f.Dispatch(newer, versioned(1, "one", "two"), long)
+		f.Await(newer, "INFO", "Took over a policy")
+		f.LogN("orders", 5, 10)
+		f.HasPassed("p", 10)
+		f.Equal(Numbered(0, 10), f.UUIDsOf("one"))
+		f.Equal(Numbered(5, 10), f.UUIDsOf("two"))
+		f.Await(older, "INFO", "has taken over a policy")
+		line := f.Await(older, "INFO", "A newer version of a policy is at work")
+		f.Equal([]any{int64(0), int64(1)}, []any{line.Fields["version"], line.Fields["version_running"]})
 
-		stopOther := f.dispatch(other, versioned(1, "three"), long) // changed, and its version was forgotten
-		f.await(other, "ERROR", "A policy has changed")
+		stopOther := f.Dispatch(other, versioned(1, "three"), long) // changed, and its version was forgotten
+		f.Await(other, "ERROR", "A policy has changed")
 		stopOther()
 		stop()
-		f.logN("orders", 10, 12)
-		f.hasPassed("p", 12)
-		f.Equal(numbered(0, 12), f.uuidsOf("one"))
-		f.Equal(numbered(5, 10), f.uuidsOf("two"))
-		_, err := f.newDispatcher(f.db.DB, nil, versioned(-1, "one"))
-		f.requireField(err, "Config.Policies[0].Version")
+		f.LogN("orders", 10, 12)
+		f.HasPassed("p", 12)
+		f.Equal(Numbered(0, 12), f.UUIDsOf("one"))
+		f.Equal(Numbered(5, 10), f.UUIDsOf("two"))
+		_, err := f.NewDispatcher(f.DB.DB, nil, versioned(-1, "one"))
+		f.RequireField(err, "Config.Policies[0].Version")
 	})
 }

@@ -24,7 +24,7 @@ var handledTopics = []string{"ack", "nack", "tx", "tx undone", "slow", "hang", "
 var groupsUnderFaults = []string{"first group", "second group"}
 
 func (r *faultRun) startBeside() {
-	r.t.Helper()
+	r.T.Helper()
 	for range 2 {
 		s := r.subscriberBeside(r.beside)
 		for _, topic := range handledTopics {
@@ -40,10 +40,10 @@ func (r *faultRun) startBeside() {
 	}
 	r.startInbox()
 
-	ctx, stop := context.WithCancel(context.WithoutCancel(r.ctx()))
+	ctx, stop := context.WithCancel(context.WithoutCancel(r.Context()))
 	r.stopSequencers = stop
 	for range 2 {
-		s, err := outbox.NewSequencer(r.beside, outbox.SequencerConfig{Dialect: r.config.Dialect, Schema: r.config.Schema}, nil)
+		s, err := outbox.NewSequencer(r.beside, outbox.SequencerConfig{Dialect: r.Config.Dialect, Schema: r.Config.Schema}, nil)
 		r.NoError(err)
 		r.sequencers.Go(func() {
 			if err := s.Run(ctx); err != nil {
@@ -52,16 +52,16 @@ func (r *faultRun) startBeside() {
 		})
 	}
 	for _, group := range cursorsUnderFaults { // they exist before anything is purged from the log
-		c, err := seam.NewCursor[outbox.LogMessage](r.outbox, seam.CursorConfig{Group: group})
+		c, err := seam.NewCursor[outbox.LogMessage](r.Outbox, seam.CursorConfig{Group: group})
 		r.NoError(err)
-		_, err = c.Acquire(r.ctx())
+		_, err = c.Acquire(r.Context())
 		r.NoError(err)
-		r.NoError(c.Release(r.ctx()))
+		r.NoError(c.Release(r.Context()))
 	}
 }
 
 func (r *faultRun) subscriberBeside(db *sql.DB, options ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {
-	r.t.Helper()
+	r.T.Helper()
 	s, err := outbox.NewSubscriber(db, r.subscriberConfig(options...), nil)
 	r.NoError(err)
 	r.subscribers = append(r.subscribers, s)
@@ -70,7 +70,7 @@ func (r *faultRun) subscriberBeside(db *sql.DB, options ...func(*outbox.Subscrib
 
 func (r *faultRun) subscriberConfig(options ...func(*outbox.SubscriberConfig)) outbox.SubscriberConfig {
 	config := outbox.SubscriberConfig{
-		Dialect: r.config.Dialect, Schema: r.config.Schema, LeaseDuration: leaseUnderFaults, MaxAttempts: -1, AllowCompeting: true,
+		Dialect: r.Config.Dialect, Schema: r.Config.Schema, LeaseDuration: leaseUnderFaults, MaxAttempts: -1, AllowCompeting: true,
 		PollInterval: 5 * time.Millisecond, MaxPollInterval: 50 * time.Millisecond, DrainTimeout: 5 * time.Second, UnhandledAfter: time.Second,
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
 	}
@@ -81,17 +81,17 @@ func (r *faultRun) subscriberConfig(options ...func(*outbox.SubscriberConfig)) o
 }
 
 func (r *faultRun) startInbox() {
-	r.t.Helper()
+	r.T.Helper()
 	s, err := inbox.NewSubscriber(r.beside, r.subscriberConfig(), nil)
 	r.NoError(err)
 	r.subscribers = append(r.subscribers, s)
-	once, err := middleware.Inbox(r.besideInbox, identity)
+	once, err := middleware.Inbox(r.besideInbox, Identity)
 	r.NoError(err)
 	handler := once(func(msg *message.Message) ([]*message.Message, error) {
 		tx, _ := outbox.TxFrom(msg.Context())
 		return nil, r.effect(msg.Context(), tx, "received", string(msg.Payload))
 	})
-	r.serve(s, identity.Handler, "inbox", func(msg *message.Message) error {
+	r.serve(s, Identity.Handler, "inbox", func(msg *message.Message) error {
 		r.note(msg)
 		_, err := handler(msg)
 		return err
@@ -106,7 +106,7 @@ func (op *faultOperation) comeAndGo(context.Context) {
 	for _, topic := range []string{"ack", "tx", "slow"} {
 		op.serve(s, topic, "queue", op.handle)
 	}
-	_ = within(op.ctx(), time.Duration(op.random.IntN(100))*time.Millisecond)
+	_ = within(op.Context(), time.Duration(op.random.IntN(100))*time.Millisecond)
 	started := time.Now()
 	op.called("Close", s.Close())
 	if took, most := time.Since(started), drain+15*time.Second; took > most {
@@ -116,8 +116,8 @@ func (op *faultOperation) comeAndGo(context.Context) {
 
 // serve handles each message of a subscription by itself. No two handlers of one reader may have a message at once.
 func (r *faultRun) serve(s *outbox.Subscriber, topic, reader string, handle func(*message.Message) error) {
-	r.t.Helper()
-	messages, err := s.Subscribe(context.WithoutCancel(r.ctx()), topic)
+	r.T.Helper()
+	messages, err := s.Subscribe(context.WithoutCancel(r.Context()), topic)
 	r.NoError(err)
 	r.handlers.Go(func() {
 		for msg := range messages {
@@ -219,7 +219,7 @@ func (r *faultRun) readByGroup(reader string, msg *message.Message) error {
 
 // stopBeside closes everything; nothing is at fault by now.
 func (r *faultRun) stopBeside() {
-	r.t.Helper()
+	r.T.Helper()
 	for _, s := range r.subscribers {
 		if err := s.Close(); err != nil {
 			r.book.mistake("Close: %v", err)

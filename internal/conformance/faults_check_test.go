@@ -21,7 +21,7 @@ import (
 
 // drain waits, without faults, until nothing is left to be done. What is left after some patience is stuck.
 func (r *faultRun) drain() {
-	s := r.subscriberBeside(r.db.DB)
+	s := r.subscriberBeside(r.DB.DB)
 	for _, topic := range append([]string{"manual"}, r.book.stales...) {
 		r.serve(s, topic, "queue", func(msg *message.Message) error {
 			r.note(msg)
@@ -49,12 +49,12 @@ func (r *faultRun) drain() {
 // left is what is still to be done.
 func (r *faultRun) left() map[string]int {
 	left := map[string]int{}
-	_, err := r.outbox.Requeue(r.ctx(), outbox.RequeueParams{Topic: "poison"})
+	_, err := r.Outbox.Requeue(r.Context(), outbox.RequeueParams{Topic: "poison"})
 	r.NoError(err)
 	left["pending joins"] = r.endJoins()
 	left["messages of the log for cursors"] = r.readToTheEnd()
-	left["messages that are ready or in progress"] = int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)"))
-	left["poisonous messages that failed"] = int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} = 3 AND {topic} = 'poison'"))
+	left["messages that are ready or in progress"] = int(r.Number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)"))
+	left["poisonous messages that failed"] = int(r.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 3 AND {topic} = 'poison'"))
 	left["messages of the inbox"] = r.inboxLeft()
 	left["messages of the log for groups"] = r.unread()
 	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
@@ -62,14 +62,14 @@ func (r *faultRun) left() map[string]int {
 }
 
 func (r *faultRun) noteStuck(left map[string]int) {
-	r.t.Helper()
+	r.T.Helper()
 	for what, n := range left {
 		r.book.stuck += n
 		r.book.mistake("stuck: %d %s", n, what)
 	}
-	now := r.now()
-	for _, row := range r.rows("{status} IN (0, 1)") {
-		records, err := r.outbox.Get(r.ctx(), row.id)
+	now := r.Now()
+	for _, row := range r.Rows("{status} IN (0, 1)") {
+		records, err := r.Outbox.Get(r.Context(), row.ID)
 		r.NoError(err)
 		for _, m := range records {
 			r.book.mistake("stuck: %s on %q, %v, due %v ago, lease over %v ago, %d attempts, %q, %s", m.UUID, m.Topic, m.Status,
@@ -79,9 +79,9 @@ func (r *faultRun) noteStuck(left map[string]int) {
 }
 
 func (r *faultRun) inboxLeft() (n int) {
-	r.t.Helper()
-	table := r.object(r.either("inbox_state", "Inbox_State"))
-	r.NoError(r.db.QueryRowContext(r.ctx(), r.sql("SELECT COUNT(*) FROM %s WHERE {status} IN (0, 1)", table)).Scan(&n))
+	r.T.Helper()
+	table := r.Object(r.Either("inbox_state", "Inbox_State"))
+	r.NoError(r.DB.QueryRowContext(r.Context(), r.SQL("SELECT COUNT(*) FROM %s WHERE {status} IN (0, 1)", table)).Scan(&n))
 	return n
 }
 
@@ -105,8 +105,8 @@ func (r *faultRun) unread() (n int) {
 
 // check holds what is there against the book.
 func (r *faultRun) check() {
-	rows, effects := r.names(r.column("uuid"), r.object(r.config.Dialect.Traits().Table)), r.effects()
-	received := r.names(r.column("uuid"), r.object(r.either("inbox", "Inbox")))
+	rows, effects := r.names(r.Column("uuid"), r.Object(r.Config.Dialect.Traits().Table)), r.effects()
+	received := r.names(r.Column("uuid"), r.Object(r.Either("inbox", "Inbox")))
 	placed := map[string]bool{}
 	for _, name := range r.book.places {
 		placed[name] = true
@@ -139,7 +139,7 @@ func (r *faultRun) check() {
 	}
 	r.checkJoins()
 	r.checkLog()
-	if n := r.number("SELECT COUNT(*) FROM {all} WHERE {last_error} LIKE 'stale%%'"); n > 0 {
+	if n := r.Number("SELECT COUNT(*) FROM {all} WHERE {last_error} LIKE 'stale%%'"); n > 0 {
 		r.book.staleWrite("%d rows", n)
 	}
 }
@@ -171,9 +171,9 @@ func (r *faultRun) checkThing(thing *faultThing, there, placed bool, effects map
 
 // names counts the values of a column.
 func (r *faultRun) names(column, from string) map[string]int {
-	r.t.Helper()
+	r.T.Helper()
 	counts := map[string]int{}
-	rows, err := r.db.QueryContext(r.ctx(), r.sql("SELECT %[1]s, COUNT(*) FROM %[2]s GROUP BY %[1]s", column, from))
+	rows, err := r.DB.QueryContext(r.Context(), r.SQL("SELECT %[1]s, COUNT(*) FROM %[2]s GROUP BY %[1]s", column, from))
 	r.NoError(err)
 	defer func() { r.NoError(rows.Close()) }()
 	for rows.Next() {
@@ -188,12 +188,12 @@ func (r *faultRun) names(column, from string) map[string]int {
 
 // effects counts the rows that transactions have left, by what they are and for whom.
 func (r *faultRun) effects() map[string]int {
-	r.t.Helper()
+	r.T.Helper()
 	text := "what || ' ' || id"
-	if r.either("", "+") == "+" {
+	if r.Either("", "+") == "+" {
 		text = "what + ' ' + id"
 	}
-	return r.names(text, r.object("effects"))
+	return r.names(text, r.Object("effects"))
 }
 
 // lose notes what was committed and is not there, or was never handled.
@@ -206,21 +206,21 @@ func (b *faultBook) lose(format string, args ...any) {
 
 // report prints what happened on one database, and fails the test if anything did that should not have.
 func (r *faultRun) report(worked, drained time.Duration) *faultTotal {
-	r.t.Helper()
+	r.T.Helper()
 	injected, kinds := r.schedule.Injected()
 	r.book.mu.Lock()
 	defer r.book.mu.Unlock()
-	r.t.Logf("%d calls in %v, all drained %v later; %d left open what they did; faults: %s",
+	r.T.Logf("%d calls in %v, all drained %v later; %d left open what they did; faults: %s",
 		r.calls.Load(), worked.Round(time.Millisecond), drained.Round(time.Millisecond), r.book.unknown, kinds)
 	wrong := slices.Compact(slices.Sorted(slices.Values(r.book.wrong)))
 	if shown := min(len(wrong), 30); shown > 0 {
-		r.t.Errorf("%d wrong answers:\n%s", len(wrong), strings.Join(wrong[:shown], "\n"))
+		r.T.Errorf("%d wrong answers:\n%s", len(wrong), strings.Join(wrong[:shown], "\n"))
 	}
 	total := &faultTotal{
 		operations: r.operations, injected: injected, lost: r.book.lost, stuck: r.book.stuck, twoLive: r.book.twoLive,
 		stale: r.book.stale, wrong: len(wrong),
 	}
-	total.print(r.t, "faults on "+r.db.Name)
+	total.print(r.T, "faults on "+r.DB.Name)
 	return total
 }
 

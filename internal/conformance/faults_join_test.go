@@ -70,7 +70,7 @@ func waitFor(id join.ID, thing *faultThing) join.Wait {
 const stepsUnderFaults = 2
 
 func (op *faultOperation) startJoin(ctx context.Context, x outbox.Executor, open bool) *faultJoin {
-	id, err := op.outbox.NewID()
+	id, err := op.Outbox.NewID()
 	op.NoError(err)
 	j := &faultJoin{id: join.ID(id)}
 	params := join.StartParams{ID: j.id, GroupingKey: fmt.Sprint("group ", op.index), Open: open}
@@ -88,7 +88,7 @@ func (op *faultOperation) newSteps(j *faultJoin) []*faultThing {
 	topic := one(op, "step", "step", "failing")
 	var things []*faultThing
 	for range stepsUnderFaults {
-		id, err := op.outbox.NewID()
+		id, err := op.Outbox.NewID()
 		op.NoError(err)
 		things = append(things, &faultThing{name: op.name("step"), topic: topic, queued: true, id: id})
 		j.steps = append(j.steps, &faultStep{id: id})
@@ -135,7 +135,7 @@ func (op *faultOperation) attachSteps(ctx context.Context, j *faultJoin) {
 func (op *faultOperation) reportSteps(ctx context.Context, j *faultJoin) {
 	var ids []outbox.MessageID
 	for range stepsUnderFaults {
-		id, err := op.outbox.NewID()
+		id, err := op.Outbox.NewID()
 		op.NoError(err)
 		ids = append(ids, id)
 		j.steps = append(j.steps, &faultStep{id: id, byReport: true})
@@ -209,7 +209,7 @@ func (op *faultOperation) lookAtJoin(ctx context.Context, j *faultJoin) {
 // are still under way.
 func (r *faultRun) endJoins() (left int) {
 	for _, j := range r.book.joins {
-		read, err := r.healthyJoins.Get(r.ctx(), nil, j.id)
+		read, err := r.healthyJoins.Get(r.Context(), nil, j.id)
 		if errors.Is(err, join.ErrNotFound) {
 			continue
 		}
@@ -218,18 +218,18 @@ func (r *faultRun) endJoins() (left int) {
 			continue
 		}
 		left++
-		steps, err := r.healthyJoins.Steps(r.ctx(), nil, j.id, outbox.MessageID{}, 100)
+		steps, err := r.healthyJoins.Steps(r.Context(), nil, j.id, outbox.MessageID{}, 100)
 		r.NoError(err)
 		switch {
 		case read.Open:
-			r.NoError(ignoring(r.healthyJoins.Seal(r.ctx(), nil, j.id), join.ErrEnded))
+			r.NoError(ignoring(r.healthyJoins.Seal(r.Context(), nil, j.id), join.ErrEnded))
 		case len(steps) < read.ExpectedSteps:
 			j.cancelled = true
-			r.NoError(ignoring(r.healthyJoins.Cancel(r.ctx(), nil, j.id), join.ErrEnded))
+			r.NoError(ignoring(r.healthyJoins.Cancel(r.Context(), nil, j.id), join.ErrEnded))
 		}
 		for _, step := range j.steps {
 			if step.byReport && len(j.steps) == stepsUnderFaults {
-				r.NoError(ignoring(r.healthyJoins.ReportStepCompleted(r.ctx(), nil, j.id, step.id), join.ErrNotAStep))
+				r.NoError(ignoring(r.healthyJoins.ReportStepCompleted(r.Context(), nil, j.id, step.id), join.ErrNotAStep))
 			}
 		}
 	}
@@ -246,7 +246,7 @@ func ignoring(err, expected error) error {
 // checkJoins holds the joins against what their callers were told.
 func (r *faultRun) checkJoins() {
 	for _, j := range r.book.joins {
-		read, err := r.healthyJoins.Get(r.ctx(), nil, j.id)
+		read, err := r.healthyJoins.Get(r.Context(), nil, j.id)
 		there := err == nil
 		if !there {
 			r.ErrorIs(err, join.ErrNotFound)
@@ -264,7 +264,7 @@ func (r *faultRun) checkJoins() {
 }
 
 func (r *faultRun) checkSteps(j *faultJoin, read join.Join) {
-	steps, err := r.healthyJoins.Steps(r.ctx(), nil, j.id, outbox.MessageID{}, 100)
+	steps, err := r.healthyJoins.Steps(r.Context(), nil, j.id, outbox.MessageID{}, 100)
 	r.NoError(err)
 	counted := map[join.StepStatus]int{}
 	there := map[outbox.MessageID]bool{}

@@ -51,22 +51,22 @@ func (r *faultRun) moveOn(ctx context.Context, tx *sql.Tx, c seam.Cursor[outbox.
 // readToTheEnd reads what is left, without faults, and returns how much that was.
 func (r *faultRun) readToTheEnd() (n int) {
 	for _, group := range cursorsUnderFaults {
-		c, err := seam.NewCursor[outbox.LogMessage](r.outbox, seam.CursorConfig{Group: group, Lease: leaseUnderFaults})
+		c, err := seam.NewCursor[outbox.LogMessage](r.Outbox, seam.CursorConfig{Group: group, Lease: leaseUnderFaults})
 		r.NoError(err)
-		position, err := c.Acquire(r.ctx())
+		position, err := c.Acquire(r.Context())
 		if errors.Is(err, base.ErrLeaseHeld) {
 			n++ // its reader did not give it back; it runs out
 			continue
 		}
 		r.NoError(err)
-		messages, err := c.Read(r.ctx(), position, 100)
+		messages, err := c.Read(r.Context(), position, 100)
 		r.NoError(err)
 		if n += len(messages); len(messages) > 0 {
-			r.NoError(outbox.InTx(r.ctx(), r.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			r.NoError(outbox.InTx(r.Context(), r.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 				return r.moveOn(ctx, tx, c, group, position, messages)
 			}))
 		}
-		r.NoError(c.Release(r.ctx()))
+		r.NoError(c.Release(r.Context()))
 	}
 	return n
 }
@@ -84,7 +84,7 @@ func (op *faultOperation) forgetGroup(ctx context.Context) {
 			op.book.staleWrite("renewed for the group %s, which was forgotten", group)
 		}
 	}
-	if err := op.outbox.ForgetGroup(op.ctx(), group); err != nil { // it would keep the log from being purged
+	if err := op.Outbox.ForgetGroup(op.Context(), group); err != nil { // it would keep the log from being purged
 		op.book.mistake("ForgetGroup without a fault: %v", err)
 	}
 }
@@ -133,9 +133,9 @@ func firstDifference(a, b []string) string {
 
 // receive puts a message into the inbox, and the same again.
 func (op *faultOperation) receive(ctx context.Context) {
-	thing := &faultThing{name: op.name("received"), topic: identity.Handler, effect: "received", inInbox: true}
+	thing := &faultThing{name: op.name("received"), topic: Identity.Handler, effect: "received", inInbox: true}
 	op.book.expect(thing)
-	received := inbox.Received{Key: keyOf(thing.name), Message: outbox.Message{UUID: thing.name, Payload: []byte(thing.name)}}
+	received := inbox.Received{Key: KeyOf(thing.name), Message: outbox.Message{UUID: thing.name, Payload: []byte(thing.name)}}
 	_, first := op.inbox.Enqueue(ctx, nil, received)
 	known := op.called("Enqueue into the inbox", first)
 	ids, second := op.inbox.Enqueue(ctx, nil, received)
@@ -144,12 +144,12 @@ func (op *faultOperation) receive(ctx context.Context) {
 	if known == isDone && again == isDone && ids[0] != (outbox.MessageID{}) {
 		op.book.mistake("%s was received twice", thing.name)
 	}
-	entries, err := op.inbox.Get(ctx, keyOf(thing.name))
+	entries, err := op.inbox.Get(ctx, KeyOf(thing.name))
 	op.called("Get from the inbox", err)
 	if err == nil && len(entries) == 0 && known.either(again) == isDone {
 		op.book.mistake("%s has no entry", thing.name)
 	}
-	_, err = op.inbox.Requeue(ctx, keyOf(thing.name))
+	_, err = op.inbox.Requeue(ctx, KeyOf(thing.name))
 	op.called("Requeue", err)
 }
 
@@ -160,14 +160,14 @@ func (op *faultOperation) begin(ctx context.Context) {
 	known, problems := notDone, error(nil)
 	for range 2 {
 		err := outbox.InTx(ctx, op.pool, func(ctx context.Context, tx *sql.Tx) error {
-			entry, err := op.inbox.Begin(ctx, tx, keyOf(thing.name), inbox.HashOf(nil))
+			entry, err := op.inbox.Begin(ctx, tx, KeyOf(thing.name), inbox.HashOf(nil))
 			if err != nil || !entry.First() {
 				return err
 			}
 			if err := op.effect(ctx, tx, thing.effect, thing.name); err != nil {
 				return err
 			}
-			return op.inbox.SaveResult(ctx, tx, keyOf(thing.name), []byte("result"))
+			return op.inbox.SaveResult(ctx, tx, KeyOf(thing.name), []byte("result"))
 		})
 		known, problems = known.either(op.called("Begin", err)), errors.Join(problems, err)
 	}

@@ -158,7 +158,7 @@ const byHand = 3 * time.Second
 // workByHand claims, renews and settles.
 func (op *faultOperation) workByHand(ctx context.Context) {
 	owner, started := base.NewOwnerToken(), time.Now()
-	claimed, err := op.queue.Claim(ctx, outbox.ClaimParams{Topics: quotas("manual"), Limit: 3, Lease: byHand, Owner: owner, GiveBack: one(op, -1, 0)})
+	claimed, err := op.queue.Claim(ctx, outbox.ClaimParams{Topics: Quotas("manual"), Limit: 3, Lease: byHand, Owner: owner, GiveBack: one(op, -1, 0)})
 	op.called("Claim", err)
 	for _, c := range claimed {
 		op.book.handled(c.UUID, c.ID)
@@ -170,9 +170,9 @@ func (op *faultOperation) workByHand(ctx context.Context) {
 	op.called("Renew", err)
 	held := func() bool { return time.Since(started) < byHand/2 }
 	if err == nil && len(refused) > 0 && held() {
-		op.book.mistake("renewing refused %v of %v, which are held", refused, seqs(claimed))
+		op.book.mistake("renewing refused %v of %v, which are held", refused, Seqs(claimed))
 	}
-	settlements := settled(one(op, outbox.Ack, outbox.Retry, outbox.Release), claimed...)
+	settlements := Settled(one(op, outbox.Ack, outbox.Retry, outbox.Release), claimed...)
 	for i := range settlements {
 		settlements[i].Delay = -1
 	}
@@ -194,14 +194,14 @@ func (op *faultOperation) workByHand(ctx context.Context) {
 		return
 	}
 	if known == isDone && len(refused) > 0 {
-		op.book.mistake("settling refused %v of %v, which are held", refused, seqs(claimed))
+		op.book.mistake("settling refused %v of %v, which are held", refused, Seqs(claimed))
 	}
 	op.checkHeld(claimed, owner, known, err)
 }
 
 // checkHeld looks at what was settled through a connection that is well.
 func (op *faultOperation) checkHeld(claimed []outbox.Claimed, owner outbox.OwnerToken, known outcomeKnown, err error) {
-	records, lookErr := op.outbox.Get(op.ctx(), messageIDs(claimed)...)
+	records, lookErr := op.Outbox.Get(op.Context(), MessageIDs(claimed)...)
 	if lookErr != nil {
 		op.book.mistake("Get without a fault: %v", lookErr)
 		return
@@ -258,7 +258,7 @@ func (op *faultOperation) claimUntil(ctx context.Context, thing *faultThing, lea
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		claimed, err := op.queue.Claim(ctx, outbox.ClaimParams{Topics: quotas(thing.topic), Limit: 1, Lease: lease})
+		claimed, err := op.queue.Claim(ctx, outbox.ClaimParams{Topics: Quotas(thing.topic), Limit: 1, Lease: lease})
 		op.called("Claim", err)
 		if len(claimed) == 1 {
 			op.book.handled(thing.name, claimed[0].ID)

@@ -105,45 +105,45 @@ type faultRun struct {
 }
 
 func newFaultRun(f *fixture, plan faultPlan, seed uint64) *faultRun {
-	f.t.Helper()
+	f.T.Helper()
 	r := &faultRun{fixture: f, faultPlan: plan, seed: seed, book: newFaultBook()}
-	r.schedule = faults.NewSchedule(f.db.Name, faults.ScheduleConfig{
+	r.schedule = faults.NewSchedule(f.DB.Name, faults.ScheduleConfig{
 		Seed: seed, Rate: 0.04, Beside: 0.02, Hang: 300 * time.Millisecond, HangBeside: 2 * leaseUnderFaults, Delay: 5 * time.Millisecond,
-		Broken: func(err error) { f.t.Errorf("the driver: %v", err) },
+		Broken: func(err error) { f.T.Errorf("the driver: %v", err) },
 	})
-	f.t.Cleanup(r.schedule.Stop)
-	f.exec("CREATE TABLE %s (what VARCHAR(40) NOT NULL, id VARCHAR(100) NOT NULL)", f.object("effects"))
-	f.NoError(inbox.Migrate(f.ctx(), f.db.DB, r.inboxConfig()))
+	f.T.Cleanup(r.schedule.Stop)
+	f.Exec("CREATE TABLE %s (what VARCHAR(40) NOT NULL, id VARCHAR(100) NOT NULL)", f.Object("effects"))
+	f.NoError(inbox.Migrate(f.Context(), f.DB.DB, r.inboxConfig()))
 
-	r.pool, r.beside = faults.Open(f.t, f.db, r.schedule.Hooks("operations")), faults.Open(f.t, f.db, r.schedule.Hooks("beside"))
+	r.pool, r.beside = faults.Open(f.T, f.DB, r.schedule.Hooks("operations")), faults.Open(f.T, f.DB, r.schedule.Hooks("beside"))
 	r.pool.SetMaxOpenConns(plan.workers)
 	r.beside.SetMaxOpenConns(10)
 
-	r.queue = f.newOutbox(r.pool)
-	r.plain = f.publisher(r.pool)
-	r.toLog = f.publisher(r.pool, func(c *outbox.PublisherConfig) { c.Log = outbox.LogOnly })
-	r.toBoth = f.publisher(r.pool, func(c *outbox.PublisherConfig) { c.Log = outbox.QueueAndLog })
-	r.joins, r.besideJoins, r.healthyJoins = r.coordinator(r.pool), r.coordinator(r.beside), r.coordinator(f.db.DB)
-	r.inbox, r.besideInbox, r.healthyInbox = r.openInbox(r.pool), r.openInbox(r.beside), r.openInbox(f.db.DB)
+	r.queue = f.NewOutbox(r.pool)
+	r.plain = f.Publisher(r.pool)
+	r.toLog = f.Publisher(r.pool, func(c *outbox.PublisherConfig) { c.Log = outbox.LogOnly })
+	r.toBoth = f.Publisher(r.pool, func(c *outbox.PublisherConfig) { c.Log = outbox.QueueAndLog })
+	r.joins, r.besideJoins, r.healthyJoins = r.coordinator(r.pool), r.coordinator(r.beside), r.coordinator(f.DB.DB)
+	r.inbox, r.besideInbox, r.healthyInbox = r.openInbox(r.pool), r.openInbox(r.beside), r.openInbox(f.DB.DB)
 	var err error
-	r.toJoin, err = join.NewPublisher(r.pool, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, r.joins, nil)
+	r.toJoin, err = join.NewPublisher(r.pool, outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, r.joins, nil)
 	f.NoError(err)
 	return r
 }
 
 func (r *faultRun) coordinator(db *sql.DB) *join.Coordinator {
-	r.t.Helper()
-	c, err := join.NewCoordinator(db, join.Config{Dialect: r.config.Dialect, Schema: r.config.Schema, RecheckInterval: 5 * time.Second}, nil)
+	r.T.Helper()
+	c, err := join.NewCoordinator(db, join.Config{Dialect: r.Config.Dialect, Schema: r.Config.Schema, RecheckInterval: 5 * time.Second}, nil)
 	r.NoError(err)
 	return c
 }
 
 func (r *faultRun) inboxConfig() inbox.Config {
-	return inbox.Config{Dialect: r.config.Dialect, Schema: r.config.Schema}
+	return inbox.Config{Dialect: r.Config.Dialect, Schema: r.Config.Schema}
 }
 
 func (r *faultRun) openInbox(db *sql.DB) *inbox.Inbox {
-	r.t.Helper()
+	r.T.Helper()
 	in, err := inbox.New(db, r.inboxConfig(), nil)
 	r.NoError(err)
 	return in
@@ -206,7 +206,7 @@ func (r *faultRun) operation(index uint64) {
 	if op.random.IntN(20) == 0 {
 		limit = time.Duration(1+op.random.IntN(20)) * time.Millisecond // it ends in the middle
 	}
-	ctx, cancel := context.WithTimeout(faults.Operation(r.ctx(), index), limit)
+	ctx, cancel := context.WithTimeout(faults.Operation(r.Context(), index), limit)
 	defer cancel()
 	total := 0
 	for _, o := range faultOperations {
@@ -240,6 +240,6 @@ func (r *faultRun) called(what string, err error) outcomeKnown {
 
 // effect writes a row in a transaction.
 func (r *faultRun) effect(ctx context.Context, x outbox.Executor, what, id string) error {
-	_, err := x.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (what, id) VALUES ('%s', '%s')", r.object("effects"), what, id))
+	_, err := x.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (what, id) VALUES ('%s', '%s')", r.Object("effects"), what, id))
 	return err
 }

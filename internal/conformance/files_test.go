@@ -154,7 +154,7 @@ func TestLong_TheTSQLParsesUnderAnyName(t *testing.T) {
 // parse parses a script, batch by batch.
 func parse(t testing.TB, script string) (trees []*ast.Script) {
 	t.Helper()
-	for _, batch := range batches("GO", script) {
+	for _, batch := range Batches("GO", script) {
 		trees = append(trees, parsed(t, batch))
 	}
 	require.NotEmpty(t, trees)
@@ -211,7 +211,7 @@ func TestThePrintedScriptSetsWhatFilteredIndexesNeed(t *testing.T) {
 	require.NoError(t, err)
 	lines := strings.Split(script, "\n")
 	require.Equal(t, []string{"SET ANSI_NULLS ON;", "SET QUOTED_IDENTIFIER ON;"}, lines[:2])
-	for _, batch := range batches("GO", script) {
+	for _, batch := range Batches("GO", script) {
 		code := strings.TrimSpace(regexp.MustCompile(`(?m)^--[^\n]*\n`).ReplaceAllString(batch, ""))
 		if strings.Contains(code, "ALTER PROCEDURE") && !strings.Contains(code, "EXEC (N'CREATE PROCEDURE") {
 			require.True(t, strings.HasPrefix(code, "ALTER PROCEDURE"), "a procedure must be alone in its batch:\n%s", batch)
@@ -225,14 +225,14 @@ func TestAnOperationOfSQLiteAnswersInOneShape(t *testing.T) {
 		if backend.Name != testdb.SQLite {
 			continue
 		}
-		f := newFixture(t, backend.Open(t), "")
-		f.withInbox = true
-		f.migrate()
+		f := New(t, backend.Open(t), "")
+		f.WithInbox = true
+		f.Migrate()
 		for name, text := range sqlFiles(t, outbox.SQLite{}, "operations/*") {
 			shapes := map[int]bool{}
 			call := outbox.SQLite{}.Call(text)
 			f.NotEmpty(call, name)
-			tx, err := f.db.BeginTx(t.Context(), nil)
+			tx, err := f.DB.BeginTx(t.Context(), nil)
 			f.NoError(err)
 			for _, s := range call {
 				if s.Gate {

@@ -16,19 +16,19 @@ import (
 // A fixture is an outbox in a schema of its own, for one test on one database.
 type fixture struct {
 	*require.Assertions
-	t      *testing.T
-	db     *testdb.DB
-	config outbox.Config
-	outbox *outbox.Outbox
+	T      *testing.T
+	DB     *testdb.DB
+	Config outbox.Config
+	Outbox *outbox.Outbox
 
-	withoutJoins, withInbox bool // of what migrate installs
+	WithoutJoins, WithInbox bool // of what migrate installs
 }
 
 // forEach runs a test on every database, on an installed outbox, and checks the invariants when it ends.
 func forEach(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.migrate()
+		f.Migrate()
 		test(t, f)
 	})
 }
@@ -40,25 +40,25 @@ func forEachEmpty(t *testing.T, test func(t *testing.T, f *fixture)) {
 	for _, backend := range testdb.Backends(t) {
 		t.Run(backend.Name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, backend.Open(t), "")
+			f := New(t, backend.Open(t), "")
 			test(t, f)
 		})
 	}
 }
 
-func newFixture(t *testing.T, db *testdb.DB, table string) *fixture {
+func New(t *testing.T, db *testdb.DB, table string) *fixture {
 	t.Helper()
 	f := &fixture{
-		Assertions: require.New(t), t: t, db: db,
-		config: outbox.Config{Dialect: dialect(db.Name), Schema: db.Schema, Table: table,
+		Assertions: require.New(t), T: t, DB: db,
+		Config: outbox.Config{Dialect: Dialect(db.Name), Schema: db.Schema, Table: table,
 			ExpiryBackoff: func(int) time.Duration { return 0 }}, // most tests expire leases by hand
 	}
-	f.outbox = f.newOutbox(db.DB)
-	t.Cleanup(f.checkInvariants)
+	f.Outbox = f.NewOutbox(db.DB)
+	t.Cleanup(f.CheckInvariants)
 	return f
 }
 
-func dialect(backend string) outbox.Dialect {
+func Dialect(backend string) outbox.Dialect {
 	switch backend {
 	case testdb.Postgres:
 		return outbox.Postgres{}
@@ -69,10 +69,10 @@ func dialect(backend string) outbox.Dialect {
 	}
 }
 
-// newOutbox returns the same outbox over another pool, changed by options.
-func (f *fixture) newOutbox(db *sql.DB, options ...func(*outbox.Config)) *outbox.Outbox {
-	f.t.Helper()
-	config := f.config
+// NewOutbox returns the same outbox over another pool, changed by options.
+func (f *fixture) NewOutbox(db *sql.DB, options ...func(*outbox.Config)) *outbox.Outbox {
+	f.T.Helper()
+	config := f.Config
 	for _, option := range options {
 		option(&config)
 	}
@@ -81,23 +81,23 @@ func (f *fixture) newOutbox(db *sql.DB, options ...func(*outbox.Config)) *outbox
 	return o
 }
 
-func (f *fixture) migrateConfig() outbox.MigrateConfig {
+func (f *fixture) MigrateConfig() outbox.MigrateConfig {
 	return outbox.MigrateConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, WithoutJoins: f.withoutJoins, WithInbox: f.withInbox,
+		Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table, WithoutJoins: f.WithoutJoins, WithInbox: f.WithInbox,
 	}
 }
 
-func (f *fixture) migrate() {
-	f.t.Helper()
-	f.NoError(outbox.Migrate(f.ctx(), f.db.DB, f.migrateConfig()))
+func (f *fixture) Migrate() {
+	f.T.Helper()
+	f.NoError(outbox.Migrate(f.Context(), f.DB.DB, f.MigrateConfig()))
 }
 
-func (f *fixture) ctx() context.Context { return f.t.Context() }
+func (f *fixture) Context() context.Context { return f.T.Context() }
 
-// publisher returns a publisher on x.
-func (f *fixture) publisher(x outbox.Executor, options ...func(*outbox.PublisherConfig)) *outbox.Publisher {
-	f.t.Helper()
-	config := outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}
+// Publisher returns a publisher on x.
+func (f *fixture) Publisher(x outbox.Executor, options ...func(*outbox.PublisherConfig)) *outbox.Publisher {
+	f.T.Helper()
+	config := outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}
 	for _, option := range options {
 		option(&config)
 	}
@@ -106,48 +106,48 @@ func (f *fixture) publisher(x outbox.Executor, options ...func(*outbox.Publisher
 	return p
 }
 
-// enqueue inserts messages in a transaction of their own.
-func (f *fixture) enqueue(messages ...outbox.Message) []outbox.MessageID {
-	f.t.Helper()
-	ids, err := f.outbox.Enqueue(f.ctx(), f.db.DB, messages...)
+// Enqueue inserts messages in a transaction of their own.
+func (f *fixture) Enqueue(messages ...outbox.Message) []outbox.MessageID {
+	f.T.Helper()
+	ids, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, messages...)
 	f.NoError(err)
 	f.Len(ids, len(messages))
 	return ids
 }
 
-// enqueueN inserts n small messages on a topic.
-func (f *fixture) enqueueN(topic string, n int) []outbox.MessageID {
-	f.t.Helper()
+// EnqueueN inserts n small messages on a topic.
+func (f *fixture) EnqueueN(topic string, n int) []outbox.MessageID {
+	f.T.Helper()
 	messages := make([]outbox.Message, n)
 	for i := range messages {
 		messages[i] = outbox.Message{UUID: fmt.Sprint(i), Topic: topic, Payload: fmt.Appendf(nil, "payload %d", i)}
 	}
-	return f.enqueue(messages...)
+	return f.Enqueue(messages...)
 }
 
-// claim takes all there is of the topics, up to 100, under a lease of a minute.
-func (f *fixture) claim(topics ...string) []outbox.Claimed {
-	f.t.Helper()
-	return f.claimWith(outbox.ClaimParams{Topics: quotas(topics...), Lease: time.Minute})
+// Claim takes all there is of the topics, up to 100, under a lease of a minute.
+func (f *fixture) Claim(topics ...string) []outbox.Claimed {
+	f.T.Helper()
+	return f.ClaimWith(outbox.ClaimParams{Topics: Quotas(topics...), Lease: time.Minute})
 }
 
-func (f *fixture) claimWith(params outbox.ClaimParams) []outbox.Claimed {
-	f.t.Helper()
-	claimed, err := f.outbox.Claim(f.ctx(), params)
+func (f *fixture) ClaimWith(params outbox.ClaimParams) []outbox.Claimed {
+	f.T.Helper()
+	claimed, err := f.Outbox.Claim(f.Context(), params)
 	f.NoError(err)
 	return claimed
 }
 
-// claimOne enqueues one message on a topic and claims it.
-func (f *fixture) claimOne(topic string) outbox.Claimed {
-	f.t.Helper()
-	f.enqueueN(topic, 1)
-	claimed := f.claim(topic)
+// ClaimOne enqueues one message on a topic and claims it.
+func (f *fixture) ClaimOne(topic string) outbox.Claimed {
+	f.T.Helper()
+	f.EnqueueN(topic, 1)
+	claimed := f.Claim(topic)
 	f.Len(claimed, 1)
 	return claimed[0]
 }
 
-func quotas(topics ...string) []outbox.TopicQuota {
+func Quotas(topics ...string) []outbox.TopicQuota {
 	var list []outbox.TopicQuota
 	for _, topic := range topics {
 		list = append(list, outbox.TopicQuota{Topic: topic})
@@ -155,16 +155,16 @@ func quotas(topics ...string) []outbox.TopicQuota {
 	return list
 }
 
-// settle settles on the pool and returns the refused.
-func (f *fixture) settle(settlements ...outbox.Settlement) []outbox.WorkItemID {
-	f.t.Helper()
-	refused, err := f.outbox.Settle(f.ctx(), f.db.DB, settlements)
+// Settle settles on the pool and returns the refused.
+func (f *fixture) Settle(settlements ...outbox.Settlement) []outbox.WorkItemID {
+	f.T.Helper()
+	refused, err := f.Outbox.Settle(f.Context(), f.DB.DB, settlements)
 	f.NoError(err)
 	return refused
 }
 
-// settled makes the settlements of some claims with one outcome.
-func settled(outcome outbox.Outcome, claimed ...outbox.Claimed) []outbox.Settlement {
+// Settled makes the settlements of some claims with one outcome.
+func Settled(outcome outbox.Outcome, claimed ...outbox.Claimed) []outbox.Settlement {
 	var settlements []outbox.Settlement
 	for _, c := range claimed {
 		settlements = append(settlements, outbox.Settlement{Receipt: c.Receipt, Outcome: outcome})
@@ -172,7 +172,7 @@ func settled(outcome outbox.Outcome, claimed ...outbox.Claimed) []outbox.Settlem
 	return settlements
 }
 
-func seqs(claimed []outbox.Claimed) []outbox.WorkItemID {
+func Seqs(claimed []outbox.Claimed) []outbox.WorkItemID {
 	ids := make([]outbox.WorkItemID, 0, len(claimed))
 	for _, c := range claimed {
 		ids = append(ids, c.Receipt.Seq)
@@ -180,7 +180,7 @@ func seqs(claimed []outbox.Claimed) []outbox.WorkItemID {
 	return ids
 }
 
-func messageIDs(claimed []outbox.Claimed) []outbox.MessageID {
+func MessageIDs(claimed []outbox.Claimed) []outbox.MessageID {
 	ids := make([]outbox.MessageID, 0, len(claimed))
 	for _, c := range claimed {
 		ids = append(ids, c.ID)
@@ -188,24 +188,24 @@ func messageIDs(claimed []outbox.Claimed) []outbox.MessageID {
 	return ids
 }
 
-// requireField asserts that err names the field as what is wrong.
-func (f *fixture) requireField(err error, field string) {
-	f.t.Helper()
+// RequireField asserts that err names the field as what is wrong.
+func (f *fixture) RequireField(err error, field string) {
+	f.T.Helper()
 	var e *outbox.FieldError
 	f.ErrorAs(err, &e)
 	f.Equal(field, e.Field)
 	f.NotEmpty(e.Reason)
 }
 
-// sameTime asserts that a time was stored to the millisecond, give or take how a server rounds.
-func (f *fixture) sameTime(want, got time.Time) {
-	f.t.Helper()
+// SameTime asserts that a time was stored to the millisecond, give or take how a server rounds.
+func (f *fixture) SameTime(want, got time.Time) {
+	f.T.Helper()
 	f.WithinDuration(want, got, 4*time.Millisecond)
 }
 
-// between asserts that got lies between two moments, give or take the same.
-func (f *fixture) between(from, to, got time.Time) {
-	f.t.Helper()
+// Between asserts that got lies between two moments, give or take the same.
+func (f *fixture) Between(from, to, got time.Time) {
+	f.T.Helper()
 	const rounding = 4 * time.Millisecond
 	f.False(got.Before(from.Add(-rounding)) || got.After(to.Add(rounding)), "%v is not between %v and %v", got, from, to)
 }

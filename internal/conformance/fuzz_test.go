@@ -15,7 +15,7 @@ func FuzzMessagesComeBackAsTheyWere(f *testing.F) {
 	f.Add("orders", "1", []byte("payload"), "key", "value", "trace", "stream")
 	f.Add("Grüße 🙂", "", []byte{0, 255}, "", "a\x00b", "", "")
 	f.Add(`x'; DROP TABLE y; --`, `"`, []byte(nil), `\`, "\u2028", "$1", "?1")
-	db, o := install(f, testdb.Backends(f)[0])
+	db, o := Install(f, testdb.Backends(f)[0])
 	f.Fuzz(func(t *testing.T, topic, uuid string, payload []byte, key, value, correlation, stream string) {
 		sent := outbox.Message{Topic: topic, UUID: uuid, Payload: payload, Headers: map[string]string{key: value}, CorrelationID: correlation, StreamKey: stream}
 		ids, err := o.Enqueue(t.Context(), db.DB, sent)
@@ -24,7 +24,7 @@ func FuzzMessagesComeBackAsTheyWere(f *testing.F) {
 			require.ErrorAs(t, err, &field)
 			return
 		}
-		claimed, err := o.Claim(t.Context(), outbox.ClaimParams{Topics: quotas(topic), Limit: 1})
+		claimed, err := o.Claim(t.Context(), outbox.ClaimParams{Topics: Quotas(topic), Limit: 1})
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 		got := claimed[0]
@@ -35,7 +35,7 @@ func FuzzMessagesComeBackAsTheyWere(f *testing.F) {
 			sent.CorrelationID = sent.Headers["correlation_id"]
 		}
 		require.Equal(t, sent, got.Message)
-		refused, err := o.Settle(t.Context(), db.DB, settled(outbox.Ack, claimed...))
+		refused, err := o.Settle(t.Context(), db.DB, Settled(outbox.Ack, claimed...))
 		require.NoError(t, err)
 		require.Empty(t, refused)
 	})

@@ -14,14 +14,14 @@ import (
 func TestHooks_HandledDeliveries(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		handled := make(chan outbox.HandledEvent, 10)
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) {
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.Store = "store"
 			c.Hooks.OnHandled = func(e outbox.HandledEvent) { handled <- e }
 		})
-		messages := f.subscribe(sub, "orders")
-		id := f.enqueue(outbox.Message{Topic: "orders"})[0]
+		messages := f.Subscribe(sub, "orders")
+		id := f.Enqueue(outbox.Message{Topic: "orders"})[0]
 
-		first := f.receive(messages)
+		first := f.Receive(messages)
 		f.Equal(map[string]int{"orders": 1}, sub.InFlight())
 		d, _ := outbox.DeliveryFrom(first.Context())
 		refused := errors.New("refused")
@@ -29,17 +29,17 @@ func TestHooks_HandledDeliveries(t *testing.T) {
 		first.Nack()
 		e := <-handled
 		f.Positive(e.Took)
-		f.Less(e.Took, patience)
-		f.Less(e.Wait, patience)
+		f.Less(e.Took, Patience)
+		f.Less(e.Wait, Patience)
 		e.Took, e.Wait = 0, 0
 		f.Equal(outbox.HandledEvent{Store: "store", Topic: "orders", MessageID: id, Attempt: 1, Outcome: outbox.Retry, Err: refused}, e)
 
-		f.receive(messages).Ack()
+		f.Receive(messages).Ack()
 		e = <-handled
 		f.Zero(e.Wait)
 		e.Took = 0
 		f.Equal(outbox.HandledEvent{Store: "store", Topic: "orders", MessageID: id, Attempt: 2, Outcome: outbox.Ack}, e)
-		f.becomes(id, outbox.Done)
+		f.Becomes(id, outbox.Done)
 		f.Empty(sub.InFlight())
 	})
 }
@@ -53,16 +53,16 @@ func TestHooks_WaitsAndCounts(t *testing.T) {
 			OnHandled: func(e outbox.HandledEvent) { handled <- e },
 			OnPublish: func(e outbox.PublishEvent) { published <- e },
 		}
-		f.outbox = f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Hooks = hooks })
+		f.Outbox = f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Hooks = hooks })
 		due := time.Now().Add(-time.Hour)
-		f.enqueue(outbox.Message{Topic: "orders", DueAt: due}, outbox.Message{Topic: "parcels"}, outbox.Message{Topic: "orders", DueAt: due})
+		f.Enqueue(outbox.Message{Topic: "orders", DueAt: due}, outbox.Message{Topic: "parcels"}, outbox.Message{Topic: "orders", DueAt: due})
 		e := <-published
 		f.Equal([]string{"orders", "parcels"}, e.Topics)
 		f.Equal([]int{2, 1}, e.Counts)
 
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.Hooks = hooks })
-		f.receive(f.subscribe(sub, "orders")).Ack()
-		f.Less((<-handled).Wait, patience, "what is due in the past waits from when it was enqueued")
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) { c.Hooks = hooks })
+		f.Receive(f.Subscribe(sub, "orders")).Ack()
+		f.Less((<-handled).Wait, Patience, "what is due in the past waits from when it was enqueued")
 	})
 }
 
@@ -70,13 +70,13 @@ func TestHooks_WaitsAndCounts(t *testing.T) {
 func TestHooks_AnEmptyLogIsToldOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		reads := make(chan outbox.GroupReadEvent, 10)
-		s := f.groupSubscriber(f.db.DB, "group", newLogBook(), func(c *outbox.SubscriberConfig) {
+		s := f.GroupSubscriber(f.DB.DB, "group", NewLogBook(), func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnGroupRead = func(e outbox.GroupReadEvent) { reads <- e }
 		})
-		_, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB, outbox.Message{UUID: "0", Topic: "orders"})
+		_, err := f.LogOutbox().Enqueue(f.Context(), f.DB.DB, outbox.Message{UUID: "0", Topic: "orders"})
 		f.NoError(err)
-		f.stamp()
-		f.receive(f.subscribe(s, "orders")).Ack()
+		f.Stamp()
+		f.Receive(f.Subscribe(s, "orders")).Ack()
 		f.Equal(1, (<-reads).Messages)
 		last := <-reads
 		f.Zero(last.Messages)
@@ -90,14 +90,14 @@ func TestHooks_AnEmptyLogIsToldOnce(t *testing.T) {
 func TestHooks_WhatIsNotHandledIsNotTold(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		handled := make(chan outbox.HandledEvent, 10)
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) {
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnHandled = func(e outbox.HandledEvent) { handled <- e }
 		})
-		f.subscribe(sub, "orders") // and nobody reads it
-		id := f.enqueue(outbox.Message{Topic: "orders"})[0]
-		require.Eventually(t, func() bool { return sub.InFlight()["orders"] == 1 }, patience, time.Millisecond)
+		f.Subscribe(sub, "orders") // and nobody reads it
+		id := f.Enqueue(outbox.Message{Topic: "orders"})[0]
+		require.Eventually(t, func() bool { return sub.InFlight()["orders"] == 1 }, Patience, time.Millisecond)
 		f.NoError(sub.Close())
-		f.Equal(int(outbox.Ready), f.row(id).status)
+		f.Equal(int(outbox.Ready), f.Row(id).Status)
 		f.Empty(handled)
 	})
 }

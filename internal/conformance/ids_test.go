@@ -13,10 +13,10 @@ import (
 // Ids made later sort later in the database's own order, so that its index on them grows at one end.
 func TestTrap_MessageIDsGrowInTheDatabasesOwnOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(ordersUUIDs)
-		newID := f.config.Dialect.Traits().NewMessageID
+		f.Needs(OrdersUUIDs)
+		newID := f.Config.Dialect.Traits().NewMessageID
 		rapid.Check(t, func(rt *rapid.T) {
-			f.clear()
+			f.Clear()
 			var made []outbox.MessageID
 			var messages []outbox.Message
 			for range rapid.IntRange(2, 40).Draw(rt, "ids") {
@@ -32,7 +32,7 @@ func TestTrap_MessageIDsGrowInTheDatabasesOwnOrder(t *testing.T) {
 			for _, id := range shuffled {
 				messages = append(messages, outbox.Message{Topic: "orders", ID: id})
 			}
-			f.enqueue(messages...)
+			f.Enqueue(messages...)
 			f.Equal(made, f.idsInOrder())
 		})
 	})
@@ -40,8 +40,8 @@ func TestTrap_MessageIDsGrowInTheDatabasesOwnOrder(t *testing.T) {
 
 // idsInOrder are the ids as the database sorts them.
 func (f *fixture) idsInOrder() (ids []outbox.MessageID) {
-	f.t.Helper()
-	rows, err := f.db.QueryContext(f.ctx(), f.sql("SELECT %s FROM {all} ORDER BY {message_id}", f.text("message_id")))
+	f.T.Helper()
+	rows, err := f.DB.QueryContext(f.Context(), f.SQL("SELECT %s FROM {all} ORDER BY {message_id}", f.Text("message_id")))
 	f.NoError(err)
 	defer func() { f.NoError(rows.Close()) }()
 	for rows.Next() {

@@ -18,40 +18,40 @@ import (
 
 // begin enters a message whose content is its id.
 func (f *inboxFixture) begin(tx *sql.Tx, id string) (inbox.Entry, error) {
-	return f.in.Begin(f.ctx(), tx, keyOf(id), inbox.HashOf([]byte("payload of "+id)))
+	return f.In.Begin(f.Context(), tx, KeyOf(id), inbox.HashOf([]byte("payload of "+id)))
 }
 
 // write is an effect without a handler.
 func (f *inboxFixture) write(tx *sql.Tx, id int) error {
-	return f.effect(outbox.WithTx(f.ctx(), tx), id)
+	return f.Effect(outbox.WithTx(f.Context(), tx), id)
 }
 
 func TestTrap_InboxADuplicateDoesNotDoomTheTransaction(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		f.NoError(f.inTx(func(tx *sql.Tx) error {
+		f.NoError(f.InTx(func(tx *sql.Tx) error {
 			e, err := f.begin(tx, "1")
 			f.True(e.First())
 			return err
 		}))
-		f.received("2")
-		f.NoError(f.inTx(func(tx *sql.Tx) error {
+		f.Received("2")
+		f.NoError(f.InTx(func(tx *sql.Tx) error {
 			f.NoError(f.write(tx, 1))
 			e, err := f.begin(tx, "1")
 			f.NoError(err)
 			f.Equal([]any{false, 2, outbox.Done}, []any{e.First(), e.Seen, e.Status})
 			f.NoError(f.write(tx, 2))
-			ids, err := f.in.Enqueue(f.ctx(), tx, receivedOf("1", "payload of 1"), receivedOf("2", "payload of 2"), receivedOf("3", ""))
+			ids, err := f.In.Enqueue(f.Context(), tx, ReceivedOf("1", "payload of 1"), ReceivedOf("2", "payload of 2"), ReceivedOf("3", ""))
 			f.NoError(err)
 			f.Equal([]bool{true, true, false}, []bool{ids[0] == outbox.MessageID{}, ids[1] == outbox.MessageID{}, ids[2] == outbox.MessageID{}})
-			_, err = f.in.Enqueue(f.ctx(), tx, receivedOf("4", ""), receivedOf("1", "other"))
+			_, err = f.In.Enqueue(f.Context(), tx, ReceivedOf("4", ""), ReceivedOf("1", "other"))
 			f.ErrorIs(err, inbox.ErrContentMismatch, "this one takes back what it did, and no more")
-			_, err = f.in.Begin(f.ctx(), tx, keyOf("2"), inbox.Hash{})
+			_, err = f.In.Begin(f.Context(), tx, KeyOf("2"), inbox.Hash{})
 			f.ErrorIs(err, inbox.ErrContentMismatch)
 			return f.write(tx, 3)
 		}))
-		f.Equal(3, f.countEffects())
-		f.Equal(3, f.countEntries())
-		f.Len(f.claim("ship"), 2)
+		f.Equal(3, f.CountEffects())
+		f.Equal(3, f.CountEntries())
+		f.Len(f.Claim("ship"), 2)
 	})
 }
 
@@ -59,18 +59,18 @@ func TestTrap_InboxADuplicateDoesNotDoomTheTransaction(t *testing.T) {
 func TestTrap_InboxADuplicateWaitsForTheFirst(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		for id, commits := range map[string]bool{"1": true, "2": false} {
-			first, err := f.db.BeginTx(f.ctx(), nil)
+			first, err := f.DB.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			defer func() { _ = first.Rollback() }()
 			_, err = f.begin(first, id)
 			f.NoError(err)
 
 			began := make(chan struct{}, 10)
-			pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+			pool := faults.Open(t, f.DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 				began <- struct{}{}
 				return nil
 			}})
-			in := f.open(pool, "", nil)
+			in := f.Open(pool, "", nil)
 			type answer struct {
 				first bool
 				err   error
@@ -78,45 +78,45 @@ func TestTrap_InboxADuplicateWaitsForTheFirst(t *testing.T) {
 			second := make(chan answer, 1)
 			go func() {
 				var e inbox.Entry
-				err := outbox.InTx(f.ctx(), pool, func(ctx context.Context, tx *sql.Tx) (err error) {
-					if e, err = in.Begin(ctx, tx, keyOf(id), inbox.HashOf([]byte("payload of "+id))); err != nil {
+				err := outbox.InTx(f.Context(), pool, func(ctx context.Context, tx *sql.Tx) (err error) {
+					if e, err = in.Begin(ctx, tx, KeyOf(id), inbox.HashOf([]byte("payload of "+id))); err != nil {
 						return err
 					}
 					return f.write(tx, 1)
 				})
 				second <- answer{e.First(), err}
 			}()
-			take(f.fixture, began, "the other transaction")
-			if f.db.Name != testdb.SQLite { // where it begins once the first has ended
-				take(f.fixture, began, "the other entry")
+			Take(f.fixture, began, "the other transaction")
+			if f.DB.Name != testdb.SQLite { // where it begins once the first has ended
+				Take(f.fixture, began, "the other entry")
 			}
 			if commits {
 				f.NoError(first.Commit())
 			} else {
 				f.NoError(first.Rollback())
 			}
-			got, _ := take(f.fixture, second, "the end of the second")
+			got, _ := Take(f.fixture, second, "the end of the second")
 			f.NoError(got.err)
 			f.Equal(!commits, got.first)
 		}
-		f.Equal(2, f.countEffects())
+		f.Equal(2, f.CountEffects())
 	})
 }
 
 // In a transaction that cannot see what was committed since it began, a duplicate is found or the transaction is to be run again.
 func TestTrap_InboxADuplicateThatTheSnapshotDoesNotSee(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		if f.db.Name == testdb.SQLite {
-			f.skip("snapshots of the past that can be written to", "there is one writer")
+		if f.DB.Name == testdb.SQLite {
+			f.Skip("snapshots of the past that can be written to", "there is one writer")
 		}
-		f.needs(readsCommitted)
+		f.Needs(ReadsCommitted)
 		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 			id := level.String()
-			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: level})
+			tx, err := f.DB.BeginTx(f.Context(), &sql.TxOptions{Isolation: level})
 			f.NoError(err)
 			var n int
-			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes the snapshot
-			f.NoError(f.inTx(func(tx *sql.Tx) error { _, err := f.begin(tx, id); return err }))
+			f.NoError(tx.QueryRowContext(f.Context(), f.SQL("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes the snapshot
+			f.NoError(f.InTx(func(tx *sql.Tx) error { _, err := f.begin(tx, id); return err }))
 			e, err := f.begin(tx, id)
 			if err == nil {
 				f.False(e.First())
@@ -130,38 +130,38 @@ func TestTrap_InboxADuplicateThatTheSnapshotDoesNotSee(t *testing.T) {
 
 func TestInbox_BeginAndSaveResult(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		from := f.now()
-		f.NoError(f.inTx(func(tx *sql.Tx) error {
+		from := f.Now()
+		f.NoError(f.InTx(func(tx *sql.Tx) error {
 			e, err := f.begin(tx, "1")
 			f.NoError(err)
 			f.True(e.First())
-			f.Equal(keyOf("1"), e.Key)
-			return f.in.SaveResult(f.ctx(), tx, keyOf("1"), []byte{0, 255})
+			f.Equal(KeyOf("1"), e.Key)
+			return f.In.SaveResult(f.Context(), tx, KeyOf("1"), []byte{0, 255})
 		}))
-		e := f.entry(keyOf("1"))
+		e := f.Entry(KeyOf("1"))
 		f.Equal([]byte{0, 255}, e.Result)
 		f.Equal([]any{1, 0, "", outbox.Done}, []any{e.Seen, e.Attempts, e.LastError, e.Status})
-		f.between(from, f.now(), e.FirstSeenAt)
-		f.sameTime(e.FirstSeenAt, e.LastSeenAt)
-		f.sameTime(e.FirstSeenAt, e.ProcessedAt)
+		f.Between(from, f.Now(), e.FirstSeenAt)
+		f.SameTime(e.FirstSeenAt, e.LastSeenAt)
+		f.SameTime(e.FirstSeenAt, e.ProcessedAt)
 
-		f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}, {processed_at} = {past}")
-		from = f.now()
-		f.NoError(f.inTx(func(tx *sql.Tx) error { _, err := f.begin(tx, "1"); return err }))
-		again := f.entry(keyOf("1"))
+		f.Exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}, {processed_at} = {past}")
+		from = f.Now()
+		f.NoError(f.InTx(func(tx *sql.Tx) error { _, err := f.begin(tx, "1"); return err }))
+		again := f.Entry(KeyOf("1"))
 		f.Equal(2, again.Seen)
-		f.between(from, f.now(), again.LastSeenAt)
+		f.Between(from, f.Now(), again.LastSeenAt)
 		f.WithinDuration(from.Add(-time.Hour), again.FirstSeenAt, time.Minute)
-		f.sameTime(again.FirstSeenAt, again.ProcessedAt)
+		f.SameTime(again.FirstSeenAt, again.ProcessedAt)
 		f.Equal(e.Result, again.Result)
 
-		f.NoError(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, keyOf("1"), nil) }))
-		f.Empty(f.entry(keyOf("1")).Result)
-		f.ErrorIs(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, keyOf("2"), nil) }), inbox.ErrNotFound)
-		f.ErrorIs(f.in.SaveResult(f.ctx(), nil, keyOf("1"), nil), base.ErrNilDB)
-		_, err := f.in.Begin(f.ctx(), nil, keyOf("1"), inbox.Hash{})
+		f.NoError(f.InTx(func(tx *sql.Tx) error { return f.In.SaveResult(f.Context(), tx, KeyOf("1"), nil) }))
+		f.Empty(f.Entry(KeyOf("1")).Result)
+		f.ErrorIs(f.InTx(func(tx *sql.Tx) error { return f.In.SaveResult(f.Context(), tx, KeyOf("2"), nil) }), inbox.ErrNotFound)
+		f.ErrorIs(f.In.SaveResult(f.Context(), nil, KeyOf("1"), nil), base.ErrNilDB)
+		_, err := f.In.Begin(f.Context(), nil, KeyOf("1"), inbox.Hash{})
 		f.ErrorIs(err, base.ErrNilDB)
-		entries, err := f.in.Get(f.ctx(), keyOf("x"), keyOf("1"), keyOf("y"))
+		entries, err := f.In.Get(f.Context(), KeyOf("x"), KeyOf("1"), KeyOf("y"))
 		f.NoError(err)
 		f.Len(entries, 1)
 	})
@@ -170,26 +170,26 @@ func TestInbox_BeginAndSaveResult(t *testing.T) {
 // A second message under the key of another is reported by every way in, and nothing of it is kept.
 func TestTrap_InboxAnotherContentUnderTheSameKeyIsReported(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		book := newLogBook()
-		in := f.open(f.db.DB, "", book)
-		receive, err := in.Receive(identity)
+		book := NewLogBook()
+		in := f.Open(f.DB.DB, "", book)
+		receive, err := in.Receive(Identity)
 		f.NoError(err)
 		ways := map[string]func(payload string) error{
 			"middleware": func(payload string) error {
-				_, err := f.guarded(in, func(*message.Message) ([]*message.Message, error) { return nil, nil })(f.coming("1", payload))
+				_, err := f.Guarded(in, func(*message.Message) ([]*message.Message, error) { return nil, nil })(f.Coming("1", payload))
 				return err
 			},
 			"begin": func(payload string) error {
-				return f.inTx(func(tx *sql.Tx) error {
-					_, err := in.Begin(f.ctx(), tx, keyOf("1"), inbox.HashOf([]byte(payload)))
+				return f.InTx(func(tx *sql.Tx) error {
+					_, err := in.Begin(f.Context(), tx, KeyOf("1"), inbox.HashOf([]byte(payload)))
 					return err
 				})
 			},
 			"enqueue": func(payload string) error {
-				_, err := in.Enqueue(f.ctx(), nil, receivedOf("new", "new"), receivedOf("1", payload))
+				_, err := in.Enqueue(f.Context(), nil, ReceivedOf("new", "new"), ReceivedOf("1", payload))
 				return err
 			},
-			"receive": func(payload string) error { return receive(f.coming("1", payload)) },
+			"receive": func(payload string) error { return receive(f.Coming("1", payload)) },
 		}
 		f.NoError(ways["middleware"]("order"))
 		for name, way := range ways {
@@ -198,19 +198,19 @@ func TestTrap_InboxAnotherContentUnderTheSameKeyIsReported(t *testing.T) {
 			f.ErrorAs(err, &mismatch, name)
 			f.ErrorIs(err, inbox.ErrContentMismatch)
 			f.True(outbox.IsPermanent(err), name)
-			f.Equal(inbox.MismatchError{Key: keyOf("1"), Known: inbox.HashOf([]byte("order")), Received: inbox.HashOf([]byte("another order"))}, *mismatch)
+			f.Equal(inbox.MismatchError{Key: KeyOf("1"), Known: inbox.HashOf([]byte("order")), Received: inbox.HashOf([]byte("another order"))}, *mismatch)
 			f.ErrorContains(err, `"1" from "shop" for "ship"`)
 		}
-		f.Len(book.at("ERROR", "different content"), len(ways))
-		for _, line := range book.lines() {
+		f.Len(book.At("ERROR", "different content"), len(ways))
+		for _, line := range book.Lines() {
 			f.NotContains(line.String(), "another order", "payloads are not logged")
 		}
-		f.Equal(1, f.countEntries())
-		f.Equal(1, f.entry(keyOf("1")).Seen)
-		f.Zero(f.count())
-		_, err = in.Enqueue(f.ctx(), nil, receivedOf("2", "a"), receivedOf("2", "b"))
+		f.Equal(1, f.CountEntries())
+		f.Equal(1, f.Entry(KeyOf("1")).Seen)
+		f.Zero(f.Count())
+		_, err = in.Enqueue(f.Context(), nil, ReceivedOf("2", "a"), ReceivedOf("2", "b"))
 		f.ErrorIs(err, inbox.ErrContentMismatch, "also within a call")
-		f.Equal(1, f.countEntries())
+		f.Equal(1, f.CountEntries())
 		for _, way := range ways {
 			f.NoError(way("order"))
 		}
@@ -222,7 +222,7 @@ func TestTrap_InboxKeys(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		long := strings.Repeat("€", 255) // three bytes each
 		parts := []string{"a", "A", "ä", "a\u0308", "🙂", "🙃", "a b", "a  b", "ß", "ss", "ı", "i", "I", "İ", "%", "_", "'", `"`, "NULL", "1", "01", "1.0", "{}", `\`, long, strings.Repeat("🙂", 127)}
-		if f.lacks(unescapesJSON) != "" {
+		if f.Lacks(UnescapesJSON) != "" {
 			parts = []string{"a", "A", "a b", "a  b", "ss", "i", "I", "%", "_", "NULL", "1", "01", "1.0", long}
 		}
 		var keys []inbox.Key
@@ -232,18 +232,18 @@ func TestTrap_InboxKeys(t *testing.T) {
 		}
 		keys = append(keys, inbox.Key{Source: long, MessageID: long, Handler: long})
 		for i, key := range keys {
-			ids, err := f.in.Enqueue(f.ctx(), nil, inbox.Received{Key: key, Message: outbox.Message{Payload: []byte{byte(i)}}})
+			ids, err := f.In.Enqueue(f.Context(), nil, inbox.Received{Key: key, Message: outbox.Message{Payload: []byte{byte(i)}}})
 			f.NoError(err, "%v", key)
 			f.NotEqual(outbox.MessageID{}, ids[0], "%v is new", key)
 		}
-		entries, err := f.in.Get(f.ctx(), keys...)
+		entries, err := f.In.Get(f.Context(), keys...)
 		f.NoError(err)
 		f.Len(entries, len(keys))
 		for i, e := range entries {
 			f.Equal(keys[i], e.Key)
 			f.Equal(inbox.HashOf([]byte{byte(i)}), e.Hash)
 		}
-		f.Equal(len(keys), f.countEntries())
+		f.Equal(len(keys), f.CountEntries())
 
 		for field, set := range map[string]func(*inbox.Key, string){
 			"Key.Source":    func(k *inbox.Key, text string) { k.Source = text },
@@ -251,20 +251,20 @@ func TestTrap_InboxKeys(t *testing.T) {
 			"Key.Handler":   func(k *inbox.Key, text string) { k.Handler = text },
 		} {
 			for _, bad := range []string{"", " ", "a ", " a", "a\t", "a\u00a0", "a\x00b", "\xff", strings.Repeat("a", 256), strings.Repeat("🙂", 128)} {
-				key := keyOf("bad")
+				key := KeyOf("bad")
 				set(&key, bad)
-				_, err := f.in.Enqueue(f.ctx(), nil, receivedOf("good", ""), inbox.Received{Key: key})
-				f.requireField(err, field)
-				f.requireField(f.inTx(func(tx *sql.Tx) error { _, err := f.in.Begin(f.ctx(), tx, key, inbox.Hash{}); return err }), field)
-				f.requireField(f.inTx(func(tx *sql.Tx) error { return f.in.SaveResult(f.ctx(), tx, key, nil) }), field)
-				_, err = f.in.Get(f.ctx(), key)
-				f.requireField(err, field)
-				_, err = f.in.Requeue(f.ctx(), key)
-				f.requireField(err, field)
+				_, err := f.In.Enqueue(f.Context(), nil, ReceivedOf("good", ""), inbox.Received{Key: key})
+				f.RequireField(err, field)
+				f.RequireField(f.InTx(func(tx *sql.Tx) error { _, err := f.In.Begin(f.Context(), tx, key, inbox.Hash{}); return err }), field)
+				f.RequireField(f.InTx(func(tx *sql.Tx) error { return f.In.SaveResult(f.Context(), tx, key, nil) }), field)
+				_, err = f.In.Get(f.Context(), key)
+				f.RequireField(err, field)
+				_, err = f.In.Requeue(f.Context(), key)
+				f.RequireField(err, field)
 			}
 		}
-		_, err = f.in.Enqueue(f.ctx(), nil, inbox.Received{Key: keyOf("new"), Message: outbox.Message{Headers: map[string]string{"a": "\xff"}}})
-		f.requireField(err, "Headers")
-		f.Equal(len(keys), f.countEntries(), "nothing of a refused call is kept")
+		_, err = f.In.Enqueue(f.Context(), nil, inbox.Received{Key: KeyOf("new"), Message: outbox.Message{Headers: map[string]string{"a": "\xff"}}})
+		f.RequireField(err, "Headers")
+		f.Equal(len(keys), f.CountEntries(), "nothing of a refused call is kept")
 	})
 }

@@ -17,89 +17,89 @@ import (
 
 func TestInbox_MigrateCheckAndScript(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		config := inbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}
-		err := inbox.Check(f.ctx(), f.db.DB, config)
+		config := inbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema}
+		err := inbox.Check(f.Context(), f.DB.DB, config)
 		f.ErrorIs(err, outbox.ErrSchema)
-		f.NoError(inbox.Migrate(f.ctx(), f.db.DB, config))
-		catalog := f.catalog()
-		f.NoError(inbox.Migrate(f.ctx(), f.db.DB, config))
-		f.sameCatalog(catalog, f.catalog())
-		f.Subset(lower(f.names("table")), lower([]string{"Inbox", f.either("inbox_entry", "InboxEntry")}))
-		for _, name := range lower(f.names("table")) {
+		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, config))
+		catalog := f.Catalog()
+		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, config))
+		f.SameCatalog(catalog, f.Catalog())
+		f.Subset(Lower(f.Names("table")), Lower([]string{"Inbox", f.Either("inbox_entry", "InboxEntry")}))
+		for _, name := range Lower(f.Names("table")) {
 			f.NotContains(name, "join")
 		}
-		if f.config.Dialect.Traits().Procedures && f.db.Name == testdb.SQLServer {
-			f.Subset(lower(f.names("procedure")), lower([]string{"Inbox_Claim", "Inbox_Ack", "Inbox_Abandon", "Inbox_Fail", "Inbox_Reap", "Inbox_Entry_Add"}))
+		if f.Config.Dialect.Traits().Procedures && f.DB.Name == testdb.SQLServer {
+			f.Subset(Lower(f.Names("procedure")), Lower([]string{"Inbox_Claim", "Inbox_Ack", "Inbox_Abandon", "Inbox_Fail", "Inbox_Reap", "Inbox_Entry_Add"}))
 		}
 
-		at := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config}
-		at.config.Schema = at.db.Schema
-		script, err := inbox.MigrationSQL(inbox.Config{Dialect: at.config.Dialect, Schema: at.config.Schema})
+		at := &fixture{Assertions: f.Assertions, T: t, DB: f.Another(), Config: f.Config}
+		at.Config.Schema = at.DB.Schema
+		script, err := inbox.MigrationSQL(inbox.Config{Dialect: at.Config.Dialect, Schema: at.Config.Schema})
 		f.NoError(err)
-		f.NoError(at.run(script))
-		f.NoError(at.run(script))
-		f.sameCatalog(catalog, at.catalog())
+		f.NoError(at.Run(script))
+		f.NoError(at.Run(script))
+		f.SameCatalog(catalog, at.Catalog())
 
-		if f.db.Name == testdb.SQLServer {
-			f.needs(indexNames, level130)
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(IndexNames, Level130)
 		}
-		f.NoError(inbox.Check(f.ctx(), f.db.DB, config))
-		f.config.Table = f.either("inbox", "Inbox")
-		f.exec("DROP INDEX %s", f.either(f.config.Dialect.Quote(f.schema())+".inbox_entry_last_seen", "IX_InboxEntry_LastSeenAt ON "+f.sql("{entry}")))
-		err = inbox.Check(f.ctx(), f.db.DB, config)
+		f.NoError(inbox.Check(f.Context(), f.DB.DB, config))
+		f.Config.Table = f.Either("inbox", "Inbox")
+		f.Exec("DROP INDEX %s", f.Either(f.Config.Dialect.Quote(f.Schema())+".inbox_entry_last_seen", "IX_InboxEntry_LastSeenAt ON "+f.SQL("{entry}")))
+		err = inbox.Check(f.Context(), f.DB.DB, config)
 		f.ErrorIs(err, outbox.ErrSchema)
-		f.ErrorContains(err, f.either("inbox_entry_last_seen", "IX_InboxEntry_LastSeenAt"))
+		f.ErrorContains(err, f.Either("inbox_entry_last_seen", "IX_InboxEntry_LastSeenAt"))
 
 		with := config
 		with.WithJoins = true
-		f.ErrorContains(inbox.Check(f.ctx(), f.db.DB, with), f.either("inbox_join", "InboxJoin"))
-		f.NoError(inbox.Migrate(f.ctx(), f.db.DB, with))
-		f.outbox = f.newOutbox(f.db.DB)
-		f.joinsWork()
+		f.ErrorContains(inbox.Check(f.Context(), f.DB.DB, with), f.Either("inbox_join", "InboxJoin"))
+		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, with))
+		f.Outbox = f.NewOutbox(f.DB.DB)
+		f.JoinsWork()
 	})
 }
 
 // An outbox has nothing of an inbox, works as before, and says what to do; the inbox's table can come later.
 func TestInbox_WithoutItTheOutboxWorksAsBefore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for _, name := range lower(append(f.names("table"), f.names("view")...)) {
+		for _, name := range Lower(append(f.Names("table"), f.Names("view")...)) {
 			f.NotContains(name, "entry")
 		}
-		f.works()
-		config := inbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Dialect.Traits().Table, WithJoins: true}
-		in, err := inbox.New(f.db.DB, config, nil)
+		f.Works()
+		config := inbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Dialect.Traits().Table, WithJoins: true}
+		in, err := inbox.New(f.DB.DB, config, nil)
 		f.NoError(err)
-		if f.db.Name != testdb.SQLServer || f.lacks(errorNumbers) == "" {
+		if f.DB.Name != testdb.SQLServer || f.Lacks(ErrorNumbers) == "" {
 			for name, call := range map[string]func() error{
 				"begin": func() error {
-					return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-						_, err := in.Begin(ctx, tx, keyOf("1"), inbox.Hash{})
+					return outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+						_, err := in.Begin(ctx, tx, KeyOf("1"), inbox.Hash{})
 						return err
 					})
 				},
 				"save": func() error {
-					return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return in.SaveResult(ctx, tx, keyOf("1"), nil) })
+					return outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error { return in.SaveResult(ctx, tx, KeyOf("1"), nil) })
 				},
-				"enqueue": func() error { _, err := in.Enqueue(f.ctx(), nil, receivedOf("1", "")); return err },
-				"get":     func() error { _, err := in.Get(f.ctx(), keyOf("1")); return err },
-				"requeue": func() error { _, err := in.Requeue(f.ctx(), keyOf("1")); return err },
-				"purge":   func() error { _, err := in.Purge(f.ctx(), outbox.PurgeParams{}); return err },
+				"enqueue": func() error { _, err := in.Enqueue(f.Context(), nil, ReceivedOf("1", "")); return err },
+				"get":     func() error { _, err := in.Get(f.Context(), KeyOf("1")); return err },
+				"requeue": func() error { _, err := in.Requeue(f.Context(), KeyOf("1")); return err },
+				"purge":   func() error { _, err := in.Purge(f.Context(), outbox.PurgeParams{}); return err },
 			} {
 				f.ErrorIs(call(), outbox.ErrSchema, name)
 			}
 		}
-		f.Zero(f.count())
-		f.ErrorContains(inbox.Check(f.ctx(), f.db.DB, config), f.either("outbox_entry", "OutboxEntry"))
+		f.Zero(f.Count())
+		f.ErrorContains(inbox.Check(f.Context(), f.DB.DB, config), f.Either("outbox_entry", "OutboxEntry"))
 
-		f.NoError(inbox.Migrate(f.ctx(), f.db.DB, config))
-		_, err = in.Enqueue(f.ctx(), nil, receivedOf("1", ""))
+		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, config))
+		_, err = in.Enqueue(f.Context(), nil, ReceivedOf("1", ""))
 		f.NoError(err)
-		f.migrate() // of the outbox alone: does no harm
-		_, err = in.Enqueue(f.ctx(), nil, receivedOf("1", ""))
+		f.Migrate() // of the outbox alone: does no harm
+		_, err = in.Enqueue(f.Context(), nil, ReceivedOf("1", ""))
 		f.NoError(err)
-		f.Len(f.claim("ship"), 1)
-		f.clear()
-		f.works()
+		f.Len(f.Claim("ship"), 1)
+		f.Clear()
+		f.Works()
 	})
 }
 
@@ -108,113 +108,113 @@ func TestTrap_InboxNamesOfAnyKind(t *testing.T) {
 		names := []string{`]"'`, `?1 $1 @p1`, "a.b c", "Grüße 🙂", "entry", "outbox_entry"}
 		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
-				g := newFixture(t, f.db, name)
-				g.needs(named("", name))
-				g.exec("DROP TABLE IF EXISTS %s", g.object("effects")) // of the inbox before it in the same schema
-				newInboxFixture(g, name).everything()
+				g := New(t, f.DB, name)
+				g.Needs(Named("", name))
+				g.Exec("DROP TABLE IF EXISTS %s", g.Object("effects")) // of the inbox before it in the same schema
+				NewInboxFixture(g, name).everything()
 			})
 		}
-		if f.config.Dialect.Traits().FixedSchema {
+		if f.Config.Dialect.Traits().FixedSchema {
 			return
 		}
 		t.Run("schema", func(t *testing.T) {
-			schema := `x]"y' ` + f.config.Schema
-			g := newFixture(t, f.db, "its own")
-			g.needs(named(schema, "its own"))
-			g.inSchema(schema)
-			newInboxFixture(g, "its own").everything()
+			schema := `x]"y' ` + f.Config.Schema
+			g := New(t, f.DB, "its own")
+			g.Needs(Named(schema, "its own"))
+			g.InSchema(schema)
+			NewInboxFixture(g, "its own").everything()
 		})
 	})
 }
 
 // everything goes once through all that an inbox can do.
 func (f *inboxFixture) everything() {
-	f.t.Helper()
-	handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
-		return []*message.Message{message.NewMessage("next", nil)}, f.effect(msg.Context(), 1)
+	f.T.Helper()
+	handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
+		return []*message.Message{message.NewMessage("next", nil)}, f.Effect(msg.Context(), 1)
 	})
 	for range 2 {
-		produced, err := handle(f.coming("1", "order"))
+		produced, err := handle(f.Coming("1", "order"))
 		f.NoError(err)
 		f.Len(produced, 1)
 	}
-	f.Equal(1, f.countEffects())
-	f.received("2")
-	_, err := f.in.Enqueue(f.ctx(), nil, receivedOf("2", "payload of 2"))
+	f.Equal(1, f.CountEffects())
+	f.Received("2")
+	_, err := f.In.Enqueue(f.Context(), nil, ReceivedOf("2", "payload of 2"))
 	f.NoError(err)
-	f.settle(settled(outbox.Fail, f.claim("ship")...)...)
-	n, err := f.in.Requeue(f.ctx(), keyOf("2"))
+	f.Settle(Settled(outbox.Fail, f.Claim("ship")...)...)
+	n, err := f.In.Requeue(f.Context(), KeyOf("2"))
 	f.NoError(err)
 	f.Equal(1, n)
 	f.Equal("ready", f.state("2"))
-	f.settle(settled(outbox.Ack, f.claim("ship")...)...)
-	f.exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
-	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
-	n, err = f.in.Purge(f.ctx(), outbox.PurgeParams{})
+	f.Settle(Settled(outbox.Ack, f.Claim("ship")...)...)
+	f.Exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
+	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+	n, err = f.In.Purge(f.Context(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(2, n)
-	f.Zero(f.count() + f.countEntries())
+	f.Zero(f.Count() + f.CountEntries())
 }
 
 // The role that suffices for messages suffices for an inbox.
 func TestInbox_TheRoleSuffices(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, base *fixture) {
-		base.needs(executeAs)
-		f := newInboxFixture(base, "in_"+base.config.Schema)
-		script, err := inbox.RoleSQL(f.inboxConfig(f.config.Table))
+		base.Needs(ExecuteAs)
+		f := NewInboxFixture(base, "in_"+base.Config.Schema)
+		script, err := inbox.RoleSQL(f.InboxConfig(f.Config.Table))
 		f.NoError(err)
-		f.NoError(f.run(script))
-		f.NoError(f.run(script))
-		role := f.schema() + "_" + f.config.Table + f.either("_role", "_Role")
-		member, stranger := f.user(role), f.user("")
+		f.NoError(f.Run(script))
+		f.NoError(f.Run(script))
+		role := f.Schema() + "_" + f.Config.Table + f.Either("_role", "_Role")
+		member, stranger := f.User(role), f.User("")
 		t.Cleanup(func() {
-			if f.db.Name == testdb.Postgres {
-				f.drop("DROP OWNED BY " + role)
+			if f.DB.Name == testdb.Postgres {
+				f.Drop("DROP OWNED BY " + role)
 			}
-			f.drop("DROP ROLE " + role)
+			f.Drop("DROP ROLE " + role)
 		})
-		f.received("2")
-		f.settle(settled(outbox.Ack, f.claim("ship")...)...)
+		f.Received("2")
+		f.Settle(Settled(outbox.Ack, f.Claim("ship")...)...)
 		const key = `"n":0,"source":"shop","message_id":"1","handler":"ship"`
-		save := f.callOf("entry_save", "{"+key+"}")
-		if f.db.Name == testdb.SQLServer {
+		save := f.CallOf("entry_save", "{"+key+"}")
+		if f.DB.Name == testdb.SQLServer {
 			save += ", 0x"
 		} else {
 			save = strings.TrimSuffix(save, ")") + ", '')"
 		}
 		calls := []string{
-			f.callOf("entry_add", fmt.Sprintf(`{"entries":[{%s,"hash":"%s"}]}`, key, inbox.Hash{})),
+			f.CallOf("entry_add", fmt.Sprintf(`{"entries":[{%s,"hash":"%s"}]}`, key, inbox.Hash{})),
 			save,
-			f.callOf("entry_get", `{"entries":[{`+key+`}]}`),
-			"SELECT COUNT(*) FROM " + f.sql("{entry_view}"),
-			f.callOf("entry_purge", `{"status":2,"older_than_ms":-60000,"limit":10}`),
+			f.CallOf("entry_get", `{"entries":[{`+key+`}]}`),
+			"SELECT COUNT(*) FROM " + f.SQL("{entry_view}"),
+			f.CallOf("entry_purge", `{"status":2,"older_than_ms":-60000,"limit":10}`),
 		}
-		f.Len(f.lacksRightTo(stranger, calls...), len(calls))
-		f.Equal(1, f.countEntries())
-		f.Empty(f.lacksRightTo(member, calls...))
-		f.Zero(f.countEntries() + f.count())
-		f.Len(f.lacksRightTo(member, "DROP TABLE "+f.sql("{entry}")), 1)
-		if f.db.Name == testdb.SQLServer {
-			f.Len(f.lacksRightTo(member, "DELETE FROM "+f.sql("{entry}")), 1, "the procedures are the only way")
+		f.Len(f.LacksRightTo(stranger, calls...), len(calls))
+		f.Equal(1, f.CountEntries())
+		f.Empty(f.LacksRightTo(member, calls...))
+		f.Zero(f.CountEntries() + f.Count())
+		f.Len(f.LacksRightTo(member, "DROP TABLE "+f.SQL("{entry}")), 1)
+		if f.DB.Name == testdb.SQLServer {
+			f.Len(f.LacksRightTo(member, "DELETE FROM "+f.SQL("{entry}")), 1, "the procedures are the only way")
 		}
 	})
 }
 
 func TestInbox_BadConfigurations(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		_, err := inbox.New(f.db.DB, inbox.Config{}, nil)
-		f.requireField(err, "Dialect")
-		f.requireField(inbox.Migrate(f.ctx(), f.db.DB, inbox.Config{}), "Dialect")
-		_, err = inbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{}, nil)
-		f.requireField(err, "SubscriberConfig.Dialect")
-		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, Table: " x"}, nil)
-		f.requireField(err, "Table")
-		_, err = inbox.New(f.db.DB, inbox.Config{Dialect: f.config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)
-		f.requireField(err, "WorkerName")
-		_, err = inbox.New(nil, inbox.Config{Dialect: f.config.Dialect}, nil)
+		_, err := inbox.New(f.DB.DB, inbox.Config{}, nil)
+		f.RequireField(err, "Dialect")
+		f.RequireField(inbox.Migrate(f.Context(), f.DB.DB, inbox.Config{}), "Dialect")
+		_, err = inbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{}, nil)
+		f.RequireField(err, "SubscriberConfig.Dialect")
+		_, err = inbox.New(f.DB.DB, inbox.Config{Dialect: f.Config.Dialect, Table: " x"}, nil)
+		f.RequireField(err, "Table")
+		_, err = inbox.New(f.DB.DB, inbox.Config{Dialect: f.Config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)
+		f.RequireField(err, "WorkerName")
+		_, err = inbox.New(nil, inbox.Config{Dialect: f.Config.Dialect}, nil)
 		f.ErrorIs(err, base.ErrNilDB)
-		f.ErrorIs(inbox.Migrate(f.ctx(), nil, inbox.Config{Dialect: f.config.Dialect}), base.ErrNilDB)
-		f.Empty(f.names("table"))
+		f.ErrorIs(inbox.Migrate(f.Context(), nil, inbox.Config{Dialect: f.Config.Dialect}), base.ErrNilDB)
+		f.Empty(f.Names("table"))
 	})
 }

@@ -21,24 +21,24 @@ import (
 func TestTrap_InboxConcurrentDuplicatesHaveOneEffect(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		duplicates := 100
-		if f.slow() {
+		if f.Slow() {
 			duplicates = 20
 		}
 		var calls atomic.Int32
-		publisher := f.publisher(nil, func(c *outbox.PublisherConfig) { c.RequireTx = true })
-		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
+		publisher := f.Publisher(nil, func(c *outbox.PublisherConfig) { c.RequireTx = true })
+		handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
 			calls.Add(1)
 			next := message.NewMessage("next", nil)
 			next.SetContext(msg.Context())
-			return nil, errors.Join(f.effect(msg.Context(), 1), publisher.Publish("shipped", next))
+			return nil, errors.Join(f.Effect(msg.Context(), 1), publisher.Publish("shipped", next))
 		})
 		var all sync.WaitGroup
 		failures := make(chan error, duplicates)
 		for range duplicates {
 			all.Go(func() {
-				_, err := handle(f.coming("1", "order"))
+				_, err := handle(f.Coming("1", "order"))
 				for outbox.IsRetryable(err) { // comes again
-					_, err = handle(f.coming("1", "order"))
+					_, err = handle(f.Coming("1", "order"))
 				}
 				failures <- err
 			})
@@ -48,9 +48,9 @@ func TestTrap_InboxConcurrentDuplicatesHaveOneEffect(t *testing.T) {
 		for err := range failures {
 			f.NoError(err)
 		}
-		f.Equal(1, f.countEffects())
-		f.Equal(1, f.count(), "messages that the handler has published")
-		e := f.entry(keyOf("1"))
+		f.Equal(1, f.CountEffects())
+		f.Equal(1, f.Count(), "messages that the handler has published")
+		e := f.Entry(KeyOf("1"))
 		f.Equal([]any{duplicates, outbox.Done, outbox.MessageID{}, inbox.HashOf([]byte("order"))}, []any{e.Seen, e.Status, e.QueueID, e.Hash})
 		f.False(e.ProcessedAt.IsZero())
 		f.False(e.LastSeenAt.Before(e.FirstSeenAt))
@@ -89,57 +89,57 @@ func TestTrap_InboxAMessageThatFailedIsHandledAgain(t *testing.T) {
 		deduplicator := &wmmiddleware.Deduplicator{Repository: &remembered{keys: map[string]bool{}}}
 		handled := 0
 		theirs := deduplicator.Middleware(failingOnce(func(context.Context) error { handled++; return nil }))
-		_, err := theirs(f.coming("1", "order"))
+		_, err := theirs(f.Coming("1", "order"))
 		f.ErrorIs(err, failure)
-		_, err = theirs(f.coming("1", "order"))
+		_, err = theirs(f.Coming("1", "order"))
 		f.NoError(err, "it is acknowledged")
 		f.Equal(1, handled, "and has never been handled with success")
 
-		ours := f.guarded(f.in, failingOnce(func(ctx context.Context) error { return f.effect(ctx, 1) }))
-		produced, err := ours(f.coming("1", "order"))
+		ours := f.Guarded(f.In, failingOnce(func(ctx context.Context) error { return f.Effect(ctx, 1) }))
+		produced, err := ours(f.Coming("1", "order"))
 		f.ErrorIs(err, failure)
 		f.Empty(produced)
-		f.Zero(f.countEffects(), "what it wrote is rolled back")
-		f.Zero(f.countEntries(), "and it is not marked")
-		_, err = ours(f.coming("1", "order"))
+		f.Zero(f.CountEffects(), "what it wrote is rolled back")
+		f.Zero(f.CountEntries(), "and it is not marked")
+		_, err = ours(f.Coming("1", "order"))
 		f.NoError(err)
-		f.Equal(1, f.countEffects())
-		f.Equal(1, f.entry(keyOf("1")).Seen)
+		f.Equal(1, f.CountEffects())
+		f.Equal(1, f.Entry(KeyOf("1")).Seen)
 	})
 }
 
 func TestTrap_InboxAPanicLeavesNoMark(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		panics := true
-		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
-			err := f.effect(msg.Context(), 1)
+		handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
+			err := f.Effect(msg.Context(), 1)
 			if panics {
 				panic("out of stock")
 			}
 			return nil, err
 		})
-		msg := f.coming("1", "order")
+		msg := f.Coming("1", "order")
 		f.PanicsWithValue("out of stock", func() { _, _ = handle(msg) })
 		_, inside := outbox.TxFrom(msg.Context())
 		f.False(inside, "the message has its own context again")
-		f.Zero(f.countEffects() + f.countEntries())
+		f.Zero(f.CountEffects() + f.CountEntries())
 		panics = false
-		_, err := handle(f.coming("1", "order"))
+		_, err := handle(f.Coming("1", "order"))
 		f.NoError(err)
-		f.Equal(1, f.countEffects())
+		f.Equal(1, f.CountEffects())
 	})
 }
 
 // A handler that goes on in a transaction that has failed must not be marked, whatever it returns.
 func TestTrap_InboxAnErrorThatTheHandlerSwallows(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
+		handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
 			tx, _ := outbox.TxFrom(msg.Context())
 			return nil, tx.Rollback()
 		})
-		_, err := handle(f.coming("1", "order"))
+		_, err := handle(f.Coming("1", "order"))
 		f.ErrorIs(err, sql.ErrTxDone)
-		f.Zero(f.countEntries())
+		f.Zero(f.CountEntries())
 	})
 }
 
@@ -151,17 +151,17 @@ func TestTrap_InboxTheResultComesAgain(t *testing.T) {
 			bytes[i] = byte(i)
 		}
 		calls := 0
-		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
+		handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
 			calls++
 			first := message.NewMessage("Ünï 🙂 <&>\u2028", bytes)
 			first.Metadata = message.Metadata{"a": "1", "": "", "nul\x00": "\x00", "🙂": "<&>\u2028", "quote": `"\`}
 			first.SetContext(msg.Context())
-			return []*message.Message{first, message.NewMessage("", nil)}, f.effect(msg.Context(), 1)
+			return []*message.Message{first, message.NewMessage("", nil)}, f.Effect(msg.Context(), 1)
 		})
-		produced, err := handle(f.coming("1", "order"))
+		produced, err := handle(f.Coming("1", "order"))
 		f.NoError(err)
 		for range 3 {
-			again, err := handle(f.coming("1", "order"))
+			again, err := handle(f.Coming("1", "order"))
 			f.NoError(err)
 			f.Len(again, 2)
 			for i := range again {
@@ -171,10 +171,10 @@ func TestTrap_InboxTheResultComesAgain(t *testing.T) {
 			f.Nil(again[1].Payload)
 		}
 		f.Equal(1, calls)
-		f.Equal(1, f.countEffects())
+		f.Equal(1, f.CountEffects())
 
 		// They are published after the transaction, and so without it.
-		publisher := f.publisher(f.db.DB)
+		publisher := f.Publisher(f.DB.DB)
 		f.NoError(publisher.Publish("shipped", produced...))
 	})
 }
@@ -184,15 +184,15 @@ func TestInbox_AResultThatCannotBeKeptFailsTheHandler(t *testing.T) {
 		for field, produced := range map[string]*message.Message{
 			"UUID": message.NewMessage("\xff", nil), "Metadata": {UUID: "1", Metadata: message.Metadata{"a": "\xff"}},
 		} {
-			_, err := f.guarded(f.in, func(*message.Message) ([]*message.Message, error) { return []*message.Message{produced}, nil })(f.coming("1", "order"))
-			f.requireField(err, field)
+			_, err := f.Guarded(f.In, func(*message.Message) ([]*message.Message, error) { return []*message.Message{produced}, nil })(f.Coming("1", "order"))
+			f.RequireField(err, field)
 		}
-		f.Zero(f.countEntries())
-		f.NoError(f.inTx(func(tx *sql.Tx) error {
-			_, err := f.in.Begin(f.ctx(), tx, keyOf("1"), inbox.HashOf([]byte("order")))
-			return errors.Join(err, f.in.SaveResult(f.ctx(), tx, keyOf("1"), []byte("of somebody else")))
+		f.Zero(f.CountEntries())
+		f.NoError(f.InTx(func(tx *sql.Tx) error {
+			_, err := f.In.Begin(f.Context(), tx, KeyOf("1"), inbox.HashOf([]byte("order")))
+			return errors.Join(err, f.In.SaveResult(f.Context(), tx, KeyOf("1"), []byte("of somebody else")))
 		}))
-		_, err := f.guarded(f.in, nil)(f.coming("1", "order"))
+		_, err := f.Guarded(f.In, nil)(f.Coming("1", "order"))
 		f.ErrorContains(err, "decode")
 	})
 }
@@ -202,74 +202,74 @@ func TestInbox_HandlersAndSourcesAreApart(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		var calls atomic.Int32
 		for _, i := range []inbox.Identity{
-			identity, {Source: "shop", Handler: "bill"}, {Source: "returns", Handler: "ship"},
+			Identity, {Source: "shop", Handler: "bill"}, {Source: "returns", Handler: "ship"},
 			{SourceFrom: func(msg *message.Message) string { return "by " + msg.Metadata["sender"] }, Handler: "ship"},
 		} {
-			once, err := middleware.Inbox(f.in, i)
+			once, err := middleware.Inbox(f.In, i)
 			f.NoError(err)
 			for range 2 {
-				msg := f.coming("1", "order")
+				msg := f.Coming("1", "order")
 				msg.Metadata.Set("sender", "me")
-				_, err = once(f.ship(&calls))(msg)
+				_, err = once(f.Ship(&calls))(msg)
 				f.NoError(err)
 			}
 		}
 		f.Equal(4, int(calls.Load()))
-		f.Equal(4, f.countEntries())
+		f.Equal(4, f.CountEntries())
 	})
 }
 
 // The id of the outbox that a message was relayed from stands before the broker's.
 func TestInbox_TheIdentityOfAMessage(t *testing.T) {
 	msg := message.NewMessage("uuid", []byte("order"))
-	key, hash, err := identity.Of(msg)
-	f := &fixture{Assertions: require.New(t), t: t}
+	key, hash, err := Identity.Of(msg)
+	f := &fixture{Assertions: require.New(t), T: t}
 	f.NoError(err)
-	f.Equal(keyOf("uuid"), key)
+	f.Equal(KeyOf("uuid"), key)
 	f.Equal(inbox.HashOf([]byte("order")), hash)
 	msg.Metadata.Set(outbox.HeaderMessageID, "outbox id")
-	key, _, err = identity.Of(msg)
+	key, _, err = Identity.Of(msg)
 	f.NoError(err)
-	f.Equal(keyOf("outbox id"), key)
-	own := identity
+	f.Equal(KeyOf("outbox id"), key)
+	own := Identity
 	own.MessageID = func(*message.Message) string { return "own" }
 	own.Hash = func(*message.Message) inbox.Hash { return inbox.Hash{1} }
 	key, hash, err = own.Of(msg)
 	f.NoError(err)
-	f.Equal(keyOf("own"), key)
+	f.Equal(KeyOf("own"), key)
 	f.Equal(inbox.Hash{1}, hash)
 	own.Handler = ""
 	_, _, err = own.Of(msg)
-	f.requireField(err, "Key.Handler") // outside of a router it has no name
+	f.RequireField(err, "Key.Handler") // outside of a router it has no name
 	f.True(outbox.IsPermanent(err))
 
-	_, err = middleware.Inbox(nil, identity)
-	f.requireField(err, "in")
+	_, err = middleware.Inbox(nil, Identity)
+	f.RequireField(err, "in")
 	for field, bad := range map[string]inbox.Identity{
 		"Identity.Source": {Handler: "h"}, "Key.Source": {Source: " x"}, "Key.Handler": {Source: "s", Handler: "h\x00"},
 		"Identity.SourceFrom": {Source: "s", SourceFrom: func(*message.Message) string { return "" }},
 	} {
-		f.requireField(bad.Validate(), field)
+		f.RequireField(bad.Validate(), field)
 		_, err := middleware.Inbox(&inbox.Inbox{}, bad)
-		f.requireField(err, field)
+		f.RequireField(err, field)
 		_, err = (&inbox.Inbox{}).Receive(bad)
-		f.requireField(err, field)
+		f.RequireField(err, field)
 	}
 }
 
 // With a pool of one connection, a handler that uses nothing but its transaction works.
 func TestTrap_InboxAPoolOfOneConnection(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		pool := f.db.Reopen(t)
+		pool := f.DB.Reopen(t)
 		pool.SetMaxOpenConns(1)
-		in := f.open(pool.DB, "", nil)
+		in := f.Open(pool.DB, "", nil)
 		var calls atomic.Int32
-		handle := f.guarded(in, f.ship(&calls))
+		handle := f.Guarded(in, f.Ship(&calls))
 		var all sync.WaitGroup
 		failures := make(chan error, 20)
 		for i := range 20 {
 			all.Go(func() {
-				_, err := handle(f.coming(fmt.Sprint(i%5), "order"))
+				_, err := handle(f.Coming(fmt.Sprint(i%5), "order"))
 				failures <- err
 			})
 		}
@@ -278,7 +278,7 @@ func TestTrap_InboxAPoolOfOneConnection(t *testing.T) {
 		for err := range failures {
 			f.NoError(err)
 		}
-		f.Equal(5, f.countEffects())
+		f.Equal(5, f.CountEffects())
 		f.Equal(5, int(calls.Load()))
 	})
 }

@@ -22,72 +22,72 @@ import (
 
 func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		order := inbox.Received{Key: keyOf("1"), Message: outbox.Message{
+		order := inbox.Received{Key: KeyOf("1"), Message: outbox.Message{
 			UUID: "uuid", Payload: []byte{0, 255}, Headers: map[string]string{"correlation_id": "c", "a": "🙂"}, StreamKey: "s"}}
-		ids, err := f.in.Enqueue(f.ctx(), nil, order, order)
+		ids, err := f.In.Enqueue(f.Context(), nil, order, order)
 		f.NoError(err)
 		f.NotEqual(outbox.MessageID{}, ids[0])
 		f.Equal(outbox.MessageID{}, ids[1])
-		again, err := f.in.Enqueue(f.ctx(), f.db.DB, order)
+		again, err := f.In.Enqueue(f.Context(), f.DB.DB, order)
 		f.NoError(err)
 		f.Equal([]outbox.MessageID{{}}, again)
-		f.Equal(1, f.count())
-		claimed := f.claim("ship")
+		f.Equal(1, f.Count())
+		claimed := f.Claim("ship")
 		f.Len(claimed, 1)
 		order.Message.ID, order.Message.Topic, order.Message.CorrelationID = ids[0], "ship", "c"
 		f.Equal(order.Message, claimed[0].Message)
-		e := f.entry(keyOf("1"))
+		e := f.Entry(KeyOf("1"))
 		f.Equal([]any{2, ids[0], outbox.InProgress, true}, []any{e.Seen, e.QueueID, e.Status, e.ProcessedAt.IsZero()})
 
-		topical := receivedOf("2", "")
+		topical := ReceivedOf("2", "")
 		topical.Message.Topic = "elsewhere"
 		topical.Hash = inbox.Hash{7}
-		_, err = f.in.Enqueue(f.ctx(), nil, topical)
+		_, err = f.In.Enqueue(f.Context(), nil, topical)
 		f.NoError(err)
-		f.Len(f.claim("elsewhere"), 1)
-		f.Equal(inbox.Hash{7}, f.entry(keyOf("2")).Hash)
+		f.Len(f.Claim("elsewhere"), 1)
+		f.Equal(inbox.Hash{7}, f.Entry(KeyOf("2")).Hash)
 
-		none, err := f.in.Enqueue(f.ctx(), nil)
+		none, err := f.In.Enqueue(f.Context(), nil)
 		f.NoError(err)
 		f.Empty(none)
 		var noTx *sql.Tx
-		_, err = f.in.Enqueue(f.ctx(), noTx, order)
+		_, err = f.In.Enqueue(f.Context(), noTx, order)
 		f.ErrorIs(err, base.ErrNilDB)
 	})
 }
 
 func TestInbox_EnqueueIsAllOrNothing(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		f.ErrorIs(f.inTx(func(tx *sql.Tx) error {
-			_, err := f.in.Enqueue(f.ctx(), tx, receivedOf("1", ""))
+		f.ErrorIs(f.InTx(func(tx *sql.Tx) error {
+			_, err := f.In.Enqueue(f.Context(), tx, ReceivedOf("1", ""))
 			f.NoError(err)
 			return sql.ErrNoRows
 		}), sql.ErrNoRows)
-		f.Zero(f.countEntries() + f.count())
-		f.received("1")
+		f.Zero(f.CountEntries() + f.Count())
+		f.Received("1")
 
 		const n = 2500 // more than a batch
 		list := make([]inbox.Received, n)
 		for i := range list {
-			list[i] = receivedOf(fmt.Sprint("m", i), fmt.Sprint(i))
+			list[i] = ReceivedOf(fmt.Sprint("m", i), fmt.Sprint(i))
 		}
-		list[1700].Key = keyOf("1")
-		_, err := f.in.Enqueue(f.ctx(), nil, list...)
+		list[1700].Key = KeyOf("1")
+		_, err := f.In.Enqueue(f.Context(), nil, list...)
 		f.ErrorIs(err, inbox.ErrContentMismatch)
-		f.Equal(1, f.countEntries())
-		f.Equal(1, f.count())
+		f.Equal(1, f.CountEntries())
+		f.Equal(1, f.Count())
 
 		list[1700] = list[3] // comes twice
-		ids, err := f.in.Enqueue(f.ctx(), nil, list...)
+		ids, err := f.In.Enqueue(f.Context(), nil, list...)
 		f.NoError(err)
 		f.Len(ids, n)
 		f.Equal(outbox.MessageID{}, ids[1700])
-		f.Equal(n, f.countEntries())
-		rows := f.rows("1 = 1")
+		f.Equal(n, f.CountEntries())
+		rows := f.Rows("1 = 1")
 		f.Len(rows, n)
 		ids = append(ids[:1700], ids[1701:]...)
 		for i, r := range rows[1:] {
-			f.Equal(ids[i], r.id, "the queue has the order of the call")
+			f.Equal(ids[i], r.ID, "the queue has the order of the call")
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestInbox_EnqueueIsAllOrNothing(t *testing.T) {
 func TestTrap_InboxConcurrentEnqueues(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		receivers, messages := 16, 60
-		if f.slow() || f.db.Name == testdb.SQLServer && f.lacks(skipLocked) != "" {
+		if f.Slow() || f.DB.Name == testdb.SQLServer && f.Lacks(SkipLocked) != "" {
 			// A server that heeds no hints locks in no order, and ends one deadlock after the other.
 			receivers, messages = 4, 20
 		}
@@ -107,9 +107,9 @@ func TestTrap_InboxConcurrentEnqueues(t *testing.T) {
 			all.Go(func() {
 				list := make([]inbox.Received, 0, messages)
 				for _, m := range rand.Perm(messages) {
-					list = append(list, receivedOf(fmt.Sprint(m), "same"))
+					list = append(list, ReceivedOf(fmt.Sprint(m), "same"))
 				}
-				ids, err := f.in.Enqueue(f.ctx(), nil, list...)
+				ids, err := f.In.Enqueue(f.Context(), nil, list...)
 				for _, id := range ids {
 					if id != (outbox.MessageID{}) {
 						added[i]++
@@ -127,71 +127,71 @@ func TestTrap_InboxConcurrentEnqueues(t *testing.T) {
 		for _, n := range added {
 			total += n
 		}
-		f.Equal([]int{messages, messages, messages}, []int{total, f.count(), f.countEntries()})
-		f.Equal(messages, int(f.number("SELECT COUNT(*) FROM {entry} WHERE {seen} = %d", receivers)))
+		f.Equal([]int{messages, messages, messages}, []int{total, f.Count(), f.CountEntries()})
+		f.Equal(messages, int(f.Number("SELECT COUNT(*) FROM {entry} WHERE {seen} = %d", receivers)))
 	})
 }
 
 // The life of what is in the queue is that of a message in an outbox, and the entry tells how it stands.
 func TestInbox_TheLifeOfAQueuedMessage(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		queue := f.in.Queue()
-		f.received("done", "abandoned", "failed", "expired", "ready")
+		queue := f.In.Queue()
+		f.Received("done", "abandoned", "failed", "expired", "ready")
 		stands := func(id string, status outbox.Status, attempts int, lastError string) {
 			t.Helper()
-			e := f.entry(keyOf(id))
+			e := f.Entry(KeyOf(id))
 			f.Equal([]any{status, attempts, lastError}, []any{e.Status, e.Attempts, e.LastError}, id)
 			f.Equal(status.String(), f.state(id))
 		}
 		stands("done", outbox.Ready, 0, "")
-		claimed, err := queue.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("ship"), Limit: 4})
+		claimed, err := queue.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("ship"), Limit: 4})
 		f.NoError(err)
 		f.Len(claimed, 4)
 		owner := claimed[0].Receipt.Owner
 		stands("done", outbox.InProgress, 0, "")
-		f.NoError(queue.Ack(f.ctx(), owner, claimed[0].Receipt.Seq))
-		f.NoError(queue.Abandon(f.ctx(), owner, errors.New("not yet"), claimed[1].Receipt.Seq))
-		f.NoError(queue.Fail(f.ctx(), owner, errors.New("never"), claimed[2].Receipt.Seq))
-		f.expireLeases()
-		n, err := queue.ReapExpired(f.ctx())
+		f.NoError(queue.Ack(f.Context(), owner, claimed[0].Receipt.Seq))
+		f.NoError(queue.Abandon(f.Context(), owner, errors.New("not yet"), claimed[1].Receipt.Seq))
+		f.NoError(queue.Fail(f.Context(), owner, errors.New("never"), claimed[2].Receipt.Seq))
+		f.ExpireLeases()
+		n, err := queue.ReapExpired(f.Context())
 		f.NoError(err)
 		f.Equal(1, n)
 		stands("done", outbox.Done, 0, "")
 		stands("abandoned", outbox.Ready, 1, "not yet")
 		stands("failed", outbox.Failed, 0, "never")
 		stands("ready", outbox.Ready, 0, "")
-		e := f.entry(keyOf("expired"))
+		e := f.Entry(KeyOf("expired"))
 		f.Equal([]any{outbox.Ready, 1}, []any{e.Status, e.Attempts})
 
 		for _, id := range []string{"done", "abandoned", "failed", "expired", "ready"} {
-			ids, err := f.in.Enqueue(f.ctx(), nil, receivedOf(id, "payload of "+id))
+			ids, err := f.In.Enqueue(f.Context(), nil, ReceivedOf(id, "payload of "+id))
 			f.NoError(err)
 			f.Equal([]outbox.MessageID{{}}, ids, "%s is known", id)
 		}
-		f.Equal(5, f.count())
+		f.Equal(5, f.Count())
 	})
 }
 
 // state is how people see an entry.
 func (f *inboxFixture) state(id string) (state string) {
-	f.t.Helper()
-	f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT {state} FROM {entry_view} WHERE {message_id} = '%s'", id)).Scan(&state))
+	f.T.Helper()
+	f.NoError(f.DB.QueryRowContext(f.Context(), f.SQL("SELECT {state} FROM {entry_view} WHERE {message_id} = '%s'", id)).Scan(&state))
 	return state
 }
 
 func TestInbox_AMessageDeletedOnAckIsDone(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		f.received("1")
-		deleting := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
-		_, err := deleting.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, f.claim("ship")...))
+		f.Received("1")
+		deleting := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
+		_, err := deleting.Settle(f.Context(), f.DB.DB, Settled(outbox.Ack, f.Claim("ship")...))
 		f.NoError(err)
-		f.Zero(f.count())
-		f.Equal(outbox.Done, f.entry(keyOf("1")).Status)
+		f.Zero(f.Count())
+		f.Equal(outbox.Done, f.Entry(KeyOf("1")).Status)
 		f.Equal("done", f.state("1"))
-		ids, err := f.in.Enqueue(f.ctx(), nil, receivedOf("1", "payload of 1"))
+		ids, err := f.In.Enqueue(f.Context(), nil, ReceivedOf("1", "payload of 1"))
 		f.NoError(err)
 		f.Equal([]outbox.MessageID{{}}, ids, "and is not enqueued again")
-		n, err := f.in.Purge(f.ctx(), outbox.PurgeParams{})
+		n, err := f.In.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(1, n)
 	})
@@ -202,20 +202,20 @@ func TestInbox_AMessageDeletedOnAckIsDone(t *testing.T) {
 func TestTrap_InboxReceiveNowWorkLater(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		broker := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
-		s, err := inbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
-			Dialect: f.config.Dialect, Schema: f.config.Schema, PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond,
+		s, err := inbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{
+			Dialect: f.Config.Dialect, Schema: f.Config.Schema, PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond,
 			DrainTimeout: time.Second, UnhandledAfter: -1, AllowCompeting: true,
 			Backoff: func(int) time.Duration { return time.Millisecond }}, nil)
 		f.NoError(err)
 		router, err := message.NewRouter(message.RouterConfig{}, nil)
 		f.NoError(err)
-		receive, err := f.in.Receive(identity)
+		receive, err := f.In.Receive(Identity)
 		f.NoError(err)
 		router.AddConsumerHandler("receive", "orders", broker, receive)
 		var calls atomic.Int32
 		shipped := make(chan string, 10)
-		handle := f.guarded(f.in, func(msg *message.Message) ([]*message.Message, error) {
-			if err := f.effect(msg.Context(), 1); err != nil {
+		handle := f.Guarded(f.In, func(msg *message.Message) ([]*message.Message, error) {
+			if err := f.Effect(msg.Context(), 1); err != nil {
 				return nil, err
 			}
 			if calls.Add(1) == 1 {
@@ -241,27 +241,27 @@ func TestTrap_InboxReceiveNowWorkLater(t *testing.T) {
 			return nil
 		})
 		ran := make(chan error, 1)
-		go func() { ran <- router.Run(context.WithoutCancel(f.ctx())) }()
+		go func() { ran <- router.Run(context.WithoutCancel(f.Context())) }()
 		defer func() {
 			f.NoError(router.Close())
 			f.NoError(<-ran)
 			f.NoError(s.Close())
 			f.NoError(broker.Close())
 		}()
-		take(f.fixture, router.Running(), "the router")
+		Take(f.fixture, router.Running(), "the router")
 		for range 3 {
 			msg := message.NewMessage("1", []byte("order"))
 			msg.Metadata.Set("a", "b")
 			f.NoError(broker.Publish("orders", msg))
 		}
-		got, _ := take(f.fixture, shipped, "what the handler returned")
+		got, _ := Take(f.fixture, shipped, "what the handler returned")
 		f.Equal("next 1 order b", got)
-		f.becomes(f.entry(keyOf("1")).QueueID, outbox.Done)
-		e := f.entry(keyOf("1"))
+		f.Becomes(f.Entry(KeyOf("1")).QueueID, outbox.Done)
+		e := f.Entry(KeyOf("1"))
 		f.Equal([]any{outbox.Done, 2}, []any{e.Status, e.Attempts})
 		f.False(e.ProcessedAt.IsZero())
 		f.Equal(2, int(calls.Load()), "one failed, one succeeded; publishing again called none")
-		f.Equal(1, f.countEffects())
+		f.Equal(1, f.CountEffects())
 		f.Empty(shipped)
 	})
 }
@@ -269,12 +269,12 @@ func TestTrap_InboxReceiveNowWorkLater(t *testing.T) {
 // A duplicate that comes past the queue leaves the message to the queue.
 func TestInbox_ADuplicateOfAQueuedMessageIsLeftToTheQueue(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		f.received("1")
+		f.Received("1")
 		var calls atomic.Int32
-		produced, err := f.guarded(f.in, f.ship(&calls))(f.coming("1", "payload of 1"))
+		produced, err := f.Guarded(f.In, f.Ship(&calls))(f.Coming("1", "payload of 1"))
 		f.NoError(err)
 		f.Empty(produced)
 		f.Zero(calls.Load())
-		f.Len(f.claim("ship"), 1)
+		f.Len(f.Claim("ship"), 1)
 	})
 }

@@ -23,19 +23,19 @@ var invariants = map[string]string{
 	"attempts are never negative":              "{retry_count} < 0",
 }
 
-// checkInvariants looks at the table that the test leaves behind, if there is one.
-func (f *fixture) checkInvariants() {
-	f.t.Helper()
+// CheckInvariants looks at the table that the test leaves behind, if there is one.
+func (f *fixture) CheckInvariants() {
+	f.T.Helper()
 	// The test's own context has ended. A lock that it has left behind shows as a timeout here.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	anyBroken := strings.Join(slices.Collect(maps.Values(invariants)), " OR ")
 	var n int
-	if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM {all} WHERE %s", anyBroken)).Scan(&n); err != nil {
-		if !f.installed(ctx, f.config.Dialect.Traits().Table) {
+	if err := f.DB.QueryRowContext(ctx, f.SQL("SELECT COUNT(*) FROM {all} WHERE %s", anyBroken)).Scan(&n); err != nil {
+		if !f.installed(ctx, f.Config.Dialect.Traits().Table) {
 			return
 		}
-		f.t.Errorf("reading the table after the test: %v", err)
+		f.T.Errorf("reading the table after the test: %v", err)
 		return
 	}
 	if n > 0 {
@@ -49,24 +49,24 @@ func (f *fixture) checkInvariants() {
 
 // checkHolds reports an error if rows break an invariant.
 func (f *fixture) checkHolds(ctx context.Context, name, broken string) {
-	f.t.Helper()
+	f.T.Helper()
 	var n int
-	if err := f.db.QueryRowContext(ctx, f.sql("SELECT COUNT(*) FROM %s", broken)).Scan(&n); err != nil {
-		f.t.Errorf("checking that %s: %v", name, err)
+	if err := f.DB.QueryRowContext(ctx, f.SQL("SELECT COUNT(*) FROM %s", broken)).Scan(&n); err != nil {
+		f.T.Errorf("checking that %s: %v", name, err)
 	} else if n != 0 {
-		f.t.Errorf("it does not hold that %s: %d rows", name, n)
+		f.T.Errorf("it does not hold that %s: %d rows", name, n)
 	}
 }
 
 // checkAll checks invariants that are pairs of a table and a condition. As long as all of them hold, it is one statement.
 func (f *fixture) checkAll(ctx context.Context, invariants map[string][2]string) {
-	f.t.Helper()
+	f.T.Helper()
 	var counts []string
 	for _, broken := range invariants {
 		counts = append(counts, fmt.Sprintf("(SELECT COUNT(*) FROM %s r WHERE %s)", broken[0], broken[1]))
 	}
 	var n int
-	if err := f.db.QueryRowContext(ctx, f.sql("SELECT %s", strings.Join(counts, " + "))).Scan(&n); err == nil && n == 0 {
+	if err := f.DB.QueryRowContext(ctx, f.SQL("SELECT %s", strings.Join(counts, " + "))).Scan(&n); err == nil && n == 0 {
 		return
 	}
 	for name, broken := range invariants {
@@ -99,11 +99,11 @@ func membersOf(condition string) string {
 
 // checkJoinInvariants looks at the tables of joins, if there are any.
 func (f *fixture) checkJoinInvariants(ctx context.Context) {
-	f.t.Helper()
+	f.T.Helper()
 	var n int
-	if err := f.db.QueryRowContext(ctx, f.sql("SELECT (SELECT COUNT(*) FROM {join}) + (SELECT COUNT(*) FROM {member})")).Scan(&n); err != nil {
-		if f.installed(ctx, f.joinTable("join")) {
-			f.t.Errorf("reading the joins after the test: %v", err)
+	if err := f.DB.QueryRowContext(ctx, f.SQL("SELECT (SELECT COUNT(*) FROM {join}) + (SELECT COUNT(*) FROM {member})")).Scan(&n); err != nil {
+		if f.installed(ctx, f.JoinTable("join")) {
+			f.T.Errorf("reading the joins after the test: %v", err)
 		}
 		return
 	}
@@ -115,22 +115,22 @@ func (f *fixture) checkJoinInvariants(ctx context.Context) {
 
 // installed says whether a table is there, given its name in the default outbox, by asking the catalog.
 func (f *fixture) installed(ctx context.Context, table string) bool {
-	if f.config.Table != "" {
-		table = strings.Replace(table, f.config.Dialect.Traits().Table, f.config.Table, 1)
+	if f.Config.Table != "" {
+		table = strings.Replace(table, f.Config.Dialect.Traits().Table, f.Config.Table, 1)
 	}
-	quote := f.config.Dialect.Quote
+	quote := f.Config.Dialect.Quote
 	query := map[string]string{
-		testdb.SQLite:    "SELECT COUNT(*) FROM sqlite_master WHERE name = '" + literal(table) + "'",
-		testdb.Postgres:  "SELECT COUNT(to_regclass('" + literal(quote(f.schema())+"."+quote(table)) + "'))",
-		testdb.SQLServer: "SELECT COUNT(OBJECT_ID(N'" + literal(quote(f.schema())+"."+quote(table)) + "'))",
-	}[f.db.Name]
+		testdb.SQLite:    "SELECT COUNT(*) FROM sqlite_master WHERE name = '" + Literal(table) + "'",
+		testdb.Postgres:  "SELECT COUNT(to_regclass('" + Literal(quote(f.Schema())+"."+quote(table)) + "'))",
+		testdb.SQLServer: "SELECT COUNT(OBJECT_ID(N'" + Literal(quote(f.Schema())+"."+quote(table)) + "'))",
+	}[f.DB.Name]
 	var n int
-	err := f.db.QueryRowContext(ctx, query).Scan(&n)
+	err := f.DB.QueryRowContext(ctx, query).Scan(&n)
 	if err != nil {
-		f.t.Errorf("asking whether the table is there: %v", err)
+		f.T.Errorf("asking whether the table is there: %v", err)
 	}
 	return n > 0
 }
 
-// literal doubles the quotes of what goes between quotes.
-func literal(text string) string { return strings.ReplaceAll(text, "'", "''") }
+// Literal doubles the quotes of what goes between quotes.
+func Literal(text string) string { return strings.ReplaceAll(text, "'", "''") }

@@ -13,46 +13,46 @@ import (
 // The role that suffices for messages suffices for joins, from their start to their purge.
 func TestOBX117_118_TheRoleSufficesForJoins(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(executeAs)
-		f.config.Table = "box_" + f.config.Schema
-		f.outbox = f.newOutbox(f.db.DB)
-		f.migrate()
-		script, err := outbox.RoleSQL(f.migrateConfig())
+		f.Needs(ExecuteAs)
+		f.Config.Table = "box_" + f.Config.Schema
+		f.Outbox = f.NewOutbox(f.DB.DB)
+		f.Migrate()
+		script, err := outbox.RoleSQL(f.MigrateConfig())
 		f.NoError(err)
-		f.NoError(f.run(script))
-		role := f.schema() + "_" + f.config.Table + f.either("_role", "_Role")
-		member, stranger := f.user(role), f.user("")
+		f.NoError(f.Run(script))
+		role := f.Schema() + "_" + f.Config.Table + f.Either("_role", "_Role")
+		member, stranger := f.User(role), f.User("")
 		t.Cleanup(func() {
-			if f.db.Name == testdb.Postgres {
-				f.drop("DROP OWNED BY " + role)
+			if f.DB.Name == testdb.Postgres {
+				f.Drop("DROP OWNED BY " + role)
 			}
-			f.drop("DROP ROLE " + role)
+			f.Drop("DROP ROLE " + role)
 		})
 
-		c := f.joins()
-		id, steps := f.startWith(c, "s", 3)
-		wait := f.wait(c, waits(id, "next", ""))
-		claimed := f.claim("s")
+		c := f.Joins()
+		id, steps := f.StartWith(c, "s", 3)
+		wait := f.Wait(c, Waits(id, "next", ""))
+		claimed := f.Claim("s")
 		calls := f.joinCalls(id, steps, wait, claimed)
-		f.Len(f.lacksRightTo(stranger, calls...), len(calls), "without the role nothing is allowed")
-		f.stands(c, id, join.Pending, 0, 0)
+		f.Len(f.LacksRightTo(stranger, calls...), len(calls), "without the role nothing is allowed")
+		f.Stands(c, id, join.Pending, 0, 0)
 
-		f.Empty(f.lacksRightTo(member, calls...))
-		f.Zero(f.joinCount(), "both have ended and are purged")
-		f.Len(f.rows("{status} = 2"), 2, "a step and the wait")
+		f.Empty(f.LacksRightTo(member, calls...))
+		f.Zero(f.JoinCount(), "both have ended and are purged")
+		f.Len(f.Rows("{status} = 2"), 2, "a step and the wait")
 		denied := []string{
-			"DROP TABLE " + f.sql("{join}"), "ALTER TABLE " + f.sql("{member}") + " ADD n INT", "DROP VIEW " + f.object(f.either("outbox_kept", "Outbox_Kept")),
+			"DROP TABLE " + f.SQL("{join}"), "ALTER TABLE " + f.SQL("{member}") + " ADD n INT", "DROP VIEW " + f.Object(f.Either("outbox_kept", "Outbox_Kept")),
 		}
-		f.Len(f.lacksRightTo(member, denied...), len(denied))
-		if f.db.Name == testdb.SQLServer {
-			f.Len(f.lacksRightTo(member, "DELETE FROM "+f.sql("{join}")), 1, "the procedures are the only way")
+		f.Len(f.LacksRightTo(member, denied...), len(denied))
+		if f.DB.Name == testdb.SQLServer {
+			f.Len(f.LacksRightTo(member, "DELETE FROM "+f.SQL("{join}")), 1, "the procedures are the only way")
 		}
 	})
 }
 
 // joinCalls are a whole life of a join, which ends it and deletes it, and the other calls there are.
 func (f *fixture) joinCalls(id join.ID, steps []outbox.MessageID, wait outbox.MessageID, claimed []outbox.Claimed) (calls []string) {
-	newID, err := f.config.Dialect.Traits().NewMessageID()
+	newID, err := f.Config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
 	settle := func(i, outcome int) string {
 		return fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":%d,"seqs":[%d]}]}`,
@@ -70,20 +70,20 @@ func (f *fixture) joinCalls(id join.ID, steps []outbox.MessageID, wait outbox.Me
 		{"settle", settle(0, 0)}, // ends both joins and wakes the wait
 		{"join_cancel", fmt.Sprintf(`{"id":"%s"}`, id)},
 	} {
-		calls = append(calls, f.callOf(call[0], call[1]))
+		calls = append(calls, f.CallOf(call[0], call[1]))
 	}
 	// The wait is done by a claim of the role's own.
 	owner := base.NewOwnerToken()
-	calls = append(calls, f.callOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":%d,"quota":10}]}`, owner, testdb.TopicKey("join.wait"))),
-		f.callOf("settle", fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":0,"seqs":[%d]}]}`,
-			owner, f.row(wait).seq)))
-	return append(calls, f.callOf("join_purge", `{"older_than_ms":-60000,"limit":1000}`))
+	calls = append(calls, f.CallOf("claim", fmt.Sprintf(`{"owner":"%s","lease_ms":60000,"limit":4,"give_back":0,"worker":"w","topics":[{"key":%d,"quota":10}]}`, owner, testdb.TopicKey("join.wait"))),
+		f.CallOf("settle", fmt.Sprintf(`{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"%s","outcome":0,"seqs":[%d]}]}`,
+			owner, f.Row(wait).Seq)))
+	return append(calls, f.CallOf("join_purge", `{"older_than_ms":-60000,"limit":1000}`))
 }
 
-// callOf is the statement that calls a procedure with its one argument.
-func (f *fixture) callOf(name, argument string) string {
-	if f.db.Name == testdb.SQLServer {
-		return "EXEC " + f.object("Outbox_"+name) + " N'" + argument + "'"
+// CallOf is the statement that calls a procedure with its one argument.
+func (f *fixture) CallOf(name, argument string) string {
+	if f.DB.Name == testdb.SQLServer {
+		return "EXEC " + f.Object("Outbox_"+name) + " N'" + argument + "'"
 	}
-	return "SELECT * FROM " + f.object("outbox_"+name) + "('" + argument + "')"
+	return "SELECT * FROM " + f.Object("outbox_"+name) + "('" + argument + "')"
 }

@@ -34,34 +34,34 @@ func all(n int, call func(i int) error) error {
 func TestJOIN060_061_ManyWorkersLoseNoCount(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const workers, each, joins = 20, 3, 4
-		c := f.joins()
-		ids := f.enqueueN("s", workers*each)
+		c := f.Joins()
+		ids := f.EnqueueN("s", workers*each)
 		var shared []join.ID
 		for i := range joins {
-			id := f.start(c, join.StartParams{Open: true})
-			f.NoError(c.Attach(f.ctx(), nil, id, ids[i*10:]...)) // each another part
+			id := f.Start(c, join.StartParams{Open: true})
+			f.NoError(c.Attach(f.Context(), nil, id, ids[i*10:]...)) // each another part
 			shared = append(shared, id)
 		}
-		claimed := f.claim("s")
+		claimed := f.Claim("s")
 		f.Len(claimed, workers*each)
-		extra := f.enqueueN("extra", workers)
+		extra := f.EnqueueN("extra", workers)
 		f.NoError(all(workers, func(worker int) error {
 			mine := claimed[worker*each : (worker+1)*each]
-			refused, err := f.outbox.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, mine[0], mine[1]), settled(outbox.Fail, mine[2])...))
+			refused, err := f.Outbox.Settle(f.Context(), f.DB.DB, append(Settled(outbox.Ack, mine[0], mine[1]), Settled(outbox.Fail, mine[2])...))
 			if err == nil && len(refused) > 0 {
 				err = errors.New("refused")
 			}
 			target := shared[worker%joins]
-			return errors.Join(err, c.Attach(f.ctx(), nil, target, extra[worker]),
-				c.ReportStepFailed(f.ctx(), nil, target, extra[worker]),
-				c.ReportStepCompleted(f.ctx(), nil, shared[0], ids[worker])) // has ended, or ends here
+			return errors.Join(err, c.Attach(f.Context(), nil, target, extra[worker]),
+				c.ReportStepFailed(f.Context(), nil, target, extra[worker]),
+				c.ReportStepCompleted(f.Context(), nil, shared[0], ids[worker])) // has ended, or ends here
 		}))
 		for i, id := range shared {
-			r := f.joinRow(id)
-			f.Equal(workers*each-i*10+workers/joins, r.completed+r.failed)
-			f.Equal(r.attached, r.members)
-			f.NoError(c.Seal(f.ctx(), nil, id))
-			f.NotEqual(join.Pending, f.join(c, id).Status)
+			r := f.JoinRow(id)
+			f.Equal(workers*each-i*10+workers/joins, r.Completed+r.Failed)
+			f.Equal(r.Attached, r.Members)
+			f.NoError(c.Seal(f.Context(), nil, id))
+			f.NotEqual(join.Pending, f.Join(c, id).Status)
 		}
 	})
 }
@@ -77,23 +77,23 @@ func TestJOIN060_TheLastStepEndsTheJoinOnce(t *testing.T) {
 			defer mu.Unlock()
 			ended[e.ID]++
 		}}
-		o := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Hooks = hooks })
-		c := f.joins(func(c *join.Config) { c.Hooks = hooks })
+		o := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Hooks = hooks })
+		c := f.Joins(func(c *join.Config) { c.Hooks = hooks })
 		for range rounds {
-			id, _ := f.startWith(c, "s", steps)
-			f.wait(c, waits(id, "next", ""))
-			claimed := f.claim("s")
+			id, _ := f.StartWith(c, "s", steps)
+			f.Wait(c, Waits(id, "next", ""))
+			claimed := f.Claim("s")
 			f.NoError(all(steps, func(i int) error {
-				_, err := o.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, claimed[i]))
+				_, err := o.Settle(f.Context(), f.DB.DB, Settled(outbox.Ack, claimed[i]))
 				return err
 			}))
-			f.stands(c, id, join.Completed, steps, 0)
+			f.Stands(c, id, join.Completed, steps, 0)
 			mu.Lock()
 			f.Equal(1, ended[id])
 			mu.Unlock()
-			waiting := f.claim(join.DefaultWaitTopic)
+			waiting := f.Claim(join.DefaultWaitTopic)
 			f.Len(waiting, 1)
-			f.settle(settled(outbox.Ack, waiting...)...)
+			f.Settle(Settled(outbox.Ack, waiting...)...)
 		}
 	})
 }
@@ -102,13 +102,13 @@ func TestJOIN060_TheLastStepEndsTheJoinOnce(t *testing.T) {
 func TestJOIN023_060_NoRaceFillsAJoinBeyondWhatItExpects(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const racers, room = 12, 7
-		c := f.joins()
-		id := f.start(c, join.StartParams{ExpectedSteps: room})
-		ids := f.enqueueN("s", racers)
+		c := f.Joins()
+		id := f.Start(c, join.StartParams{ExpectedSteps: room})
+		ids := f.EnqueueN("s", racers)
 		var mu sync.Mutex
 		full := 0
 		f.NoError(all(racers, func(i int) error {
-			err := c.Attach(f.ctx(), nil, id, ids[i])
+			err := c.Attach(f.Context(), nil, id, ids[i])
 			if errors.Is(err, join.ErrFull) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -118,21 +118,21 @@ func TestJOIN023_060_NoRaceFillsAJoinBeyondWhatItExpects(t *testing.T) {
 			return err
 		}))
 		f.Equal(racers-room, full)
-		f.Equal(room, f.joinRow(id).members)
-		again := f.start(c, join.StartParams{ExpectedSteps: 1})
-		f.NoError(all(racers, func(int) error { return c.Attach(f.ctx(), nil, again, ids[0]) }), "the same one, by all")
-		f.Equal(1, f.joinRow(again).attached)
-		f.Equal(room, f.joinRow(id).attached)
+		f.Equal(room, f.JoinRow(id).Members)
+		again := f.Start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(all(racers, func(int) error { return c.Attach(f.Context(), nil, again, ids[0]) }), "the same one, by all")
+		f.Equal(1, f.JoinRow(again).Attached)
+		f.Equal(room, f.JoinRow(id).Attached)
 	})
 }
 
 // conflictOnce is a pool on which the first statement about joins loses a conflict.
 func (f *fixture) conflictOnce() (pool *sql.DB, conflicts *atomic.Int32) {
-	f.t.Helper()
+	f.T.Helper()
 	conflicts = &atomic.Int32{}
-	pool = faults.Open(f.t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+	pool = faults.Open(f.T, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 		if strings.Contains(strings.ToLower(s.Text), "outbox_join") && conflicts.CompareAndSwap(0, 1) {
-			return faults.Deadlock(f.db.Name)
+			return faults.Deadlock(f.DB.Name)
 		}
 		return nil
 	}})
@@ -141,37 +141,37 @@ func (f *fixture) conflictOnce() (pool *sql.DB, conflicts *atomic.Int32) {
 
 func TestJOIN062_ALostConflictIsRetriedOrReturned(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
+		c := f.Joins()
 		calls := map[string]func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error{
 			"start": func(c *join.Coordinator, x outbox.Executor, _ join.ID, _ []outbox.MessageID) error {
-				_, err := c.Start(f.ctx(), x, join.StartParams{ExpectedSteps: 1})
+				_, err := c.Start(f.Context(), x, join.StartParams{ExpectedSteps: 1})
 				return err
 			},
 			"attach": func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error {
-				return c.Attach(f.ctx(), x, id, steps[1])
+				return c.Attach(f.Context(), x, id, steps[1])
 			},
 			"enqueue": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
-				_, err := c.Enqueue(f.ctx(), x, id, outbox.Message{Topic: "enqueued"})
+				_, err := c.Enqueue(f.Context(), x, id, outbox.Message{Topic: "enqueued"})
 				return err
 			},
 			"report": func(c *join.Coordinator, x outbox.Executor, id join.ID, steps []outbox.MessageID) error {
-				return c.ReportStepCompleted(f.ctx(), x, id, steps[0])
+				return c.ReportStepCompleted(f.Context(), x, id, steps[0])
 			},
 			"wait": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
-				_, err := c.EnqueueWait(f.ctx(), x, waits(id, "next", ""))
+				_, err := c.EnqueueWait(f.Context(), x, Waits(id, "next", ""))
 				return err
 			},
 			"cancel": func(c *join.Coordinator, x outbox.Executor, id join.ID, _ []outbox.MessageID) error {
-				return c.Cancel(f.ctx(), x, id)
+				return c.Cancel(f.Context(), x, id)
 			},
 		}
 		for name, call := range calls {
 			begin := func() (join.ID, []outbox.MessageID) {
-				id := f.start(c, join.StartParams{Open: true})
-				return id, append(f.addSteps(c, id, "s", 1), f.enqueueN("other", 1)...)
+				id := f.Start(c, join.StartParams{Open: true})
+				return id, append(f.AddSteps(c, id, "s", 1), f.EnqueueN("other", 1)...)
 			}
 			on := func(pool *sql.DB) *join.Coordinator {
-				c, err := join.NewCoordinator(pool, join.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+				c, err := join.NewCoordinator(pool, join.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 				f.NoError(err)
 				return c
 			}
@@ -182,13 +182,13 @@ func TestJOIN062_ALostConflictIsRetriedOrReturned(t *testing.T) {
 
 			id, steps = begin()
 			pool, _ = f.conflictOnce()
-			tx, err := pool.BeginTx(f.ctx(), nil)
+			tx, err := pool.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			err = call(on(pool), tx, id, steps)
 			f.True(outbox.IsRetryable(err), "%s, in the caller's: %v", name, err)
 			f.NoError(tx.Rollback())
-			r := f.joinRow(id)
-			f.Equal([]int{0, 0, 0, 1, 1, 0}, []int{r.completed, r.failed, r.status, r.members, r.attached, r.waiting}, name)
+			r := f.JoinRow(id)
+			f.Equal([]int{0, 0, 0, 1, 1, 0}, []int{r.Completed, r.Failed, r.Status, r.Members, r.Attached, r.Waiting}, name)
 		}
 	})
 }

@@ -10,52 +10,52 @@ import (
 )
 
 // one is the only line of a level with a word in it.
-func (f *fixture) one(book *logBook, level, word string) logLine {
-	f.t.Helper()
-	found := book.at(level, word)
-	f.Len(found, 1, "%s %q in %v", level, word, book.lines())
+func (f *fixture) one(book *LogBook, level, word string) LogLine {
+	f.T.Helper()
+	found := book.At(level, word)
+	f.Len(found, 1, "%s %q in %v", level, word, book.Lines())
 	return found[0]
 }
 
 func TestJOIN070_StartingAJoinIsLoggedAtInfo(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		id := f.start(f.joinsLogging(book), join.StartParams{GroupingKey: "tenant 7", ExpectedSteps: 3, Metadata: "secret"})
+		book := NewLogBook()
+		id := f.Start(f.JoinsLogging(book), join.StartParams{GroupingKey: "tenant 7", ExpectedSteps: 3, Metadata: "secret"})
 		line := f.one(book, "INFO", "join")
-		f.Equal(id.String(), line.fields["join_id"])
-		f.Equal("tenant 7", line.fields["grouping_key"])
-		f.Equal(3, line.fields["expected_steps"])
+		f.Equal(id.String(), line.Fields["join_id"])
+		f.Equal("tenant 7", line.Fields["grouping_key"])
+		f.Equal(3, line.Fields["expected_steps"])
 		f.NotContains(line.String(), "secret")
-		_, err := f.joinsLogging(book).Start(f.ctx(), nil, join.StartParams{})
+		_, err := f.JoinsLogging(book).Start(f.Context(), nil, join.StartParams{})
 		f.Error(err)
-		f.Len(book.lines(), 1, "what is refused has not started")
+		f.Len(book.Lines(), 1, "what is refused has not started")
 	})
 }
 
 func TestJOIN071_AttachingIsLoggedAtDebug(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		c := f.joinsLogging(book)
-		id := f.start(c, join.StartParams{Open: true})
-		ids := append(f.enqueueN("s", 2), outbox.MessageID{1})
-		f.NoError(c.Attach(f.ctx(), nil, id, ids[:2]...))
-		f.NoError(c.AttachByReport(f.ctx(), nil, id, ids[2]))
-		ids = append(ids, f.addSteps(c, id, "s", 1)...)
-		lines := book.at("DEBUG", "Attached")
+		book := NewLogBook()
+		c := f.JoinsLogging(book)
+		id := f.Start(c, join.StartParams{Open: true})
+		ids := append(f.EnqueueN("s", 2), outbox.MessageID{1})
+		f.NoError(c.Attach(f.Context(), nil, id, ids[:2]...))
+		f.NoError(c.AttachByReport(f.Context(), nil, id, ids[2]))
+		ids = append(ids, f.AddSteps(c, id, "s", 1)...)
+		lines := book.At("DEBUG", "Attached")
 		f.Len(lines, 4)
 		for i, line := range lines {
-			f.Equal(id.String(), line.fields["join_id"])
-			f.Equal(ids[i].String(), line.fields["message_id"])
+			f.Equal(id.String(), line.Fields["join_id"])
+			f.Equal(ids[i].String(), line.Fields["message_id"])
 		}
-		f.Error(c.Attach(f.ctx(), nil, id, outbox.MessageID{2}))
-		f.Len(book.at("DEBUG", "Attached"), 4)
+		f.Error(c.Attach(f.Context(), nil, id, outbox.MessageID{2}))
+		f.Len(book.At("DEBUG", "Attached"), 4)
 	})
 }
 
 // Whatever ends a join says so, once, and tells the hook.
 func TestJOIN072_TheEndOfAJoinIsLoggedAtInfo(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
+		c := f.Joins()
 		for name, end := range map[string]struct {
 			join   join.StartParams
 			want   outbox.JoinEvent
@@ -65,58 +65,58 @@ func TestJOIN072_TheEndOfAJoinIsLoggedAtInfo(t *testing.T) {
 			"settling": {
 				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: join.Failed, Expected: 2, Completed: 1, Failed: 1}, "failed",
 				func(_ *join.Coordinator, o *outbox.Outbox, _ join.ID, _ []outbox.MessageID) error {
-					claimed := f.claim("s")
-					_, err := o.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, claimed[0]), settled(outbox.Fail, claimed[1])...))
+					claimed := f.Claim("s")
+					_, err := o.Settle(f.Context(), f.DB.DB, append(Settled(outbox.Ack, claimed[0]), Settled(outbox.Fail, claimed[1])...))
 					return err
 				},
 			},
 			"reporting": {
 				join.StartParams{ExpectedSteps: 2}, outbox.JoinEvent{Status: join.Completed, Expected: 2, Completed: 2}, "completed",
 				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, steps []outbox.MessageID) error {
-					return errors.Join(c.ReportStepCompleted(f.ctx(), nil, id, steps[0]), c.ReportStepCompleted(f.ctx(), nil, id, steps[1]),
-						c.ReportStepCompleted(f.ctx(), nil, id, steps[1]))
+					return errors.Join(c.ReportStepCompleted(f.Context(), nil, id, steps[0]), c.ReportStepCompleted(f.Context(), nil, id, steps[1]),
+						c.ReportStepCompleted(f.Context(), nil, id, steps[1]))
 				},
 			},
 			"cancelling": {
 				join.StartParams{Open: true}, outbox.JoinEvent{Status: join.Cancelled}, "cancelled",
 				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
-					return c.Cancel(f.ctx(), nil, id)
+					return c.Cancel(f.Context(), nil, id)
 				},
 			},
 			"sealing": {
 				join.StartParams{Open: true, Quorum: 3}, outbox.JoinEvent{Status: join.Failed, Expected: 2}, "failed",
 				func(c *join.Coordinator, _ *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
-					return c.Seal(f.ctx(), nil, id)
+					return c.Seal(f.Context(), nil, id)
 				},
 			},
 			"attaching": {
 				join.StartParams{Open: true, Quorum: 1}, outbox.JoinEvent{Status: join.Completed, Completed: 1}, "completed",
 				func(c *join.Coordinator, o *outbox.Outbox, id join.ID, _ []outbox.MessageID) error {
-					done := f.claimOne("done")
-					f.settle(settled(outbox.Ack, done)...)
-					return c.Attach(f.ctx(), nil, id, done.ID)
+					done := f.ClaimOne("done")
+					f.Settle(Settled(outbox.Ack, done)...)
+					return c.Attach(f.Context(), nil, id, done.ID)
 				},
 			},
 		} {
-			f.clear()
-			id := f.start(c, end.join)
-			steps := f.addSteps(c, id, "s", 2)
-			f.wait(c, waits(id, "next", "")) // of several topics a join ends once all the same
-			f.wait(f.joins(func(c *join.Config) { c.WaitTopic = "more" }), waits(id, "next", ""))
+			f.Clear()
+			id := f.Start(c, end.join)
+			steps := f.AddSteps(c, id, "s", 2)
+			f.Wait(c, Waits(id, "next", "")) // of several topics a join ends once all the same
+			f.Wait(f.Joins(func(c *join.Config) { c.WaitTopic = "more" }), Waits(id, "next", ""))
 
-			book := newLogBook()
+			book := NewLogBook()
 			var told []outbox.JoinEvent
 			hooks := outbox.Hooks{OnJoinEnd: func(e outbox.JoinEvent) { told = append(told, e) }}
-			config := f.config
+			config := f.Config
 			config.Hooks = hooks
-			o, err := outbox.New(f.db.DB, config, book)
+			o, err := outbox.New(f.DB.DB, config, book)
 			f.NoError(err)
-			f.NoError(end.end(f.joinsLogging(book, func(c *join.Config) { c.Hooks = hooks }), o, id, steps), name)
+			f.NoError(end.end(f.JoinsLogging(book, func(c *join.Config) { c.Hooks = hooks }), o, id, steps), name)
 			line := f.one(book, "INFO", "Join ended")
-			f.Equal(id.String(), line.fields["join_id"], name)
-			f.Equal(end.status, line.fields["status"], name)
+			f.Equal(id.String(), line.Fields["join_id"], name)
+			f.Equal(end.status, line.Fields["status"], name)
 			f.Equal([]any{end.want.Expected, end.want.Completed, end.want.Failed},
-				[]any{line.fields["expected"], line.fields["completed"], line.fields["failed"]}, name)
+				[]any{line.Fields["expected"], line.Fields["completed"], line.Fields["failed"]}, name)
 			end.want.ID = id
 			f.Equal([]outbox.JoinEvent{end.want}, told, name)
 		}
@@ -125,30 +125,30 @@ func TestJOIN072_TheEndOfAJoinIsLoggedAtInfo(t *testing.T) {
 
 func TestJOIN073_WhatAWaitDecidesIsLogged(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		c := f.joinsLogging(book, func(c *join.Config) { c.RecheckInterval = 5 * time.Millisecond })
-		f.runWaits(c)
-		id, _ := f.startWith(c, "s", 1)
-		f.wait(c, waits(id, "next", ""))
-		f.Equal(id.String(), f.await(book, "DEBUG", "waits on").fields["join_id"])
-		f.endSteps("s", 0)
-		line := f.await(book, "DEBUG", "continues with next")
-		f.Equal(id.String(), line.fields["join_id"])
-		f.Equal("completed", line.fields["status"])
+		book := NewLogBook()
+		c := f.JoinsLogging(book, func(c *join.Config) { c.RecheckInterval = 5 * time.Millisecond })
+		f.RunWaits(c)
+		id, _ := f.StartWith(c, "s", 1)
+		f.Wait(c, Waits(id, "next", ""))
+		f.Equal(id.String(), f.Await(book, "DEBUG", "waits on").Fields["join_id"])
+		f.EndSteps("s", 0)
+		line := f.Await(book, "DEBUG", "continues with next")
+		f.Equal(id.String(), line.Fields["join_id"])
+		f.Equal("completed", line.Fields["status"])
 
-		failed, _ := f.startWith(c, "s", 1)
-		w := waits(failed, "next", "")
+		failed, _ := f.StartWith(c, "s", 1)
+		w := Waits(failed, "next", "")
 		w.FailIfAnyStepFailed = true
-		f.wait(c, w)
+		f.Wait(c, w)
 		w.OnFail = &join.Continuation{Topic: "failure"}
-		f.wait(c, w)
-		f.endSteps("s", 1)
-		f.Equal(failed.String(), f.await(book, "DEBUG", "nothing follows").fields["join_id"])
-		f.Equal(failed.String(), f.await(book, "DEBUG", "continues with failure").fields["join_id"])
+		f.Wait(c, w)
+		f.EndSteps("s", 1)
+		f.Equal(failed.String(), f.Await(book, "DEBUG", "nothing follows").Fields["join_id"])
+		f.Equal(failed.String(), f.Await(book, "DEBUG", "continues with failure").Fields["join_id"])
 
-		parent := f.start(c, join.StartParams{ExpectedSteps: 1})
-		f.NoError(c.AttachJoin(f.ctx(), nil, parent, failed))
-		f.Equal(failed.String(), f.await(book, "DEBUG", "parent").fields["join_id"])
+		parent := f.Start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.AttachJoin(f.Context(), nil, parent, failed))
+		f.Equal(failed.String(), f.Await(book, "DEBUG", "parent").Fields["join_id"])
 	})
 }
 
@@ -156,21 +156,21 @@ func TestJOIN073_WhatAWaitDecidesIsLogged(t *testing.T) {
 func TestJOIN073_OBX119_PayloadsOfContinuationsAreNeverLogged(t *testing.T) {
 	const secret = "4111-1111-1111-1111"
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		c := f.joinsLogging(book)
-		f.runWaits(c)
-		id, _ := f.startWith(c, "s", 1)
-		w := waits(id, "next", "")
+		book := NewLogBook()
+		c := f.JoinsLogging(book)
+		f.RunWaits(c)
+		id, _ := f.StartWith(c, "s", 1)
+		w := Waits(id, "next", "")
 		w.OnComplete.Payload = []byte(secret)
-		wait := f.wait(c, w)
-		_, err := c.EnqueueWait(f.ctx(), nil, join.Wait{Join: join.ID{1}, OnComplete: w.OnComplete})
+		wait := f.Wait(c, w)
+		_, err := c.EnqueueWait(f.Context(), nil, join.Wait{Join: join.ID{1}, OnComplete: w.OnComplete})
 		f.NotContains(err.Error(), secret)
-		bad := f.enqueue(outbox.Message{Topic: join.DefaultWaitTopic, Payload: []byte(`{"join_id": "` + secret + `"}`)})[0]
-		f.endSteps("s", 0)
-		f.continues(wait, "next")
-		f.NotContains(f.becomes(bad, outbox.Failed).lastError, secret)
-		f.NotEmpty(book.lines())
-		for _, line := range book.lines() {
+		bad := f.Enqueue(outbox.Message{Topic: join.DefaultWaitTopic, Payload: []byte(`{"join_id": "` + secret + `"}`)})[0]
+		f.EndSteps("s", 0)
+		f.Continues(wait, "next")
+		f.NotContains(f.Becomes(bad, outbox.Failed).LastError, secret)
+		f.NotEmpty(book.Lines())
+		for _, line := range book.Lines() {
 			f.NotContains(line.String(), secret)
 		}
 	})

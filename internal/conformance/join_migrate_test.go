@@ -13,24 +13,24 @@ import (
 
 // joinTableNames are the tables of joins, as the catalog has them.
 func (f *fixture) joinTableNames() (names []string) {
-	for name := range joinTables {
-		names = append(names, f.joinTable(name))
+	for name := range JoinTables {
+		names = append(names, f.JoinTable(name))
 	}
-	return lower(names)
+	return Lower(names)
 }
 
 func TestJOIN090_OBX105_MigrateCreatesTheTablesOfJoins(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.Subset(lower(f.names("table")), f.joinTableNames())
-		f.Subset(lower(f.names("table")), lower([]string{f.config.Dialect.Traits().Table, f.either("outbox_join", "OutboxJoin"), f.either("outbox_join_member", "OutboxJoinMember")}))
-		if f.lacks(indexNames) == "" {
+		f.Subset(Lower(f.Names("table")), f.joinTableNames())
+		f.Subset(Lower(f.Names("table")), Lower([]string{f.Config.Dialect.Traits().Table, f.Either("outbox_join", "OutboxJoin"), f.Either("outbox_join_member", "OutboxJoinMember")}))
+		if f.Lacks(IndexNames) == "" {
 			want := []string{"outbox_join_group", "outbox_join_ended", "outbox_join_member_message"}
-			if f.db.Name == testdb.SQLServer {
+			if f.DB.Name == testdb.SQLServer {
 				want = []string{"IX_OutboxJoin_GroupingKey", "IX_OutboxJoin_Ended", "IX_OutboxJoinMember_MessageId"}
 			}
-			f.Subset(f.names("index"), want)
+			f.Subset(f.Names("index"), want)
 		}
-		f.joinsWork()
+		f.JoinsWork()
 	})
 }
 
@@ -38,8 +38,8 @@ func TestJOIN090_OBX105_MigrateCreatesTheTablesOfJoins(t *testing.T) {
 func withoutJoinTables(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.withoutJoins = true
-		f.migrate()
+		f.WithoutJoins = true
+		f.Migrate()
 		test(t, f)
 	})
 }
@@ -47,157 +47,157 @@ func withoutJoinTables(t *testing.T, test func(t *testing.T, f *fixture)) {
 func TestJOIN090_WithoutJoinsTheOutboxWorksAsBefore(t *testing.T) {
 	withoutJoinTables(t, func(t *testing.T, f *fixture) {
 		noTables := func() {
-			for _, name := range f.names("table") {
-				f.NotContains(lower(f.joinTableNames()), lower([]string{name})[0])
+			for _, name := range f.Names("table") {
+				f.NotContains(Lower(f.joinTableNames()), Lower([]string{name})[0])
 			}
 		}
 		noTables()
-		f.works() // it migrates again, too
+		f.Works() // it migrates again, too
 		noTables()
 
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck, c.MaxAttempts = true, 1 })
-		messages := f.subscribe(s, "orders")
-		done, failed := f.enqueueN("orders", 1)[0], f.enqueueN("orders", 1)[0]
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck, c.MaxAttempts = true, 1 })
+		messages := f.Subscribe(s, "orders")
+		done, failed := f.EnqueueN("orders", 1)[0], f.EnqueueN("orders", 1)[0]
 		for range 2 {
-			if msg := f.receive(messages); f.delivery(msg).MessageID() == done {
+			if msg := f.Receive(messages); f.Delivery(msg).MessageID() == done {
 				msg.Ack()
 			} else {
 				msg.Nack()
 			}
 		}
-		f.becomes(failed, outbox.Failed)
-		f.Eventually(func() bool { return f.count() == 1 }, patience, 2*time.Millisecond)
+		f.Becomes(failed, outbox.Failed)
+		f.Eventually(func() bool { return f.Count() == 1 }, Patience, 2*time.Millisecond)
 
-		if f.db.Name == testdb.SQLServer {
-			f.needs(indexNames, level130)
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(IndexNames, Level130)
 		}
-		f.NoError(outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()))
-		config := f.migrateConfig()
+		f.NoError(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()))
+		config := f.MigrateConfig()
 		config.WithoutJoins = false
-		err := outbox.Check(f.ctx(), f.db.DB, config)
+		err := outbox.Check(f.Context(), f.DB.DB, config)
 		f.ErrorIs(err, outbox.ErrSchema)
-		for name := range joinTables {
-			f.ErrorContains(err, f.joinTable(name), "it names what is missing")
+		for name := range JoinTables {
+			f.ErrorContains(err, f.JoinTable(name), "it names what is missing")
 		}
 	})
 }
 
 func TestJOIN090_WithoutJoinsACallSaysWhatToDo(t *testing.T) {
 	withoutJoinTables(t, func(t *testing.T, f *fixture) {
-		if f.db.Name == testdb.SQLServer {
-			f.needs(errorNumbers)
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(ErrorNumbers)
 		}
-		c := f.joins()
-		id, message := join.ID{1}, f.enqueueN("s", 1)[0]
+		c := f.Joins()
+		id, message := join.ID{1}, f.EnqueueN("s", 1)[0]
 		for name, call := range map[string]func() error{
-			"start":            func() error { _, err := c.Start(f.ctx(), nil, join.StartParams{ExpectedSteps: 1}); return err },
-			"attach":           func() error { return c.Attach(f.ctx(), nil, id, message) },
-			"attach by report": func() error { return c.AttachByReport(f.ctx(), nil, id, message) },
-			"enqueue":          func() error { _, err := c.Enqueue(f.ctx(), nil, id, outbox.Message{Topic: "s"}); return err },
-			"report":           func() error { return c.ReportStepCompleted(f.ctx(), nil, id, message) },
-			"seal":             func() error { return c.Seal(f.ctx(), nil, id) },
-			"cancel":           func() error { return c.Cancel(f.ctx(), nil, id) },
-			"wait":             func() error { _, err := c.EnqueueWait(f.ctx(), nil, waits(id, "next", "")); return err },
-			"get":              func() error { _, err := c.Get(f.ctx(), nil, id); return err },
-			"by group":         func() error { _, err := c.ByGroup(f.ctx(), nil, "g", join.ID{}, 1); return err },
-			"steps":            func() error { _, err := c.Steps(f.ctx(), nil, id, outbox.MessageID{}, 1); return err },
-			"purge":            func() error { _, err := c.Purge(f.ctx(), 0); return err },
+			"start":            func() error { _, err := c.Start(f.Context(), nil, join.StartParams{ExpectedSteps: 1}); return err },
+			"attach":           func() error { return c.Attach(f.Context(), nil, id, message) },
+			"attach by report": func() error { return c.AttachByReport(f.Context(), nil, id, message) },
+			"enqueue":          func() error { _, err := c.Enqueue(f.Context(), nil, id, outbox.Message{Topic: "s"}); return err },
+			"report":           func() error { return c.ReportStepCompleted(f.Context(), nil, id, message) },
+			"seal":             func() error { return c.Seal(f.Context(), nil, id) },
+			"cancel":           func() error { return c.Cancel(f.Context(), nil, id) },
+			"wait":             func() error { _, err := c.EnqueueWait(f.Context(), nil, Waits(id, "next", "")); return err },
+			"get":              func() error { _, err := c.Get(f.Context(), nil, id); return err },
+			"by group":         func() error { _, err := c.ByGroup(f.Context(), nil, "g", join.ID{}, 1); return err },
+			"steps":            func() error { _, err := c.Steps(f.Context(), nil, id, outbox.MessageID{}, 1); return err },
+			"purge":            func() error { _, err := c.Purge(f.Context(), 0); return err },
 			"middleware":       func() error { _, err := reporting(c, nil)(relayed(message.String())); return err },
 		} {
 			f.ErrorIs(call(), outbox.ErrSchema, name)
 		}
-		f.Equal(1, f.count(), "and nothing is sent")
+		f.Equal(1, f.Count(), "and nothing is sent")
 	})
 }
 
 func TestJOIN091_092_JoinsAreAddedLater(t *testing.T) {
 	withoutJoinTables(t, func(t *testing.T, f *fixture) {
-		table := f.config.Dialect.Traits().Table
+		table := f.Config.Dialect.Traits().Table
 		before := f.columns(table)
 		f.NotEmpty(before)
-		old := f.claimOne("old")
+		old := f.ClaimOne("old")
 
-		f.withoutJoins = false
-		f.migrate()
+		f.WithoutJoins = false
+		f.Migrate()
 		f.Equal(before, f.columns(table), "the outbox table is as it was")
-		f.Subset(lower(f.names("table")), f.joinTableNames())
-		c := f.joins()
-		id := f.start(c, join.StartParams{ExpectedSteps: 2})
-		f.NoError(c.Attach(f.ctx(), nil, id, old.ID))
-		f.addSteps(c, id, "s", 1)
-		f.settle(settled(outbox.Ack, old)...)
-		f.stands(c, id, join.Pending, 1, 0)
+		f.Subset(Lower(f.Names("table")), f.joinTableNames())
+		c := f.Joins()
+		id := f.Start(c, join.StartParams{ExpectedSteps: 2})
+		f.NoError(c.Attach(f.Context(), nil, id, old.ID))
+		f.AddSteps(c, id, "s", 1)
+		f.Settle(Settled(outbox.Ack, old)...)
+		f.Stands(c, id, join.Pending, 1, 0)
 
 		// Migrating again does no harm, not even for someone who does not ask for joins.
-		catalog := f.catalog()
-		for _, f.withoutJoins = range []bool{false, true, false} {
-			f.migrate()
-			f.sameCatalog(catalog, f.catalog())
+		catalog := f.Catalog()
+		for _, f.WithoutJoins = range []bool{false, true, false} {
+			f.Migrate()
+			f.SameCatalog(catalog, f.Catalog())
 		}
-		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 		f.Zero(f.purge(outbox.PurgeParams{}), "the messages of a pending join are still kept")
-		f.endSteps("s", 0)
-		f.stands(c, id, join.Completed, 2, 0)
+		f.EndSteps("s", 0)
+		f.Stands(c, id, join.Completed, 2, 0)
 		f.Equal(1, f.purge(outbox.PurgeParams{OlderThan: time.Minute}))
-		if f.db.Name == testdb.SQLServer {
-			f.needs(indexNames, level130)
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(IndexNames, Level130)
 		}
-		f.NoError(outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()))
+		f.NoError(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()))
 	})
 }
 
 // By either way, at once or later, the same is installed; the script without joins has none.
 func TestJOIN091_092_TheOrderOfMigrationsDoesNotMatter(t *testing.T) {
 	withoutJoinTables(t, func(t *testing.T, f *fixture) {
-		f.withoutJoins = false
-		f.migrate()
-		at := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config}
-		at.config.Schema = at.db.Schema
-		at.migrate()
-		f.sameCatalog(at.catalog(), f.catalog())
+		f.WithoutJoins = false
+		f.Migrate()
+		at := &fixture{Assertions: f.Assertions, T: t, DB: f.Another(), Config: f.Config}
+		at.Config.Schema = at.DB.Schema
+		at.Migrate()
+		f.SameCatalog(at.Catalog(), f.Catalog())
 
-		without := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config, withoutJoins: true}
-		without.config.Schema = without.db.Schema
-		without.outbox = without.newOutbox(without.db.DB)
-		script, err := outbox.MigrationSQL(without.migrateConfig())
+		without := &fixture{Assertions: f.Assertions, T: t, DB: f.Another(), Config: f.Config, WithoutJoins: true}
+		without.Config.Schema = without.DB.Schema
+		without.Outbox = without.NewOutbox(without.DB.DB)
+		script, err := outbox.MigrationSQL(without.MigrateConfig())
 		f.NoError(err)
-		f.NoError(without.run(script))
-		f.NoError(without.run(script))
-		for _, name := range lower(without.names("table")) {
+		f.NoError(without.Run(script))
+		f.NoError(without.Run(script))
+		for _, name := range Lower(without.Names("table")) {
 			f.NotContains(f.joinTableNames(), name)
 		}
-		without.claimOne("orders")
-		without.withoutJoins = false
-		script, err = outbox.MigrationSQL(without.migrateConfig())
+		without.ClaimOne("orders")
+		without.WithoutJoins = false
+		script, err = outbox.MigrationSQL(without.MigrateConfig())
 		f.NoError(err)
-		f.NoError(without.run(script))
-		without.clear()
-		without.joinsWork()
+		f.NoError(without.Run(script))
+		without.Clear()
+		without.JoinsWork()
 	})
 }
 
 // Settling looks for the tables each time: whoever has settled before they came counts from then on.
 func TestJOIN092_TablesThatComeWhileWorkersRun(t *testing.T) {
 	withoutJoinTables(t, func(t *testing.T, f *fixture) {
-		conn, err := f.db.Conn(f.ctx())
+		conn, err := f.DB.Conn(f.Context())
 		f.NoError(err)
 		defer func() { f.NoError(conn.Close()) }()
-		first := f.claimOne("s")
+		first := f.ClaimOne("s")
 		settle := func(claimed ...outbox.Claimed) error {
-			refused, err := f.outbox.Settle(f.ctx(), conn, settled(outbox.Ack, claimed...))
+			refused, err := f.Outbox.Settle(f.Context(), conn, Settled(outbox.Ack, claimed...))
 			if err == nil && len(refused) > 0 {
 				err = errors.New("refused")
 			}
 			return err
 		}
 		f.NoError(settle(first))
-		f.NoError(outbox.Migrate(context.WithoutCancel(f.ctx()), f.db.Reopen(t).DB, outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}))
-		c := f.joins()
-		id, _ := f.startWith(c, "s", 3)
-		for _, s := range f.claim("s") {
+		f.NoError(outbox.Migrate(context.WithoutCancel(f.Context()), f.DB.Reopen(t).DB, outbox.MigrateConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}))
+		c := f.Joins()
+		id, _ := f.StartWith(c, "s", 3)
+		for _, s := range f.Claim("s") {
 			f.NoError(settle(s))
 		}
-		f.stands(c, id, join.Completed, 3, 0)
+		f.Stands(c, id, join.Completed, 3, 0)
 	})
 }

@@ -13,8 +13,8 @@ import (
 
 // The tables of joins, by SQL of the tests' own.
 
-// joinTables are the names of the tables, in the statements of tests and as they are.
-var joinTables = map[string][2]string{
+// JoinTables are the names of the tables, in the statements of tests and as they are.
+var JoinTables = map[string][2]string{
 	"join":   {"outbox_join", "OutboxJoin"},
 	"member": {"outbox_join_member", "OutboxJoinMember"},
 	"size":   {"outbox_join_size", "OutboxJoinSize"},
@@ -31,58 +31,58 @@ var joinColumns = map[string][2]string{
 
 // joinName is the table or column of joins that a name in braces stands for.
 func (f *fixture) joinName(name string) (text string, ok bool) {
-	if _, ok := joinTables[name]; ok {
-		return f.object(f.joinTable(name)), true
+	if _, ok := JoinTables[name]; ok {
+		return f.Object(f.JoinTable(name)), true
 	}
 	if names, ok := joinColumns[name]; ok {
-		return f.either(names[0], names[1]), true
+		return f.Either(names[0], names[1]), true
 	}
 	return "", false
 }
 
-// joinTable is the name of a table, of the default outbox.
-func (f *fixture) joinTable(name string) string {
-	return f.either(joinTables[name][0], joinTables[name][1])
+// JoinTable is the name of a table, of the default outbox.
+func (f *fixture) JoinTable(name string) string {
+	return f.Either(JoinTables[name][0], JoinTables[name][1])
 }
 
-// either chooses between the two ways of naming things.
-func (f *fixture) either(usually, onSQLServer string) string {
-	if f.db.Name == testdb.SQLServer {
+// Either chooses between the two ways of naming things.
+func (f *fixture) Either(usually, onSQLServer string) string {
+	if f.DB.Name == testdb.SQLServer {
 		return onSQLServer
 	}
 	return usually
 }
 
-// A joinRow is a join as the table has it.
-type joinRow struct {
-	key, metadata              sql.NullString
-	expected, quorum           sql.NullInt64
-	completed, failed          int
-	status, verdict            int
-	created, updated           time.Time
-	attached, members, waiting int // by the rows of the other tables
+// A JoinRow is a join as the table has it.
+type JoinRow struct {
+	Key, Metadata              sql.NullString
+	Expected, quorum           sql.NullInt64
+	Completed, Failed          int
+	Status, verdict            int
+	Created, Updated           time.Time
+	Attached, Members, Waiting int // by the rows of the other tables
 }
 
-// joinRow reads one join and how many rows belong to it.
-func (f *fixture) joinRow(id join.ID) (r joinRow) {
-	f.t.Helper()
+// JoinRow reads one join and how many rows belong to it.
+func (f *fixture) JoinRow(id join.ID) (r JoinRow) {
+	f.T.Helper()
 	of := func(what, table string) string {
-		return f.sql("(SELECT %s FROM {%s} WHERE {join_id} = '%s')", what, table, id)
+		return f.SQL("(SELECT %s FROM {%s} WHERE {join_id} = '%s')", what, table, id)
 	}
-	statement := f.sql("SELECT {grouping_key}, {metadata}, {expected_steps}, {quorum}, {completed_steps}, {failed_steps}, {status}, {verdict}, %s, %s, "+
+	statement := f.SQL("SELECT {grouping_key}, {metadata}, {expected_steps}, {quorum}, {completed_steps}, {failed_steps}, {status}, {verdict}, %s, %s, "+
 		of("{attached}", "size")+", "+of("COUNT(*)", "member")+", "+of("COUNT(*)", "wait")+" FROM {join} WHERE {join_id} = '%s'",
-		f.joinMillis("created"), f.joinMillis("updated"), id)
+		f.JoinMillis("created"), f.JoinMillis("updated"), id)
 	var created, updated int64
-	f.NoError(f.db.QueryRowContext(f.ctx(), statement).Scan(&r.key, &r.metadata, &r.expected, &r.quorum, &r.completed, &r.failed,
-		&r.status, &r.verdict, &created, &updated, &r.attached, &r.members, &r.waiting), statement)
-	r.created, r.updated = time.UnixMilli(created).UTC(), time.UnixMilli(updated).UTC()
+	f.NoError(f.DB.QueryRowContext(f.Context(), statement).Scan(&r.Key, &r.Metadata, &r.Expected, &r.quorum, &r.Completed, &r.Failed,
+		&r.Status, &r.verdict, &created, &updated, &r.Attached, &r.Members, &r.Waiting), statement)
+	r.Created, r.Updated = time.UnixMilli(created).UTC(), time.UnixMilli(updated).UTC()
 	return r
 }
 
-// joinMillis is the expression of a time column of joins in milliseconds since 1970.
-func (f *fixture) joinMillis(column string) string {
+// JoinMillis is the expression of a time column of joins in milliseconds since 1970.
+func (f *fixture) JoinMillis(column string) string {
 	name, _ := f.joinName(column)
-	switch f.db.Name {
+	switch f.DB.Name {
 	case testdb.Postgres:
 		return "floor(extract(epoch FROM " + name + ") * 1000)::bigint"
 	case testdb.SQLServer:
@@ -92,17 +92,17 @@ func (f *fixture) joinMillis(column string) string {
 	}
 }
 
-// joinCount is the number of joins.
-func (f *fixture) joinCount() int {
-	f.t.Helper()
-	return int(f.number("SELECT COUNT(*) FROM {join}"))
+// JoinCount is the number of joins.
+func (f *fixture) JoinCount() int {
+	f.T.Helper()
+	return int(f.Number("SELECT COUNT(*) FROM {join}"))
 }
 
-// steps are the states of the steps of a join.
-func (f *fixture) steps(id join.ID) map[outbox.MessageID]join.StepStatus {
-	f.t.Helper()
+// Steps are the states of the steps of a join.
+func (f *fixture) Steps(id join.ID) map[outbox.MessageID]join.StepStatus {
+	f.T.Helper()
 	name, _ := f.joinName("step")
-	rows, err := f.db.QueryContext(f.ctx(), f.sql("SELECT CAST("+name+" AS "+f.either("text", "CHAR(36)")+"), {status} FROM {member} WHERE {join_id} = '%s'", id))
+	rows, err := f.DB.QueryContext(f.Context(), f.SQL("SELECT CAST("+name+" AS "+f.Either("text", "CHAR(36)")+"), {status} FROM {member} WHERE {join_id} = '%s'", id))
 	f.NoError(err)
 	defer func() { f.NoError(rows.Close()) }()
 	steps := map[outbox.MessageID]join.StepStatus{}
@@ -116,16 +116,16 @@ func (f *fixture) steps(id join.ID) map[outbox.MessageID]join.StepStatus {
 	return steps
 }
 
-// step is the state of one step, which must be there.
-func (f *fixture) step(id join.ID, message outbox.MessageID) join.StepStatus {
-	f.t.Helper()
-	status, ok := f.steps(id)[message]
+// Step is the state of one step, which must be there.
+func (f *fixture) Step(id join.ID, message outbox.MessageID) join.StepStatus {
+	f.T.Helper()
+	status, ok := f.Steps(id)[message]
 	f.True(ok, "the message is no step")
 	return status
 }
 
-// backdate writes the times of a join into the past, so that a change of them shows.
-func (f *fixture) backdate(id join.ID) {
-	f.t.Helper()
-	f.Equal(1, f.exec("UPDATE {join} SET {created} = {past}, {updated} = {past} WHERE {join_id} = '%s'", id))
+// Backdate writes the times of a join into the past, so that a change of them shows.
+func (f *fixture) Backdate(id join.ID) {
+	f.T.Helper()
+	f.Equal(1, f.Exec("UPDATE {join} SET {created} = {past}, {updated} = {past} WHERE {join_id} = '%s'", id))
 }

@@ -18,16 +18,16 @@ import (
 
 func TestJOIN050_051_WaitsHaveATopicAndSayWhatFollows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		id, _ := f.startWith(f.joins(), "s", 1)
+		id, _ := f.StartWith(f.Joins(), "s", 1)
 		for topic, c := range map[string]*join.Coordinator{
-			"join.wait": f.joins(), "my waits": f.joins(func(c *join.Config) { c.WaitTopic = "my waits" }),
+			"join.wait": f.Joins(), "my waits": f.Joins(func(c *join.Config) { c.WaitTopic = "my waits" }),
 		} {
-			w := waits(id, "next", "failed")
+			w := Waits(id, "next", "failed")
 			w.FailIfAnyStepFailed = true
 			w.OnComplete.Headers = map[string]string{"k": "v"}
 			w.Timeout = time.Hour
-			message := f.wait(c, w)
-			records, err := f.outbox.Get(f.ctx(), message)
+			message := f.Wait(c, w)
+			records, err := f.Outbox.Get(f.Context(), message)
 			f.NoError(err)
 			f.Len(records, 1)
 			f.Equal(topic, records[0].Topic)
@@ -40,35 +40,35 @@ func TestJOIN050_051_WaitsHaveATopicAndSayWhatFollows(t *testing.T) {
 			}, payload)
 		}
 		f.Equal(join.DefaultWaitTopic, "join.wait")
-		c := f.joins(func(c *join.Config) { c.WaitTopic = "my waits" })
-		f.runWaits(c)
-		f.endSteps("s", 0)
-		f.Equal("completed", string(f.continues(f.rows("{topic} = 'my waits'")[0].id, "next").Payload))
-		f.Equal(int(outbox.Ready), f.rows("{topic} = 'join.wait'")[0].status, "another topic, another handler")
+		c := f.Joins(func(c *join.Config) { c.WaitTopic = "my waits" })
+		f.RunWaits(c)
+		f.EndSteps("s", 0)
+		f.Equal("completed", string(f.Continues(f.Rows("{topic} = 'my waits'")[0].ID, "next").Payload))
+		f.Equal(int(outbox.Ready), f.Rows("{topic} = 'join.wait'")[0].Status, "another topic, another handler")
 	})
 }
 
 // Whoever knows the format can wait without the coordinator.
 func TestJOIN051_AWaitOfAnotherMaker(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		f.runWaits(c)
-		id, _ := f.startWith(c, "s", 1)
+		c := f.Joins()
+		f.RunWaits(c)
+		id, _ := f.StartWith(c, "s", 1)
 		msg := message.NewMessage("by hand", fmt.Appendf(nil, ` {"join_id": "%s", "on_complete": {"topic": "next", "payload": "Z28="}, "comment": 1} `, id))
-		f.NoError(f.publisher(f.db.DB).Publish(join.DefaultWaitTopic, msg))
-		wait := f.rows("{uuid} = 'by hand'")[0].id
-		f.Eventually(func() bool { return f.joinRow(id).waiting == 1 }, patience, 2*time.Millisecond)
-		f.endSteps("s", 1)
-		f.Equal("go", string(f.continues(wait, "next").Payload))
-		f.Zero(f.row(wait).retries)
+		f.NoError(f.Publisher(f.DB.DB).Publish(join.DefaultWaitTopic, msg))
+		wait := f.Rows("{uuid} = 'by hand'")[0].ID
+		f.Eventually(func() bool { return f.JoinRow(id).Waiting == 1 }, Patience, 2*time.Millisecond)
+		f.EndSteps("s", 1)
+		f.Equal("go", string(f.Continues(wait, "next").Payload))
+		f.Zero(f.Row(wait).Retries)
 	})
 }
 
 func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		ended, pending := f.start(c, join.StartParams{Open: true}), f.start(c, join.StartParams{ExpectedSteps: 1})
-		f.NoError(c.Seal(f.ctx(), nil, ended))
+		c := f.Joins()
+		ended, pending := f.Start(c, join.StartParams{Open: true}), f.Start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.Seal(f.Context(), nil, ended))
 		const missing = "0192a000-0000-7000-8000-000000000000"
 		const ours, next = "the payload is no wait for a join", `"on_complete": {"topic": "next"}`
 		wait := func(id any, rest string) string { return fmt.Sprintf(`{"join_id": "%s", %s}`, id, rest) }
@@ -103,7 +103,7 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 		}
 		var mu sync.Mutex
 		outcomes := map[outbox.Outcome]int{}
-		f.runWaits(c, func(c *outbox.SubscriberConfig) {
+		f.RunWaits(c, func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnSettle = func(e outbox.SettleEvent) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -113,31 +113,31 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 			}
 		})
 		for _, one := range cases {
-			id := f.enqueue(outbox.Message{Topic: join.DefaultWaitTopic, Payload: []byte(one.payload)})[0]
-			r := f.becomes(id, outbox.Failed)
-			f.Contains(r.lastError, one.reason, one.payload)
-			f.Zero(r.retries, "one attempt: %s", one.payload)
+			id := f.Enqueue(outbox.Message{Topic: join.DefaultWaitTopic, Payload: []byte(one.payload)})[0]
+			r := f.Becomes(id, outbox.Failed)
+			f.Contains(r.LastError, one.reason, one.payload)
+			f.Zero(r.Retries, "one attempt: %s", one.payload)
 		}
-		f.Equal(len(cases), f.count(), "nothing follows")
-		f.stands(c, pending, join.Pending, 0, 0)
-		f.Zero(f.joinRow(pending).waiting)
-		f.Eventually(func() bool { mu.Lock(); defer mu.Unlock(); return outcomes[outbox.Fail] == len(cases) }, patience, time.Millisecond)
+		f.Equal(len(cases), f.Count(), "nothing follows")
+		f.Stands(c, pending, join.Pending, 0, 0)
+		f.Zero(f.JoinRow(pending).Waiting)
+		f.Eventually(func() bool { mu.Lock(); defer mu.Unlock(); return outcomes[outbox.Fail] == len(cases) }, Patience, time.Millisecond)
 		f.Len(outcomes, 1, "nothing was tried twice")
 	})
 }
 
 func TestJOIN052_AWaitThatCannotBeIsRefusedAtOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		id := f.start(c, join.StartParams{ExpectedSteps: 1})
-		_, err := c.EnqueueWait(f.ctx(), nil, waits(join.ID{1}, "next", ""))
+		c := f.Joins()
+		id := f.Start(c, join.StartParams{ExpectedSteps: 1})
+		_, err := c.EnqueueWait(f.Context(), nil, Waits(join.ID{1}, "next", ""))
 		f.ErrorIs(err, join.ErrNotFound)
 		f.ErrorContains(err, join.ID{1}.String())
 		long := strings.Repeat("t", 256)
 		for field, bad := range map[string][]join.Wait{
 			"join id":               {{OnComplete: join.Continuation{Topic: "next"}}},
-			"Wait.OnComplete.Topic": {{Join: id}, waits(id, long, ""), waits(id, " next", ""), waits(id, "a\x00", "")},
-			"Wait.OnFail.Topic":     {waits(id, "next", long), {Join: id, OnComplete: join.Continuation{Topic: "next"}, OnFail: &join.Continuation{}}},
+			"Wait.OnComplete.Topic": {{Join: id}, Waits(id, long, ""), Waits(id, " next", ""), Waits(id, "a\x00", "")},
+			"Wait.OnFail.Topic":     {Waits(id, "next", long), {Join: id, OnComplete: join.Continuation{Topic: "next"}, OnFail: &join.Continuation{}}},
 			"Wait.OnComplete.Headers": {
 				{Join: id, OnComplete: join.Continuation{Topic: "next", Headers: map[string]string{"k": "\xff"}}},
 				{Join: id, OnComplete: join.Continuation{Topic: "next", Headers: map[string]string{"\xff": "v"}}},
@@ -153,12 +153,12 @@ func TestJOIN052_AWaitThatCannotBeIsRefusedAtOnce(t *testing.T) {
 			},
 		} {
 			for _, w := range bad {
-				_, err := c.EnqueueWait(f.ctx(), nil, w)
-				f.requireField(err, field)
+				_, err := c.EnqueueWait(f.Context(), nil, w)
+				f.RequireField(err, field)
 			}
 		}
-		f.Zero(f.count())
-		f.Zero(f.joinRow(id).waiting)
+		f.Zero(f.Count())
+		f.Zero(f.JoinRow(id).Waiting)
 		err = c.HandleWait(message.NewMessage("from elsewhere", []byte("{}")))
 		f.True(outbox.IsPermanent(err), "%v", err)
 	})
@@ -167,143 +167,143 @@ func TestJOIN052_AWaitThatCannotBeIsRefusedAtOnce(t *testing.T) {
 func TestJOIN053_OBX085_AWaitIsPutOffUntilItsJoinHasEnded(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const recheck = 60 * 24 * time.Hour // more than an int of milliseconds holds
-		c := f.joins(func(c *join.Config) { c.RecheckInterval = recheck })
-		id, _ := f.startWith(c, "s", 3)
-		before := f.now()
-		wait := f.wait(c, waits(id, "next", "failed"))
-		r := f.row(wait)
-		f.Equal(int(outbox.Ready), r.status)
-		f.between(before.Add(recheck), f.now().Add(recheck), r.nextAttempt)
-		f.Empty(f.claim(join.DefaultWaitTopic), "nobody claims what has nothing to do")
-		steps := f.claim("s")
-		f.settle(settled(outbox.Ack, steps[0])...)
-		f.settle(settled(outbox.Fail, steps[1])...)
-		f.False(f.row(wait).isDue, "not before the last step")
-		before = f.now()
-		f.settle(settled(outbox.Ack, steps[2])...)
-		r = f.row(wait)
-		f.between(before, f.now(), r.nextAttempt)
-		f.Zero(r.retries)
-		claimed := f.claim(join.DefaultWaitTopic)
-		f.Equal([]outbox.MessageID{wait}, messageIDs(claimed), "whoever ends the join makes it due")
+		c := f.Joins(func(c *join.Config) { c.RecheckInterval = recheck })
+		id, _ := f.StartWith(c, "s", 3)
+		before := f.Now()
+		wait := f.Wait(c, Waits(id, "next", "failed"))
+		r := f.Row(wait)
+		f.Equal(int(outbox.Ready), r.Status)
+		f.Between(before.Add(recheck), f.Now().Add(recheck), r.NextAttempt)
+		f.Empty(f.Claim(join.DefaultWaitTopic), "nobody claims what has nothing to do")
+		steps := f.Claim("s")
+		f.Settle(Settled(outbox.Ack, steps[0])...)
+		f.Settle(Settled(outbox.Fail, steps[1])...)
+		f.False(f.Row(wait).IsDue, "not before the last step")
+		before = f.Now()
+		f.Settle(Settled(outbox.Ack, steps[2])...)
+		r = f.Row(wait)
+		f.Between(before, f.Now(), r.NextAttempt)
+		f.Zero(r.Retries)
+		claimed := f.Claim(join.DefaultWaitTopic)
+		f.Equal([]outbox.MessageID{wait}, MessageIDs(claimed), "whoever ends the join makes it due")
 	})
 }
 
 func TestJOIN053_OBX085_WaitingSpendsNoAttempt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		c := f.joinsLogging(book, func(c *join.Config) { c.RecheckInterval = 3 * time.Millisecond })
-		f.runWaits(c, func(c *outbox.SubscriberConfig) { c.MaxAttempts = 1 })
-		id, _ := f.startWith(c, "s", 1)
-		wait := f.wait(c, waits(id, "next", ""))
-		f.Eventually(func() bool { return len(book.at("DEBUG", "waits on")) >= 5 }, patience, time.Millisecond, "it looks again and again")
-		f.Zero(f.row(wait).retries)
-		f.endSteps("s", 0)
-		f.continues(wait, "next")
-		r := f.row(wait)
-		f.Zero(r.retries)
-		f.False(r.hasError)
-		f.Equal(1, f.joinRow(id).waiting)
+		book := NewLogBook()
+		c := f.JoinsLogging(book, func(c *join.Config) { c.RecheckInterval = 3 * time.Millisecond })
+		f.RunWaits(c, func(c *outbox.SubscriberConfig) { c.MaxAttempts = 1 })
+		id, _ := f.StartWith(c, "s", 1)
+		wait := f.Wait(c, Waits(id, "next", ""))
+		f.Eventually(func() bool { return len(book.At("DEBUG", "waits on")) >= 5 }, Patience, time.Millisecond, "it looks again and again")
+		f.Zero(f.Row(wait).Retries)
+		f.EndSteps("s", 0)
+		f.Continues(wait, "next")
+		r := f.Row(wait)
+		f.Zero(r.Retries)
+		f.False(r.HasError)
+		f.Equal(1, f.JoinRow(id).Waiting)
 	})
 }
 
 func TestJOIN054_OBX086_088_AFailedJoinTakesThePathOfFailureIfThereIsOne(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		f.runWaits(c)
+		c := f.Joins()
+		f.RunWaits(c)
 		for _, onFail := range []string{"failed", ""} {
-			id, _ := f.startWith(c, "s", 2)
-			w := waits(id, "next", onFail)
+			id, _ := f.StartWith(c, "s", 2)
+			w := Waits(id, "next", onFail)
 			w.FailIfAnyStepFailed = true
-			wait := f.wait(c, w)
-			f.endSteps("s", 1)
-			f.stands(c, id, join.Failed, 1, 1)
+			wait := f.Wait(c, w)
+			f.EndSteps("s", 1)
+			f.Stands(c, id, join.Failed, 1, 1)
 			if onFail != "" {
-				f.Equal("failed", string(f.continues(wait, onFail).Payload))
+				f.Equal("failed", string(f.Continues(wait, onFail).Payload))
 			} else {
-				r := f.becomes(wait, outbox.Done)
-				f.False(r.hasError, "that nothing follows is no error")
+				r := f.Becomes(wait, outbox.Done)
+				f.False(r.HasError, "that nothing follows is no error")
 			}
 		}
-		f.Len(f.rows("{topic} IN ('next', 'failed')"), 1)
+		f.Len(f.Rows("{topic} IN ('next', 'failed')"), 1)
 	})
 }
 
 func TestJOIN055_OBX087_OtherwiseItTakesThePathOfSuccess(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		f.runWaits(c)
+		c := f.Joins()
+		f.RunWaits(c)
 		for i, failures := range []int{0, 0, 1, 2} {
-			id, _ := f.startWith(c, "s", 2)
-			w := waits(id, "next", "failed")
+			id, _ := f.StartWith(c, "s", 2)
+			w := Waits(id, "next", "failed")
 			w.FailIfAnyStepFailed = i == 0 // and no step has failed
-			wait := f.wait(c, w)
-			f.endSteps("s", failures)
-			next := f.continues(wait, "next")
+			wait := f.Wait(c, w)
+			f.EndSteps("s", failures)
+			next := f.Continues(wait, "next")
 			f.Equal("completed", string(next.Payload))
 			f.NotEmpty(next.UUID)
-			f.settle(settled(outbox.Ack, next)...)
+			f.Settle(Settled(outbox.Ack, next)...)
 		}
-		f.Empty(f.rows("{topic} = 'failed'"))
+		f.Empty(f.Rows("{topic} = 'failed'"))
 	})
 }
 
 // refuseTopic makes the database refuse messages of a topic.
 func (f *fixture) refuseTopic(topic string) (allow func()) {
-	f.t.Helper()
-	if f.db.Name == testdb.SQLite {
-		f.exec("CREATE TRIGGER refuse_topic BEFORE INSERT ON outbox WHEN NEW.topic = '%s' BEGIN SELECT RAISE(ABORT, 'refused'); END", topic)
-		return func() { f.exec("DROP TRIGGER refuse_topic") }
+	f.T.Helper()
+	if f.DB.Name == testdb.SQLite {
+		f.Exec("CREATE TRIGGER refuse_topic BEFORE INSERT ON outbox WHEN NEW.topic = '%s' BEGIN SELECT RAISE(ABORT, 'refused'); END", topic)
+		return func() { f.Exec("DROP TRIGGER refuse_topic") }
 	}
-	f.exec("ALTER TABLE {outbox} ADD CONSTRAINT refuse_topic CHECK ({topic} <> '%s')", topic)
-	return func() { f.exec("ALTER TABLE {outbox} DROP CONSTRAINT refuse_topic") }
+	f.Exec("ALTER TABLE {outbox} ADD CONSTRAINT refuse_topic CHECK ({topic} <> '%s')", topic)
+	return func() { f.Exec("ALTER TABLE {outbox} DROP CONSTRAINT refuse_topic") }
 }
 
 func TestJOIN056_TheWaitEndsTogetherWithItsContinuation(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		id, _ := f.startWith(c, "s", 1)
-		f.endSteps("s", 0)
+		c := f.Joins()
+		id, _ := f.StartWith(c, "s", 1)
+		f.EndSteps("s", 0)
 
 		// Without its continuation a wait does not end.
 		allow := f.refuseTopic("next")
-		wait := f.wait(c, waits(id, "next", ""))
-		messages := f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = -1 }), join.DefaultWaitTopic)
-		msg := f.receive(messages)
+		wait := f.Wait(c, Waits(id, "next", ""))
+		messages := f.Subscribe(f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = -1 }), join.DefaultWaitTopic)
+		msg := f.Receive(messages)
 		f.Error(c.HandleWait(msg))
-		f.Equal(int(outbox.InProgress), f.row(wait).status)
+		f.Equal(int(outbox.InProgress), f.Row(wait).Status)
 		msg.Nack()
 		allow()
 
 		// Nor is there a continuation without its end: here somebody else has the message meanwhile.
-		msg = f.receive(messages)
-		f.Equal(1, f.delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
+		msg = f.Receive(messages)
+		f.Equal(1, f.Delivery(msg).Attempt(), "what the database refuses spends no attempt of the wait")
 		stolen := base.NewOwnerToken()
-		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
+		f.Exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", stolen, wait)
 		f.ErrorIs(c.HandleWait(msg), outbox.ErrLeaseLost)
-		f.Empty(f.rows("{topic} = 'next'"))
+		f.Empty(f.Rows("{topic} = 'next'"))
 		msg.Nack()
 
-		f.settle(outbox.Settlement{Receipt: outbox.Receipt{Seq: f.row(wait).seq, Owner: stolen}, Outcome: outbox.Release})
-		msg = f.receive(messages)
+		f.Settle(outbox.Settlement{Receipt: outbox.Receipt{Seq: f.Row(wait).Seq, Owner: stolen}, Outcome: outbox.Release})
+		msg = f.Receive(messages)
 		f.NoError(c.HandleWait(msg))
-		f.Equal(int(outbox.Done), f.row(wait).status, "done by the handler's transaction, before its ack")
+		f.Equal(int(outbox.Done), f.Row(wait).Status, "done by the handler's transaction, before its ack")
 		msg.Ack()
-		f.continues(wait, "next")
+		f.Continues(wait, "next")
 	})
 }
 
 func TestJOIN057_AWaitDecidesByTheJoinAlone(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		id, _ := f.startWith(c, "s", 3)
-		wait := f.wait(c, waits(id, "next", "failed"))
-		f.endSteps("s", 2)
+		c := f.Joins()
+		id, _ := f.StartWith(c, "s", 3)
+		wait := f.Wait(c, Waits(id, "next", "failed"))
+		f.EndSteps("s", 2)
 		// What the messages of the steps were, and what the steps are, plays no part.
-		f.remove("{topic} = 's'")
-		f.exec("DELETE FROM {member} WHERE {join_id} = '%s'", id)
-		f.runWaits(c)
-		next := f.continues(wait, "next")
+		f.Remove("{topic} = 's'")
+		f.Exec("DELETE FROM {member} WHERE {join_id} = '%s'", id)
+		f.RunWaits(c)
+		next := f.Continues(wait, "next")
 		f.Equal("1 2", next.Headers[join.HeaderCompletedSteps]+" "+next.Headers[join.HeaderFailedSteps])
 	})
 }

@@ -35,7 +35,7 @@ func TestLong_KilledWorkersLoseNothing(t *testing.T) {
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
 		r := &killRun{fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), handled: map[int]int{}}
-		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
+		f.Exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
 		r.messages = 0
 		r.more = func() {
 			messages := make([]outbox.Message, plan.messages)
@@ -43,7 +43,7 @@ func TestLong_KilledWorkersLoseNothing(t *testing.T) {
 				messages[i] = outbox.Message{UUID: fmt.Sprint(r.messages), Topic: "work"}
 				r.messages++
 			}
-			f.enqueue(messages...)
+			f.Enqueue(messages...)
 		}
 		started := time.Now()
 		r.run()
@@ -73,13 +73,13 @@ type killRun struct {
 }
 
 func (r *killRun) table() string {
-	return r.config.Dialect.Quote(r.schema()) + "." + r.config.Dialect.Quote("kill_handled")
+	return r.Config.Dialect.Quote(r.Schema()) + "." + r.Config.Dialect.Quote("kill_handled")
 }
 
 // lease is short, but long enough that only the dead lose theirs: an attempt more is then a kill. A SQL Server may take
 // seconds for the first statements of a connection.
 func (r *killRun) lease() time.Duration {
-	if r.db.Name == testdb.SQLServer {
+	if r.DB.Name == testdb.SQLServer {
 		return 5 * time.Second
 	}
 	return time.Second
@@ -114,8 +114,8 @@ func (r *killRun) run() {
 
 // left is how many messages are not done. What follows joins is for nobody.
 func (r *killRun) left() int {
-	r.t.Helper()
-	return int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1) AND {topic} NOT LIKE 'next %%'"))
+	r.T.Helper()
+	return int(r.Number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1) AND {topic} NOT LIKE 'next %%'"))
 }
 
 // thresholds say after how many messages the next worker is killed. The last tenth is left to finish in peace.
@@ -131,7 +131,7 @@ func (r *killRun) thresholds() []int {
 // kill kills a worker that has handled something and has more in its hands, and starts another. It counts only if the
 // table says that the dead worker holds messages.
 func (r *killRun) kill() {
-	r.t.Helper()
+	r.T.Helper()
 	var busy []*killWorker
 	for _, w := range r.workers {
 		if w.handled > 0 && w.taken > w.handled {
@@ -156,7 +156,7 @@ func (r *killRun) kill() {
 	for owner := range victim.owners {
 		owners = append(owners, "'"+owner.String()+"'")
 	}
-	held := r.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {owner_token} IN (%s)", strings.Join(owners, ", "))
+	held := r.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 1 AND {owner_token} IN (%s)", strings.Join(owners, ", "))
 	if held > 0 {
 		r.held = append(r.held, int(held))
 	}
@@ -174,7 +174,7 @@ func (r *killRun) all() func(yield func(killNews) bool) {
 
 // next waits for news of any worker. That one has ended is an error, unless it was killed.
 func (r *killRun) next() killNews {
-	r.t.Helper()
+	r.T.Helper()
 	timer := time.NewTimer(r.patience)
 	defer timer.Stop()
 	select {
@@ -206,7 +206,7 @@ func (r *killRun) next() killNews {
 
 // stop lets the workers that are left finish. Nothing is left to do for them.
 func (r *killRun) stop() {
-	r.t.Helper()
+	r.T.Helper()
 	workers := r.workers
 	r.workers = nil
 	for _, w := range workers {
@@ -224,10 +224,10 @@ func (r *killRun) stop() {
 
 // check asks the table, not the workers.
 func (r *killRun) check() {
-	r.t.Helper()
-	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done)), "messages that are done")
-	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "messages that handlers have seen")
-	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
-	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {all}")) + 1
+	r.T.Helper()
+	r.Equal(r.messages, int(r.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done)), "messages that are done")
+	r.Equal(r.messages, int(r.Number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "messages that handlers have seen")
+	r.duplicates = int(r.Number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
+	r.attempts = int(r.Number("SELECT MAX({retry_count}) FROM {all}")) + 1
 	r.LessOrEqual(r.attempts, len(r.held)+1, fmt.Sprintf("attempts after %d kills", len(r.held)))
 }

@@ -56,16 +56,16 @@ type killWorker struct {
 
 // start starts a worker, which ends with the test at the latest.
 func (r *killRun) start() {
-	r.t.Helper()
-	job := killJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.table(), r.lease(), r.joins}
-	w := &killWorker{testprocess.Start(r.t, killWorkerVariable, job, r.lines), 0, 0, map[outbox.OwnerToken]struct{}{}}
+	r.T.Helper()
+	job := killJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.Config.Schema, r.Config.Table, r.table(), r.lease(), r.joins}
+	w := &killWorker{testprocess.Start(r.T, killWorkerVariable, job, r.lines), 0, 0, map[outbox.OwnerToken]struct{}{}}
 	r.workers = append(r.workers, w)
 	r.started = append(r.started, w)
 }
 
 // read is what a line says.
 func (r *killRun) read(line testprocess.Line) killNews {
-	r.t.Helper()
+	r.T.Helper()
 	from := slices.IndexFunc(r.started, func(w *killWorker) bool { return w.Process == line.From })
 	event, value, _ := strings.Cut(line.Text, " ")
 	news := killNews{worker: r.started[from], event: event}
@@ -84,7 +84,7 @@ func (r *killRun) read(line testprocess.Line) killNews {
 
 // run is the worker's process.
 func (job killJob) run() (err error) {
-	db, err := openWorker(job.Driver, job.DSN)
+	db, err := OpenWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
@@ -97,20 +97,20 @@ func (job killJob) run() (err error) {
 		fmt.Fprintln(os.Stdout, event, value)
 	}
 	config := outbox.SubscriberConfig{
-		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
+		Dialect: Dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxInFlight: 20, LeaseDuration: job.Lease, MaxAttempts: 100, MaxPollInterval: 50 * time.Millisecond,
 		Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { tell(killSettled, "") }},
 	}
 	if job.Joins.Recheck > 0 {
 		return job.workOnJoins(db, config, tell)
 	}
-	return workUntilStdinEnds(db, config, false, func(msg *message.Message) { job.handle(db, msg, tell) })
+	return WorkUntilStdinEnds(db, config, false, func(msg *message.Message) { job.handle(db, msg, tell) })
 }
 
 // handle leaves a row for the message, and acks. Whatever fails is done again by another.
 func (job killJob) handle(db *sql.DB, msg *message.Message, tell func(event string, value any)) {
 	if err := job.record(db, msg, tell); err != nil {
-		deliveryOf(msg).SetErr(err)
+		DeliveryOf(msg).SetErr(err)
 		msg.Nack()
 		return
 	}
@@ -118,7 +118,7 @@ func (job killJob) handle(db *sql.DB, msg *message.Message, tell func(event stri
 }
 
 func (job killJob) record(db *sql.DB, msg *message.Message, tell func(event string, value any)) error {
-	_, owner := seam.Delivery(deliveryOf(msg)).Claim()
+	_, owner := seam.Delivery(DeliveryOf(msg)).Claim()
 	tell(killTaken, owner)
 	_, err := db.ExecContext(msg.Context(), fmt.Sprintf("INSERT INTO %s (id, worker) VALUES (%s, %d)", job.Handled, msg.UUID, os.Getpid()))
 	if err == nil {
@@ -127,7 +127,7 @@ func (job killJob) record(db *sql.DB, msg *message.Message, tell func(event stri
 	return err
 }
 
-func deliveryOf(msg *message.Message) *outbox.Delivery {
+func DeliveryOf(msg *message.Message) *outbox.Delivery {
 	delivery, ok := outbox.DeliveryFrom(msg.Context())
 	if !ok {
 		fmt.Fprintln(os.Stderr, "kill worker: a message without a delivery")

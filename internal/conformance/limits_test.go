@@ -13,35 +13,35 @@ import (
 
 // The longest allowed text, in UTF-16 units: of plain characters, and of such that count twice.
 var (
-	longestPlain  = strings.Repeat("ü", 255)
-	longestDouble = strings.Repeat("🙂", 127) + "x"
-	tooLong       = []string{longestPlain + "x", strings.Repeat("🙂", 128)}
+	LongestPlain  = strings.Repeat("ü", 255)
+	LongestDouble = strings.Repeat("🙂", 127) + "x"
+	TooLong       = []string{LongestPlain + "x", strings.Repeat("🙂", 128)}
 )
 
 func TestOBX107_ATopicHasAtMost255Characters(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for _, topic := range []string{"x", longestPlain, longestDouble} {
-			f.enqueueN(topic, 1)
-			claimed := f.claim(topic)
+		for _, topic := range []string{"x", LongestPlain, LongestDouble} {
+			f.EnqueueN(topic, 1)
+			claimed := f.Claim(topic)
 			f.Len(claimed, 1)
 			f.Equal(topic, claimed[0].Topic)
 		}
-		for _, topic := range tooLong {
-			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: topic})
-			f.requireField(err, "Topic")
-			_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas(topic)})
-			f.requireField(err, "ClaimParams.Topics")
+		for _, topic := range TooLong {
+			_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: topic})
+			f.RequireField(err, "Topic")
+			_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas(topic)})
+			f.RequireField(err, "ClaimParams.Topics")
 		}
 	})
 }
 
 func TestOBX109_ACorrelationIDHasAtMost255Characters(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		for _, id := range []string{"", "x", longestPlain, longestDouble} {
-			f.enqueue(
+		for _, id := range []string{"", "x", LongestPlain, LongestDouble} {
+			f.Enqueue(
 				outbox.Message{Topic: "orders", CorrelationID: id, UUID: id, StreamKey: id},
 				outbox.Message{Topic: "orders", Headers: map[string]string{"correlation_id": id}})
-			for _, c := range f.claim("orders") {
+			for _, c := range f.Claim("orders") {
 				f.Equal(id, c.CorrelationID)
 				if c.Headers == nil {
 					f.Equal(id, c.UUID)
@@ -49,17 +49,17 @@ func TestOBX109_ACorrelationIDHasAtMost255Characters(t *testing.T) {
 				}
 			}
 		}
-		for _, id := range tooLong {
+		for _, id := range TooLong {
 			for field, message := range map[string]outbox.Message{
 				"CorrelationID": {CorrelationID: id}, "UUID": {UUID: id}, "StreamKey": {StreamKey: id},
 				"Headers[correlation_id]": {Headers: map[string]string{"correlation_id": id}},
 			} {
 				message.Topic = "orders"
-				_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, message)
-				f.requireField(err, field)
+				_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, message)
+				f.RequireField(err, field)
 			}
 		}
-		f.Equal(8, f.count())
+		f.Equal(8, f.Count())
 	})
 }
 
@@ -74,8 +74,8 @@ func TestOBX108_PayloadsOfAnySizeComeBackAsTheyWere(t *testing.T) {
 		for _, size := range sizes {
 			messages = append(messages, outbox.Message{Topic: "orders", Payload: payload(size)})
 		}
-		f.enqueue(messages...)
-		claimed := f.claim("orders")
+		f.Enqueue(messages...)
+		claimed := f.Claim("orders")
 		f.Len(claimed, len(sizes))
 		for i, size := range sizes {
 			f.True(bytes.Equal(messages[i].Payload, claimed[i].Payload), "%d bytes went in, %d came out, or others", size, len(claimed[i].Payload))
@@ -99,19 +99,19 @@ func payload(size int) []byte {
 func TestOBX110_AnyLeaseFromAMillisecondToADayIsAccepted(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, lease := range []time.Duration{time.Millisecond, 10 * time.Second, 300 * time.Second, 24 * time.Hour} {
-			f.enqueueN("orders", 1)
-			f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: lease, GiveBack: -1}), 1)
+			f.EnqueueN("orders", 1)
+			f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Lease: lease, GiveBack: -1}), 1)
 		}
 		for _, lease := range []time.Duration{-1, time.Millisecond - 1, 24*time.Hour + 1} {
-			_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Lease: lease})
-			f.requireField(err, "ClaimParams.Lease")
+			_, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Lease: lease})
+			f.RequireField(err, "ClaimParams.Lease")
 		}
 		// One of a millisecond ends by itself.
-		f.clear()
-		f.enqueueN("orders", 1)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: time.Millisecond}), 1)
+		f.Clear()
+		f.EnqueueN("orders", 1)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Lease: time.Millisecond}), 1)
 		f.Eventually(func() bool {
-			n, err := f.outbox.ReapExpired(f.ctx())
+			n, err := f.Outbox.ReapExpired(f.Context())
 			return err == nil && n == 1
 		}, 10*time.Second, time.Millisecond)
 	})
@@ -119,12 +119,12 @@ func TestOBX110_AnyLeaseFromAMillisecondToADayIsAccepted(t *testing.T) {
 
 func TestOBX111_ABatchOfUpTo1000IsAccepted(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 1201)
+		f.EnqueueN("orders", 1201)
 		for _, limit := range []int{1, 100, 1000} {
-			f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: limit}), limit)
+			f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: limit}), limit)
 		}
-		_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Limit: 1001})
-		f.requireField(err, "ClaimParams.Limit")
+		_, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1001})
+		f.RequireField(err, "ClaimParams.Limit")
 	})
 }
 
@@ -133,21 +133,21 @@ func TestOBX112_ThousandsOfMessagesASecond(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const messages, batch = 3000, 500
 		var log faults.Log
-		pool := faults.Open(t, f.db, log.Hooks())
-		o := f.newOutbox(pool)
+		pool := faults.Open(t, f.DB, log.Hooks())
+		o := f.NewOutbox(pool)
 		for range messages / batch {
 			some := make([]outbox.Message, batch)
 			for i := range some {
 				some[i].Topic = "orders"
 			}
-			_, err := o.Enqueue(f.ctx(), pool, some...)
+			_, err := o.Enqueue(f.Context(), pool, some...)
 			f.NoError(err)
 		}
 		for left := messages; left > 0; {
-			claimed, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Limit: batch, Lease: time.Hour})
+			claimed, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Limit: batch, Lease: time.Hour})
 			f.NoError(err)
 			f.NotEmpty(claimed)
-			refused, err := o.Settle(f.ctx(), pool, settled(outbox.Ack, claimed...))
+			refused, err := o.Settle(f.Context(), pool, Settled(outbox.Ack, claimed...))
 			f.NoError(err)
 			f.Empty(refused)
 			left -= len(claimed)
@@ -176,27 +176,27 @@ func TestOtherTextsThatAreRefusedByName(t *testing.T) {
 			{"Delay", outbox.Message{Topic: "t", Delay: time.Second, DueAt: time.Now()}},
 			{"DueAt", outbox.Message{Topic: "t", DueAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		} {
-			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "fine"}, test.message)
-			f.requireField(err, test.field)
+			_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "fine"}, test.message)
+			f.RequireField(err, test.field)
 		}
-		f.Equal(0, f.count())
+		f.Equal(0, f.Count())
 
 		// A header that is refused is named.
-		_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "t", Headers: map[string]string{"the_key": "\xff"}})
+		_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "t", Headers: map[string]string{"the_key": "\xff"}})
 		f.ErrorContains(err, "the_key")
 		// The last moment that every database can store is not refused.
-		f.enqueue(outbox.Message{Topic: "t", DueAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
-		f.Empty(f.claim("t"))
+		f.Enqueue(outbox.Message{Topic: "t", DueAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
+		f.Empty(f.Claim("t"))
 	})
 }
 
 func TestAnErrorOfAnyTextIsStored(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(unescapesJSON)
+		f.Needs(UnescapesJSON)
 		for _, text := range []string{"quotes \" and \\ and \n\t", "🙂", "'; DROP TABLE outbox; --", "<&>"} {
-			c := f.claimOne("orders")
-			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
-			f.Equal(text, f.row(c.ID).lastError)
+			c := f.ClaimOne("orders")
+			f.NoError(f.Outbox.Fail(f.Context(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
+			f.Equal(text, f.Row(c.ID).LastError)
 		}
 	})
 }
@@ -204,13 +204,13 @@ func TestAnErrorOfAnyTextIsStored(t *testing.T) {
 func TestAnErrorThatCannotBeStoredAsItIsIsMadeStorable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		texts := []string{"a NUL \x00 in it", "not \xff UTF-8"}
-		if f.lacks(longJSONTexts) == "" {
+		if f.Lacks(LongJSONTexts) == "" {
 			texts = append(texts, strings.Repeat("long ", 100_000), strings.Repeat("🙂", 10_000))
 		}
 		for _, text := range texts {
-			c := f.claimOne("orders")
-			f.NoError(f.outbox.Fail(f.ctx(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
-			got := f.row(c.ID).lastError
+			c := f.ClaimOne("orders")
+			f.NoError(f.Outbox.Fail(f.Context(), c.Receipt.Owner, errors.New(text), c.Receipt.Seq))
+			got := f.Row(c.ID).LastError
 			f.NotEmpty(got)
 			f.Less(len(got), 50_000)
 			f.Equal([]rune(text)[:2], []rune(got)[:2])

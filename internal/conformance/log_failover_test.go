@@ -13,22 +13,22 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// groupSubscriber reads the log for a group.
-func (f *fixture) groupSubscriber(db *sql.DB, group string, logger *logBook, options ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {
-	f.t.Helper()
+// GroupSubscriber reads the log for a group.
+func (f *fixture) GroupSubscriber(db *sql.DB, group string, logger *LogBook, options ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {
+	f.T.Helper()
 	if logger == nil {
-		logger = newLogBook()
+		logger = NewLogBook()
 	}
-	return f.subscriberOn(db, logger, append([]func(*outbox.SubscriberConfig){func(c *outbox.SubscriberConfig) { c.ConsumerGroup = group }}, options...)...)
+	return f.SubscriberOn(db, logger, append([]func(*outbox.SubscriberConfig){func(c *outbox.SubscriberConfig) { c.ConsumerGroup = group }}, options...)...)
 }
 
-// stamp gives positions to all that is committed.
-func (f *fixture) stamp() {
-	f.t.Helper()
-	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
+// Stamp gives positions to all that is committed.
+func (f *fixture) Stamp() {
+	f.T.Helper()
+	s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
 	f.NoError(err)
 	for {
-		n, err := seam.Sequencer(s).Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.Context())
 		f.NoError(err)
 		if n == 0 {
 			return
@@ -39,23 +39,23 @@ func (f *fixture) stamp() {
 // comeBackOlder leaves the database as it was when a position was the last, and all groups at it, with messages logged since
 // under the UUIDs from … to-1.
 func (f *fixture) comeBackOlder(position int64, topic string, from, to int) {
-	f.t.Helper()
-	f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-		f.removeOn(tx, "{message_id} IN (SELECT l.{message_id} FROM %s l WHERE l.{position} > %d)", f.logTable(""), position)
-		f.execOn(tx, "DELETE FROM %s WHERE {position} > %d", f.logTable(""), position)
-		f.execOn(tx, "UPDATE %s SET {position} = %d", f.logTable("counter"), position)
-		f.execOn(tx, "UPDATE %s SET {position} = %d", f.logTable("group"), position)
+	f.T.Helper()
+	f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+		f.RemoveOn(tx, "{message_id} IN (SELECT l.{message_id} FROM %s l WHERE l.{position} > %d)", f.LogTable(""), position)
+		f.ExecOn(tx, "DELETE FROM %s WHERE {position} > %d", f.LogTable(""), position)
+		f.ExecOn(tx, "UPDATE %s SET {position} = %d", f.LogTable("counter"), position)
+		f.ExecOn(tx, "UPDATE %s SET {position} = %d", f.LogTable("group"), position)
 		var messages []outbox.Message
-		for _, uuid := range numbered(from, to) {
+		for _, uuid := range Numbered(from, to) {
 			messages = append(messages, outbox.Message{UUID: uuid, Topic: topic, Payload: []byte(uuid)})
 		}
-		if _, err := f.logOutbox().Enqueue(ctx, tx, messages...); err != nil {
+		if _, err := f.LogOutbox().Enqueue(ctx, tx, messages...); err != nil {
 			return err
 		}
 		if len(messages) == 0 {
 			return nil
 		}
-		return seam.Outbox(f.outbox).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
+		return seam.Outbox(f.Outbox).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
 			var topic string
 			var n int
 			return rows.Scan(&topic, &n)
@@ -71,36 +71,36 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
 				published := published // which changes below
 				told := make(chan *outbox.LogWentBackError, 10)
-				book := newLogBook()
-				s := f.groupSubscriber(f.db.DB, "group", book, func(c *outbox.SubscriberConfig) {
+				book := NewLogBook()
+				s := f.GroupSubscriber(f.DB.DB, "group", book, func(c *outbox.SubscriberConfig) {
 					c.Hooks.OnLogWentBack = func(e *outbox.LogWentBackError) { told <- e }
 				})
-				f.logN("orders", 0, 10)
-				f.stamp()
-				messages := f.subscribe(s, "orders")
+				f.LogN("orders", 0, 10)
+				f.Stamp()
+				messages := f.Subscribe(s, "orders")
 				for range 10 {
-					f.receive(messages).Ack()
+					f.Receive(messages).Ack()
 				}
-				f.Eventually(func() bool { return f.number("SELECT MAX({position}) FROM %s", f.logTable("group")) == 10 }, patience, time.Millisecond)
+				f.Eventually(func() bool { return f.Number("SELECT MAX({position}) FROM %s", f.LogTable("group")) == 10 }, Patience, time.Millisecond)
 
 				f.comeBackOlder(5, "orders", 100, 100+published)
 				if published == 0 {
-					event, _ := take(f, told, "the hook")
+					event, _ := Take(f, told, "the hook")
 					f.Equal(&outbox.LogWentBackError{Group: "group", Topic: "orders", Reader: 10, Position: 5, Last: 5}, event)
-					f.ErrorContains(f.await(book, "ERROR", "come back older").err, "position 10")
-					f.logN("orders", 100, 105)
-					f.stamp()
+					f.ErrorContains(f.Await(book, "ERROR", "come back older").Err, "position 10")
+					f.LogN("orders", 100, 105)
+					f.Stamp()
 					published = 5
 				}
 				var received []string
 				for range published {
-					msg := f.receive(messages)
+					msg := f.Receive(messages)
 					received = append(received, msg.UUID)
 					msg.Ack()
 				}
-				f.Equal(numbered(100, 100+published), received)
+				f.Equal(Numbered(100, 100+published), received)
 				f.NoError(s.Close())
-				f.Equal(int64(5+published), f.number("SELECT MAX({position}) FROM %s", f.logTable("group")))
+				f.Equal(int64(5+published), f.Number("SELECT MAX({position}) FROM %s", f.LogTable("group")))
 			})
 		})
 	}
@@ -109,12 +109,12 @@ func TestTrap_LogAfterALossyFailover(t *testing.T) {
 // A cursor moves only from where it stands, to a message that it has read.
 func TestTrap_ACursorAfterALossyFailover(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 10)
-		f.stamp()
+		f.LogN("orders", 0, 10)
+		f.Stamp()
 		cursor := func() seam.Cursor[outbox.LogMessage] {
-			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
+			c, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "fanout:g", Lease: time.Minute})
 			f.NoError(err)
-			_, err = c.Acquire(f.ctx())
+			_, err = c.Acquire(f.Context())
 			f.NoError(err)
 			return c
 		}
@@ -125,27 +125,27 @@ func TestTrap_ACursorAfterALossyFailover(t *testing.T) {
 			f.ErrorAs(err, &e)
 			f.Equal(outbox.LogWentBackError{Group: "fanout:g", Reader: reader, Position: position, Last: last}, *e)
 		}
-		wentBack(c.Advance(f.ctx(), f.db.DB, 0, 11), 11, 0, 10) // past the end of the log
-		messages, err := c.Read(f.ctx(), 0, 8)
+		wentBack(c.Advance(f.Context(), f.DB.DB, 0, 11), 11, 0, 10) // past the end of the log
+		messages, err := c.Read(f.Context(), 0, 8)
 		f.NoError(err)
 		f.Len(messages, 8)
-		f.NoError(c.Advance(f.ctx(), f.db.DB, 0, 5))
+		f.NoError(c.Advance(f.Context(), f.DB.DB, 0, 5))
 
 		f.comeBackOlder(5, "orders", 100, 107) // the log is longer than the reader knows
-		wentBack(c.Advance(f.ctx(), f.db.DB, 5, 8), 8, 5, 12)
-		_, err = c.Read(f.ctx(), 8, 10)
+		wentBack(c.Advance(f.Context(), f.DB.DB, 5, 8), 8, 5, 12)
+		_, err = c.Read(f.Context(), 8, 10)
 		wentBack(err, 8, 0, 12)
-		position, err := c.Acquire(f.ctx())
+		position, err := c.Acquire(f.Context())
 		f.NoError(err)
 		f.Equal(int64(5), position)
-		messages, err = c.Read(f.ctx(), position, 10)
+		messages, err = c.Read(f.Context(), position, 10)
 		f.NoError(err)
 		f.Len(messages, 7)
-		f.NoError(c.Advance(f.ctx(), f.db.DB, 5, 9))
+		f.NoError(c.Advance(f.Context(), f.DB.DB, 5, 9))
 
-		f.exec("UPDATE %s SET {position} = 6", f.logTable("group"))
-		wentBack(c.Advance(f.ctx(), f.db.DB, 9, 12), 12, 6, 12) // the group stands before where the reader believes it to be
-		_, err = c.Read(f.ctx(), 13, 10)
+		f.Exec("UPDATE %s SET {position} = 6", f.LogTable("group"))
+		wentBack(c.Advance(f.Context(), f.DB.DB, 9, 12), 12, 6, 12) // the group stands before where the reader believes it to be
+		_, err = c.Read(f.Context(), 13, 10)
 		wentBack(err, 13, 0, 12)
 	})
 }
@@ -153,14 +153,14 @@ func TestTrap_ACursorAfterALossyFailover(t *testing.T) {
 // Fanout the same: copies of the new messages reach a topic and a publisher, also where one had failed before.
 func TestTrap_FanoutAfterALossyFailover(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 5)
-		f.stamp()
-		works, fails := newRecorder(), newRecorder()
-		book := newLogBook()
+		f.LogN("orders", 0, 5)
+		f.Stamp()
+		works, fails := NewRecorder(), NewRecorder()
+		book := NewLogBook()
 		var wentBack atomic.Int64
 		policy := fanout.Policy{Name: "p", Destinations: []fanout.Destination{
 			fanout.ToTopic("copy"), fanout.ToPublisher("works", works, "x"), fanout.ToPublisher("fails", fails, "x")}}
-		f.dispatch(book, []fanout.Policy{policy}, func(c *fanout.Config) {
+		f.Dispatch(book, []fanout.Policy{policy}, func(c *fanout.Config) {
 			c.OnDispatch = func(e fanout.DispatchEvent) {
 				var err *outbox.LogWentBackError
 				if errors.As(e.Err, &err) {
@@ -168,27 +168,27 @@ func TestTrap_FanoutAfterALossyFailover(t *testing.T) {
 				}
 			}
 		})
-		f.hasPassed("p", 5)
-		fails.fail(errBoom)
-		f.logN("orders", 5, 10)
-		f.stamp()
-		f.has(works, 10) // which the cursor has not passed
-		f.has(fails, 15) // and which is tried again and again
+		f.HasPassed("p", 5)
+		fails.Fail(ErrBoom)
+		f.LogN("orders", 5, 10)
+		f.Stamp()
+		f.Has(works, 10) // which the cursor has not passed
+		f.Has(fails, 15) // and which is tried again and again
 
 		f.comeBackOlder(5, "orders", 100, 105)
-		fails.fail(nil)
-		f.hasPassed("p", 10)
-		f.Equal(append(numbered(0, 5), numbered(100, 105)...), f.uuidsOf("copy"))
-		f.Subset(works.uuids(), numbered(100, 105))
-		f.Subset(fails.uuids(), numbered(100, 105))
+		fails.Fail(nil)
+		f.HasPassed("p", 10)
+		f.Equal(append(Numbered(0, 5), Numbered(100, 105)...), f.UUIDsOf("copy"))
+		f.Subset(works.UUIDs(), Numbered(100, 105))
+		f.Subset(fails.UUIDs(), Numbered(100, 105))
 
 		f.comeBackOlder(7, "orders", 200, 200) // shorter than the dispatcher
-		f.await(book, "ERROR", "come back older")
-		f.Eventually(func() bool { return wentBack.Load() > 0 }, patience, time.Millisecond)
-		f.logN("orders", 200, 205)
-		f.stamp()
-		f.hasPassed("p", 12)
-		f.Equal(numbered(200, 205), f.uuidsOf("copy")[len(f.uuidsOf("copy"))-5:])
-		f.Subset(works.uuids(), numbered(200, 205))
+		f.Await(book, "ERROR", "come back older")
+		f.Eventually(func() bool { return wentBack.Load() > 0 }, Patience, time.Millisecond)
+		f.LogN("orders", 200, 205)
+		f.Stamp()
+		f.HasPassed("p", 12)
+		f.Equal(Numbered(200, 205), f.UUIDsOf("copy")[len(f.UUIDsOf("copy"))-5:])
+		f.Subset(works.UUIDs(), Numbered(200, 205))
 	})
 }

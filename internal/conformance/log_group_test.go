@@ -18,8 +18,8 @@ import (
 
 // deadLetters are the UUIDs of a group's dead letters.
 func (f *fixture) deadLetters(group string) (uuids []string) {
-	f.t.Helper()
-	letters, err := f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: group})
+	f.T.Helper()
+	letters, err := f.Outbox.GroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: group})
 	f.NoError(err)
 	for _, d := range letters {
 		uuids = append(uuids, d.UUID)
@@ -33,8 +33,8 @@ func maxAttempts(n int) func(*outbox.SubscriberConfig) {
 
 // nack records an error as middleware.Outcome does, and nacks.
 func (f *fixture) nack(msg *message.Message, err error) {
-	f.t.Helper()
-	f.delivery(msg).SetErr(err)
+	f.T.Helper()
+	f.Delivery(msg).SetErr(err)
 	msg.Nack()
 }
 
@@ -45,8 +45,8 @@ func TestGroup_DeadLetters(t *testing.T) {
 		var mu sync.Mutex
 		outcomes := map[outbox.Outcome]int{}
 		read := 0
-		book := newLogBook()
-		s := f.groupSubscriber(f.db.DB, "group", book, maxAttempts(3), func(c *outbox.SubscriberConfig) {
+		book := NewLogBook()
+		s := f.GroupSubscriber(f.DB.DB, "group", book, maxAttempts(3), func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnGroupSettle = func(e outbox.HandledEvent) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -60,31 +60,31 @@ func TestGroup_DeadLetters(t *testing.T) {
 				read += e.Messages
 			}
 		})
-		ids, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB,
+		ids, err := f.LogOutbox().Enqueue(f.Context(), f.DB.DB,
 			outbox.Message{UUID: "0", Topic: "orders"},
 			outbox.Message{UUID: "bad", Topic: "orders", Payload: []byte{0, 1}, Headers: map[string]string{"h": "v"}, CorrelationID: "cause", StreamKey: "key"},
 			outbox.Message{UUID: "2", Topic: "orders"})
 		f.NoError(err)
-		f.stamp()
-		messages := f.subscribe(s, "orders")
-		f.receive(messages).Ack()
+		f.Stamp()
+		messages := f.Subscribe(s, "orders")
+		f.Receive(messages).Ack()
 		for attempt := 1; attempt <= 3; attempt++ {
-			msg := f.receive(messages)
-			d := f.delivery(msg)
+			msg := f.Receive(messages)
+			d := f.Delivery(msg)
 			f.Equal("bad", msg.UUID)
 			f.Equal(attempt, d.Attempt())
 			f.Equal([]any{ids[1], int64(2), "group", "orders", "key"}, []any{d.MessageID(), d.Position(), d.Group(), d.Topic(), d.StreamKey()})
 			f.Equal("v", msg.Metadata["h"])
 			msg.Metadata["h"] = "changed by the handler"
-			f.nack(msg, fmt.Errorf("attempt %d: %w", attempt, errBoom))
+			f.nack(msg, fmt.Errorf("attempt %d: %w", attempt, ErrBoom))
 		}
-		msg := f.receive(messages)
+		msg := f.Receive(messages)
 		f.Equal("2", msg.UUID, "the group goes on")
 		msg.Ack()
-		f.await(book, "ERROR", "gave up a message")
-		f.Len(book.at("ERROR", "Handler did not succeed"), 3)
+		f.Await(book, "ERROR", "gave up a message")
+		f.Len(book.At("ERROR", "Handler did not succeed"), 3)
 
-		letters, err := f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group", Topic: "orders"})
+		letters, err := f.Outbox.GroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: "group", Topic: "orders"})
 		f.NoError(err)
 		f.Len(letters, 1)
 		d := letters[0]
@@ -93,10 +93,10 @@ func TestGroup_DeadLetters(t *testing.T) {
 		f.Contains(d.Reason, "attempt 3")
 		f.Equal([]byte{0, 1}, d.Payload)
 		f.Equal(map[string]string{"h": "v"}, d.Headers)
-		f.WithinDuration(f.now(), d.FailedAt, time.Minute)
+		f.WithinDuration(f.Now(), d.FailedAt, time.Minute)
 
-		f.Eventually(func() bool { return f.number("SELECT MAX({position}) FROM %s", f.logTable("group")) == 3 }, patience, time.Millisecond)
-		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		f.Eventually(func() bool { return f.Number("SELECT MAX({position}) FROM %s", f.LogTable("group")) == 3 }, Patience, time.Millisecond)
+		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(2, n, "the dead letter stays")
 		f.Equal([]string{"bad"}, f.deadLetters("group"))
@@ -104,40 +104,40 @@ func TestGroup_DeadLetters(t *testing.T) {
 		change := func(do func(context.Context, outbox.GroupDeadLetterParams) (int, error), params outbox.GroupDeadLetterParams, want int) {
 			t.Helper()
 			params.Group = "group"
-			n, err := do(f.ctx(), params)
+			n, err := do(f.Context(), params)
 			f.NoError(err)
 			f.Equal(want, n)
 		}
-		change(f.outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{}}, 0)
-		change(f.outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{1, 3}}, 0)
-		change(f.outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{All: true, Topic: "another"}, 0)
-		change(f.outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{2}}, 1)
+		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{}}, 0)
+		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{1, 3}}, 0)
+		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{All: true, Topic: "another"}, 0)
+		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{Positions: []int64{2}}, 1)
 		for attempt := 1; attempt <= 3; attempt++ { // in vain once more
-			msg := f.receive(messages)
-			f.Equal(attempt, f.delivery(msg).Attempt())
-			f.nack(msg, errBoom)
+			msg := f.Receive(messages)
+			f.Equal(attempt, f.Delivery(msg).Attempt())
+			f.nack(msg, ErrBoom)
 		}
 		f.Eventually(func() bool {
-			letters, err := f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{})
+			letters, err := f.Outbox.GroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{})
 			f.NoError(err)
 			return len(letters) == 1 && !letters[0].Requeued
-		}, patience, time.Millisecond)
-		change(f.outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{All: true}, 1)
-		f.logN("orders", 3, 4)
-		f.stamp()
+		}, Patience, time.Millisecond)
+		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{All: true}, 1)
+		f.LogN("orders", 3, 4)
+		f.Stamp()
 		got := map[string]bool{}
 		for range 2 {
-			msg := f.receive(messages)
+			msg := f.Receive(messages)
 			got[msg.UUID] = true
 			msg.Ack()
 		}
 		f.Equal(map[string]bool{"bad": true, "3": true}, got)
-		f.Eventually(func() bool { return len(f.deadLetters("group")) == 0 }, patience, time.Millisecond)
+		f.Eventually(func() bool { return len(f.deadLetters("group")) == 0 }, Patience, time.Millisecond)
 		f.NoError(s.Close())
-		n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(2, n)
-		f.Zero(f.count())
+		f.Zero(f.Count())
 		mu.Lock()
 		defer mu.Unlock()
 		f.Equal(map[outbox.Outcome]int{outbox.Ack: 4, outbox.Retry: 4, outbox.Fail: 2}, outcomes)
@@ -146,11 +146,11 @@ func TestGroup_DeadLetters(t *testing.T) {
 		for field, params := range map[string]outbox.GroupDeadLetterParams{
 			"GroupDeadLetterParams.Group": {All: true}, "GroupDeadLetterParams.Limit": {Group: "group", Limit: 1}, "GroupDeadLetterParams.All": {Group: "group", All: true, Positions: []int64{1}},
 		} {
-			_, err := f.outbox.DiscardGroupDeadLetters(f.ctx(), params)
-			f.requireField(err, field)
+			_, err := f.Outbox.DiscardGroupDeadLetters(f.Context(), params)
+			f.RequireField(err, field)
 		}
-		_, err = f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{All: true})
-		f.requireField(err, "GroupDeadLetterParams.Positions")
+		_, err = f.Outbox.GroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{All: true})
+		f.RequireField(err, "GroupDeadLetterParams.Positions")
 	})
 }
 
@@ -158,62 +158,62 @@ func TestGroup_DeadLetters(t *testing.T) {
 func TestGroup_PermanentErrorsAndDiscarding(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, group := range []string{"one", "two"} {
-			s := f.groupSubscriber(f.db.DB, group, nil)
-			messages := f.subscribe(s, "orders")
+			s := f.GroupSubscriber(f.DB.DB, group, nil)
+			messages := f.Subscribe(s, "orders")
 			if group == "one" {
-				f.logN("orders", 0, 5)
-				f.stamp()
+				f.LogN("orders", 0, 5)
+				f.Stamp()
 			}
 			for range 5 {
-				f.nack(f.receive(messages), outbox.Permanent(errBoom))
+				f.nack(f.Receive(messages), outbox.Permanent(ErrBoom))
 			}
-			f.Eventually(func() bool { return len(f.deadLetters(group)) == 5 }, patience, time.Millisecond)
+			f.Eventually(func() bool { return len(f.deadLetters(group)) == 5 }, Patience, time.Millisecond)
 			f.NoError(s.Close())
 		}
 		purge := func(want int) {
 			t.Helper()
-			n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+			n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 			f.NoError(err)
 			f.Equal(want, n)
 		}
-		n, err := f.outbox.DiscardGroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "one", Positions: []int64{1, 2, 99}})
+		n, err := f.Outbox.DiscardGroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: "one", Positions: []int64{1, 2, 99}})
 		f.NoError(err)
 		f.Equal(2, n)
-		f.Equal(numbered(2, 5), f.deadLetters("one"))
+		f.Equal(Numbered(2, 5), f.deadLetters("one"))
 		purge(0)
-		f.NoError(f.outbox.ForgetGroup(f.ctx(), "two"))
+		f.NoError(f.Outbox.ForgetGroup(f.Context(), "two"))
 		purge(2)
-		n, err = f.outbox.DiscardGroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "one", Topic: "orders", All: true})
+		n, err = f.Outbox.DiscardGroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: "one", Topic: "orders", All: true})
 		f.NoError(err)
 		f.Equal(3, n)
 		purge(3)
-		f.Zero(f.count())
+		f.Zero(f.Count())
 	})
 }
 
 // With Block the group stays, and says so at error level.
 func TestGroup_Block(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 2)
-		f.stamp()
-		book := newLogBook()
-		s := f.groupSubscriber(f.db.DB, "group", book, maxAttempts(2), func(c *outbox.SubscriberConfig) { c.OnGroupFailure = outbox.Block })
-		messages := f.subscribe(s, "orders")
+		f.LogN("orders", 0, 2)
+		f.Stamp()
+		book := NewLogBook()
+		s := f.GroupSubscriber(f.DB.DB, "group", book, maxAttempts(2), func(c *outbox.SubscriberConfig) { c.OnGroupFailure = outbox.Block })
+		messages := f.Subscribe(s, "orders")
 		for attempt := 1; attempt <= 5; attempt++ {
-			msg := f.receive(messages)
+			msg := f.Receive(messages)
 			f.Equal("0", msg.UUID)
-			f.Equal(attempt, f.delivery(msg).Attempt())
-			f.nack(msg, errBoom)
+			f.Equal(attempt, f.Delivery(msg).Attempt())
+			f.nack(msg, ErrBoom)
 		}
-		msg := f.receive(messages)
-		f.Len(book.at("ERROR", "holds up its consumer group"), 4)
+		msg := f.Receive(messages)
+		f.Len(book.At("ERROR", "holds up its consumer group"), 4)
 		msg.Ack()
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("1", msg.UUID)
 		msg.Ack()
 		f.Empty(f.deadLetters("group"))
-		_, err := outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{Dialect: f.config.Dialect, OnGroupFailure: 7}, nil)
-		f.requireField(err, "SubscriberConfig.OnGroupFailure")
+		_, err := outbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{Dialect: f.Config.Dialect, OnGroupFailure: 7}, nil)
+		f.RequireField(err, "SubscriberConfig.OnGroupFailure")
 	})
 }
 
@@ -221,38 +221,38 @@ func TestGroup_Block(t *testing.T) {
 // An outage of what the handler needs spends none, and neither does a Close.
 func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 2)
-		f.stamp()
+		f.LogN("orders", 0, 2)
+		f.Stamp()
 		next := func(attempt int) (*outbox.Subscriber, *message.Message) {
 			t.Helper()
-			s := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(4))
-			msg := f.receive(f.subscribe(s, "orders"))
+			s := f.GroupSubscriber(f.DB.DB, "group", nil, maxAttempts(4))
+			msg := f.Receive(f.Subscribe(s, "orders"))
 			f.Equal("0", msg.UUID)
-			f.Equal(attempt, f.delivery(msg).Attempt())
+			f.Equal(attempt, f.Delivery(msg).Attempt())
 			return s, msg
 		}
 		s, msg := next(1)
-		f.nack(msg, errBoom)
+		f.nack(msg, ErrBoom)
 		f.NoError(s.Close())
 		s, msg = next(2)
-		f.nack(msg, outbox.Unavailable(errBoom))
+		f.nack(msg, outbox.Unavailable(ErrBoom))
 		f.NoError(s.Close())
 		s, _ = next(2) // which is not answered before Close gives up
 		f.NoError(s.Close())
 
 		die := func() { // as far as the database can see
-			f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.logTable("group"), base.NewOwnerToken())
+			f.Exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {past}", f.LogTable("group"), base.NewOwnerToken())
 		}
 		for _, attempt := range []int{2, 2, 3, 4} { // the first to die follows one that gave its lease back, and counts nothing
 			_, msg = next(attempt)
 			die()
 			defer msg.Ack() // too late
 		}
-		last := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(4))
-		msg = f.receive(f.subscribe(last, "orders"))
+		last := f.GroupSubscriber(f.DB.DB, "group", nil, maxAttempts(4))
+		msg = f.Receive(f.Subscribe(last, "orders"))
 		f.Equal("1", msg.UUID, "the one that kills is not handed out again")
 		msg.Ack()
-		letters, err := f.outbox.GroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group"})
+		letters, err := f.Outbox.GroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: "group"})
 		f.NoError(err)
 		f.Len(letters, 1)
 		f.Contains(letters[0].Reason, "ended before it acked or nacked")
@@ -262,68 +262,68 @@ func TestGroup_AttemptsOutliveTheReader(t *testing.T) {
 // The handler's transaction moves the group on, or gives the message up, or does nothing.
 func TestGroup_SettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 4)
-		f.stamp()
-		s := f.groupSubscriber(f.db.DB, "group", nil)
-		messages := f.subscribe(s, "orders")
+		f.LogN("orders", 0, 4)
+		f.Stamp()
+		s := f.GroupSubscriber(f.DB.DB, "group", nil)
+		messages := f.Subscribe(s, "orders")
 		settle := func(msg *message.Message, outcome outbox.Outcome, after error) error {
-			return outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-				if _, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "effect", UUID: msg.UUID}); err != nil {
+			return outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := f.Outbox.Enqueue(ctx, tx, outbox.Message{Topic: "effect", UUID: msg.UUID}); err != nil {
 					return err
 				}
-				return errors.Join(f.delivery(msg).SettleTx(ctx, tx, outcome), after)
+				return errors.Join(f.Delivery(msg).SettleTx(ctx, tx, outcome), after)
 			})
 		}
-		position := func() int64 { return f.number("SELECT MAX({position}) FROM %s", f.logTable("group")) }
+		position := func() int64 { return f.Number("SELECT MAX({position}) FROM %s", f.LogTable("group")) }
 
-		msg := f.receive(messages)
-		f.ErrorIs(settle(msg, outbox.Ack, errBoom), errBoom)
+		msg := f.Receive(messages)
+		f.ErrorIs(settle(msg, outbox.Ack, ErrBoom), ErrBoom)
 		f.Zero(position())
 		f.NoError(settle(msg, outbox.Ack, nil))
 		f.Equal(int64(1), position(), "before the ack")
 		msg.Ack()
 
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("1", msg.UUID)
-		f.ErrorIs(settle(msg, outbox.Ack, errBoom), errBoom)
+		f.ErrorIs(settle(msg, outbox.Ack, ErrBoom), ErrBoom)
 		msg.Nack()
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("1", msg.UUID, "rolled back and nacked")
-		f.Equal(2, f.delivery(msg).Attempt())
-		f.ErrorIs(settle(msg, outbox.Ack, errBoom), errBoom)
+		f.Equal(2, f.Delivery(msg).Attempt())
+		f.ErrorIs(settle(msg, outbox.Ack, ErrBoom), ErrBoom)
 		msg.Ack() // a second try of the handler's own, without a transaction
 
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("2", msg.UUID)
-		f.delivery(msg).SetErr(errBoom)
+		f.Delivery(msg).SetErr(ErrBoom)
 		f.NoError(settle(msg, outbox.Fail, nil))
 		msg.Ack()
 		f.Equal([]string{"2"}, f.deadLetters("group"))
 
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("3", msg.UUID)
-		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			return seam.Delivery(f.delivery(msg)).ReleaseTx(ctx, tx, time.Second)
+		err := outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return seam.Delivery(f.Delivery(msg)).ReleaseTx(ctx, tx, time.Second)
 		})
-		f.requireField(err, "ReleaseTx")
-		n, err := f.outbox.RequeueGroupDeadLetters(f.ctx(), outbox.GroupDeadLetterParams{Group: "group", All: true})
+		f.RequireField(err, "ReleaseTx")
+		n, err := f.Outbox.RequeueGroupDeadLetters(f.Context(), outbox.GroupDeadLetterParams{Group: "group", All: true})
 		f.NoError(err)
 		f.Equal(1, n)
 		msg.Ack()
-		msg = f.receive(messages)
+		msg = f.Receive(messages)
 		f.Equal("2", msg.UUID)
 		f.NoError(settle(msg, outbox.Ack, nil))
 		f.Empty(f.deadLetters("group"))
 		msg.Ack()
 		f.NoError(s.Close())
 		f.Equal(int64(4), position())
-		f.Equal([]string{"0", "2", "2"}, f.uuidsOf("effect"))
+		f.Equal([]string{"0", "2", "2"}, f.UUIDsOf("effect"))
 
-		f.logN("orders", 4, 5)
-		f.stamp()
-		s = f.groupSubscriber(f.db.DB, "group", nil)
-		msg = f.receive(f.subscribe(s, "orders"))
-		f.exec("UPDATE %s SET {owner_token} = '%s'", f.logTable("group"), base.NewOwnerToken())
+		f.LogN("orders", 4, 5)
+		f.Stamp()
+		s = f.GroupSubscriber(f.DB.DB, "group", nil)
+		msg = f.Receive(f.Subscribe(s, "orders"))
+		f.Exec("UPDATE %s SET {owner_token} = '%s'", f.LogTable("group"), base.NewOwnerToken())
 		f.ErrorIs(settle(msg, outbox.Ack, nil), outbox.ErrLeaseLost)
 		msg.Ack()
 	})
@@ -333,8 +333,8 @@ func TestGroup_SettleTx(t *testing.T) {
 func TestTrap_WakeupsOfSeveralTopics(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		wakeups, published := make(chan string, 10), make(chan string, 1)
-		s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{ // another process, as far as wake-ups in this one go
-			Dialect: f.config.Dialect, Schema: f.config.Schema, Store: "elsewhere", PollInterval: time.Hour, Wakeups: published}, nil)
+		s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{ // another process, as far as wake-ups in this one go
+			Dialect: f.Config.Dialect, Schema: f.Config.Schema, Store: "elsewhere", PollInterval: time.Hour, Wakeups: published}, nil)
 		f.NoError(err)
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
@@ -344,26 +344,26 @@ func TestTrap_WakeupsOfSeveralTopics(t *testing.T) {
 		var idle sync.WaitGroup
 		idle.Add(8)
 		pool := f.readsOf(idle.Done)
-		sub := f.groupSubscriber(pool, "group", nil, func(c *outbox.SubscriberConfig) {
+		sub := f.GroupSubscriber(pool, "group", nil, func(c *outbox.SubscriberConfig) {
 			c.Store, c.PollInterval, c.MaxPollInterval, c.Wakeups = "here", time.Hour, time.Hour, wakeups
 		})
 		var topics []<-chan *message.Message
 		var together []outbox.Message
 		for i := range 8 {
-			topics = append(topics, f.subscribe(sub, fmt.Sprint(i)))
+			topics = append(topics, f.Subscribe(sub, fmt.Sprint(i)))
 			together = append(together, outbox.Message{UUID: fmt.Sprint(i), Topic: fmt.Sprint(i)})
 		}
 		idle.Wait() // each has read once, found nothing, and waits for an hour
-		there := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log, c.Store = outbox.LogOnly, "a third process" })
-		_, err = there.Enqueue(f.ctx(), f.db.DB, together...)
+		there := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log, c.Store = outbox.LogOnly, "a third process" })
+		_, err = there.Enqueue(f.Context(), f.DB.DB, together...)
 		f.NoError(err)
 		published <- "0"
-		f.stamped(8)
+		f.Stamped(8)
 		for i := range topics {
 			wakeups <- fmt.Sprint(i)
 		}
 		for i := range topics {
-			msg := f.receive(topics[i])
+			msg := f.Receive(topics[i])
 			f.Equal(fmt.Sprint(i), msg.UUID)
 			msg.Ack()
 		}
@@ -373,23 +373,23 @@ func TestTrap_WakeupsOfSeveralTopics(t *testing.T) {
 // A handler that hangs is told, left behind, and its message spends an attempt as in the queue; the group goes on.
 func TestGroup_AHandlerThatHangs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 2)
-		f.stamp()
+		f.LogN("orders", 0, 2)
+		f.Stamp()
 		told := make(chan outbox.HandledEvent, 10)
-		s := f.groupSubscriber(f.db.DB, "group", nil, maxAttempts(2), func(c *outbox.SubscriberConfig) {
+		s := f.GroupSubscriber(f.DB.DB, "group", nil, maxAttempts(2), func(c *outbox.SubscriberConfig) {
 			c.MaxHandlerTime, c.DrainTimeout = 10*time.Millisecond, 10*time.Millisecond
 			c.Hooks.OnHandlerTimeout = func(e outbox.HandledEvent) { told <- e }
 		})
-		messages := f.subscribe(s, "orders")
+		messages := f.Subscribe(s, "orders")
 		for attempt, outcome := range []outbox.Outcome{outbox.Retry, outbox.Fail} {
-			msg := f.receive(messages)
+			msg := f.Receive(messages)
 			f.Equal("0", msg.UUID)
-			take(f, msg.Context().Done(), "the end of the handler's context")
-			event, _ := take(f, told, "the hook")
+			Take(f, msg.Context().Done(), "the end of the handler's context")
+			event, _ := Take(f, told, "the hook")
 			f.Equal([]any{"orders", attempt + 1, outcome}, []any{event.Topic, event.Attempt, event.Outcome})
 			defer msg.Ack() // too late
 		}
-		msg := f.receive(messages)
+		msg := f.Receive(messages)
 		f.Equal("1", msg.UUID)
 		msg.Ack()
 		f.Equal([]string{"0"}, f.deadLetters("group"))

@@ -37,7 +37,7 @@ type hangingPool struct {
 
 func (f *fixture) hangingPool(is func(string) bool) *hangingPool {
 	p := &hangingPool{hung: make(chan struct{}, 100)}
-	p.db = faults.Open(f.t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+	p.db = faults.Open(f.T, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
 		if is(s.Text) && p.armed.CompareAndSwap(true, false) {
 			p.hung <- struct{}{}
 			return faults.Fault{Kind: faults.Hang, For: time.Hour}
@@ -48,9 +48,9 @@ func (f *fixture) hangingPool(is func(string) bool) *hangingPool {
 }
 
 func (p *hangingPool) hang(f *fixture) {
-	f.t.Helper()
+	f.T.Helper()
 	p.armed.Store(true)
-	take(f, p.hung, "the statement")
+	Take(f, p.hung, "the statement")
 }
 
 // A read, and a renewal or an advance, that is never answered holds a group up for a part of its lease, and Close no longer
@@ -60,17 +60,17 @@ func TestTrap_HungLogRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
 				pool := f.hangingPool(is)
-				s := f.groupSubscriber(pool.db, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 8 * time.Second })
-				messages := f.subscribe(s, "orders")
-				f.logN("orders", 0, 1)
-				f.stamp()
-				f.receive(messages).Ack()
+				s := f.GroupSubscriber(pool.db, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 8 * time.Second })
+				messages := f.Subscribe(s, "orders")
+				f.LogN("orders", 0, 1)
+				f.Stamp()
+				f.Receive(messages).Ack()
 				pool.hang(f)
-				f.logN("orders", 1, 2)
-				f.stamp()
+				f.LogN("orders", 1, 2)
+				f.Stamp()
 				hung := time.Now()
-				msg := f.receive(messages)
-				f.Less(time.Since(hung), patience, "an answer that never comes is not waited for")
+				msg := f.Receive(messages)
+				f.Less(time.Since(hung), Patience, "an answer that never comes is not waited for")
 				f.Equal("1", msg.UUID)
 				msg.Ack()
 
@@ -78,7 +78,7 @@ func TestTrap_HungLogRead(t *testing.T) {
 				closing := time.Now()
 				f.NoError(s.Close())
 				f.Less(time.Since(closing), time.Second+15*time.Second)
-				f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, patience, time.Millisecond)
+				f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, Patience, time.Millisecond)
 			})
 		})
 	}
@@ -87,22 +87,22 @@ func TestTrap_HungLogRead(t *testing.T) {
 // A handler whose renewal hangs is told by its own clock that its lease is over, and another goes on.
 func TestTrap_AHungRenewalOfAGroupEndsTheHandler(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.logN("orders", 0, 1)
-		f.stamp()
+		f.LogN("orders", 0, 1)
+		f.Stamp()
 		var hang atomic.Bool
-		pool := faults.Open(t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+		pool := faults.Open(t, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
 			if isLogLease(s.Text) && hang.Load() {
 				return faults.Fault{Kind: faults.Hang, For: time.Hour}
 			}
 			return faults.Fault{}
 		}})
 		lease := func(c *outbox.SubscriberConfig) { c.LeaseDuration = 4 * time.Second }
-		first := f.groupSubscriber(pool, "group", nil, lease)
-		msg := f.receive(f.subscribe(first, "orders"))
+		first := f.GroupSubscriber(pool, "group", nil, lease)
+		msg := f.Receive(f.Subscribe(first, "orders"))
 		hang.Store(true)
-		second := f.subscribe(f.groupSubscriber(f.db.DB, "group", nil, lease), "orders")
-		take(f, msg.Context().Done(), "the end of the handler's context")
-		f.receive(second).Ack()
+		second := f.Subscribe(f.GroupSubscriber(f.DB.DB, "group", nil, lease), "orders")
+		Take(f, msg.Context().Done(), "the end of the handler's context")
+		f.Receive(second).Ack()
 		hang.Store(false)
 		msg.Ack()
 	})
@@ -113,7 +113,7 @@ func TestTrap_HungStamp(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		pool := f.hangingPool(isLogStamp)
 		s, err := outbox.NewSequencer(pool.db, outbox.SequencerConfig{
-			Dialect: f.config.Dialect, Schema: f.config.Schema, PollInterval: time.Millisecond, MaxPollInterval: time.Millisecond, Timeout: 500 * time.Millisecond}, nil)
+			Dialect: f.Config.Dialect, Schema: f.Config.Schema, PollInterval: time.Millisecond, MaxPollInterval: time.Millisecond, Timeout: 500 * time.Millisecond}, nil)
 		f.NoError(err)
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
@@ -125,36 +125,36 @@ func TestTrap_HungStamp(t *testing.T) {
 		defer running.Wait()
 		defer cancel()
 		pool.armed.Store(true)
-		f.logN("orders", 0, 3)
-		take(f, pool.hung, "the stamp")
-		f.stamped(3)
+		f.LogN("orders", 0, 3)
+		Take(f, pool.hung, "the stamp")
+		f.Stamped(3)
 		pool.armed.Store(true)
-		f.logN("orders", 3, 4)
-		take(f, pool.hung, "the stamp")
+		f.LogN("orders", 3, 4)
+		Take(f, pool.hung, "the stamp")
 		cancel()
 		running.Wait()
-		f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, patience, time.Millisecond)
+		f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, Patience, time.Millisecond)
 		f.requireBadSequencer("SequencerConfig.Timeout", func(c *outbox.SequencerConfig) { c.Timeout = -1 })
 	})
 }
 
 func (f *fixture) requireBadSequencer(field string, option func(*outbox.SequencerConfig)) {
-	f.t.Helper()
-	config := outbox.SequencerConfig{Dialect: f.config.Dialect}
+	f.T.Helper()
+	config := outbox.SequencerConfig{Dialect: f.Config.Dialect}
 	option(&config)
-	_, err := outbox.NewSequencer(f.db.DB, config, nil)
-	f.requireField(err, field)
+	_, err := outbox.NewSequencer(f.DB.DB, config, nil)
+	f.RequireField(err, field)
 }
 
 // A dispatcher's read that is never answered holds its policy up for a part of its lease.
 func TestTrap_HungLogReadOfFanout(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
+		f.Sequencer()
 		pool := f.hangingPool(isLogRead)
-		stop := f.dispatchOn(pool.db, nil, []fanout.Policy{toTopics("p", "copy")}, func(c *fanout.Config) { c.LeaseDuration = 8 * time.Second })
+		stop := f.DispatchOn(pool.db, nil, []fanout.Policy{ToTopics("p", "copy")}, func(c *fanout.Config) { c.LeaseDuration = 8 * time.Second })
 		pool.hang(f)
-		f.logN("orders", 0, 3)
-		f.hasPassed("p", 3)
+		f.LogN("orders", 0, 3)
+		f.HasPassed("p", 3)
 		stop()
 		f.Zero(pool.db.Stats().InUse)
 	})
@@ -167,7 +167,7 @@ func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
 		var armed, stale atomic.Bool
 		reading, asked := make(chan struct{}), make(chan struct{})
 		var once sync.Once
-		pool := faults.Open(t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+		pool := faults.Open(t, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
 			switch {
 			case isLogRead(s.Text) && armed.CompareAndSwap(true, false):
 				close(reading)
@@ -177,18 +177,18 @@ func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
 			}
 			return faults.Fault{}
 		}})
-		s := f.groupSubscriber(pool, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = lease })
-		messages := f.subscribe(s, "orders")
-		f.logN("orders", 0, 1)
-		f.stamp()
-		f.receive(messages).Ack()
+		s := f.GroupSubscriber(pool, "group", nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = lease })
+		messages := f.Subscribe(s, "orders")
+		f.LogN("orders", 0, 1)
+		f.Stamp()
+		f.Receive(messages).Ack()
 		armed.Store(true)
-		take(f, reading, "the read")
-		f.logN("orders", 1, 2)
-		f.exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {future}", f.logTable("group"), base.NewOwnerToken())
+		Take(f, reading, "the read")
+		f.LogN("orders", 1, 2)
+		f.Exec("UPDATE %s SET {owner_token} = '%s', {locked_until} = {future}", f.LogTable("group"), base.NewOwnerToken())
 		stale.Store(true)
-		f.stamp()
-		take(f, asked, "the question for the lease")
+		f.Stamp()
+		Take(f, asked, "the question for the lease")
 		select {
 		case msg := <-messages:
 			f.Fail("handed out without the lease", msg.UUID)
@@ -200,7 +200,7 @@ func TestTrap_NothingIsHandedOutAfterTheLease(t *testing.T) {
 // readsOf is a pool that calls f after each of the first eight reads of the log.
 func (f *fixture) readsOf(done func()) *sql.DB {
 	var reads atomic.Int64
-	return faults.Open(f.t, f.db, faults.Hooks{After: func(_ context.Context, s faults.Statement, _ error) {
+	return faults.Open(f.T, f.DB, faults.Hooks{After: func(_ context.Context, s faults.Statement, _ error) {
 		if isLogRead(s.Text) && reads.Add(1) <= 8 {
 			done()
 		}

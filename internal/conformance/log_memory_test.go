@@ -39,7 +39,7 @@ func (job logMemoryJob) run() (err error) {
 }
 
 func (job logMemoryJob) subscribe(ctx context.Context, db *sql.DB) (err error) {
-	s, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{Dialect: dialect(job.Backend), Schema: job.Schema, ConsumerGroup: "group"}, nil)
+	s, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{Dialect: Dialect(job.Backend), Schema: job.Schema, ConsumerGroup: "group"}, nil)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (job logMemoryJob) subscribe(ctx context.Context, db *sql.DB) (err error) {
 }
 
 func (job logMemoryJob) readPages(ctx context.Context, db *sql.DB) error {
-	o, err := outbox.New(db, outbox.Config{Dialect: dialect(job.Backend), Schema: job.Schema}, nil)
+	o, err := outbox.New(db, outbox.Config{Dialect: Dialect(job.Backend), Schema: job.Schema}, nil)
 	if err != nil {
 		return err
 	}
@@ -89,14 +89,14 @@ func TestLong_PeakMemoryOfALogGroup(t *testing.T) {
 		messages, size, budget = 300, 10<<20, 0
 	}
 	forEach(t, func(t *testing.T, f *fixture) {
-		o, payload := f.logOutbox(), make([]byte, size)
+		o, payload := f.LogOutbox(), make([]byte, size)
 		for i := range messages {
-			_, err := o.Enqueue(f.ctx(), f.db.DB, outbox.Message{UUID: fmt.Sprint(i), Topic: "large", Payload: payload})
+			_, err := o.Enqueue(f.Context(), f.DB.DB, outbox.Message{UUID: fmt.Sprint(i), Topic: "large", Payload: payload})
 			f.NoError(err)
 		}
-		f.stamp()
+		f.Stamp()
 		peak := func(messages int) int64 {
-			job := logMemoryJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, messages, size, budget}
+			job := logMemoryJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.Config.Schema, messages, size, budget}
 			peak := testprocess.PeakMemoryOf(t, logMemoryVariable, job)
 			t.Logf("%d messages of %d MB: at most %d MB resident", messages, size>>20, peak>>20)
 			return peak >> 20
@@ -112,22 +112,22 @@ func TestLong_PeakMemoryOfALogGroup(t *testing.T) {
 // A read stops before the message with which it would pass its budget; one that is larger alone comes alone. Headers count.
 func TestCursor_ReadsWithinItsBudget(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		o := f.logOutbox()
+		o := f.LogOutbox()
 		for i, size := range []int{10, 0, 10, 30, 10, 10, 5} {
 			m := outbox.Message{UUID: fmt.Sprint(i), Topic: "orders", Payload: make([]byte, size)}
 			if i == 4 {
 				m.Headers = map[string]string{"a header": "that leaves no room for another"}
 			}
-			_, err := o.Enqueue(f.ctx(), f.db.DB, m)
+			_, err := o.Enqueue(f.Context(), f.DB.DB, m)
 			f.NoError(err)
 		}
-		f.stamp()
+		f.Stamp()
 		for _, topic := range []string{"orders", seam.AllTopics} {
-			c, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "group", Topic: topic, MaxBytes: 25})
+			c, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "group", Topic: topic, MaxBytes: 25})
 			f.NoError(err)
 			var reads []int
 			for after := int64(0); after < 7; {
-				messages, err := c.Read(f.ctx(), after, 100)
+				messages, err := c.Read(f.Context(), after, 100)
 				f.NoError(err)
 				f.NotEmpty(messages)
 				reads = append(reads, len(messages))
@@ -135,7 +135,7 @@ func TestCursor_ReadsWithinItsBudget(t *testing.T) {
 			}
 			f.Equal([]int{3, 1, 1, 2}, reads)
 		}
-		_, err := seam.NewCursor[outbox.LogMessage](f.outbox, seam.CursorConfig{Group: "group", MaxBytes: -1})
-		f.requireField(err, "CursorConfig.MaxBytes")
+		_, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "group", MaxBytes: -1})
+		f.RequireField(err, "CursorConfig.MaxBytes")
 	})
 }

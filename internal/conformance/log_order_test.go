@@ -18,19 +18,19 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// logOutbox writes to the log alone.
-func (f *fixture) logOutbox() *outbox.Outbox {
-	return f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log = outbox.LogOnly })
+// LogOutbox writes to the log alone.
+func (f *fixture) LogOutbox() *outbox.Outbox {
+	return f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = outbox.LogOnly })
 }
 
 // consume reads a topic for a group until done says that it has all, and returns the UUIDs in the order of the log.
 func (f *fixture) consume(group, topic string, done func(received int) bool) (uuids []string) {
-	f.t.Helper()
-	_, s := f.logPubSub(f.t, group)
-	messages, err := s.Subscribe(context.WithoutCancel(f.ctx()), topic)
+	f.T.Helper()
+	_, s := f.logPubSub(f.T, group)
+	messages, err := s.Subscribe(context.WithoutCancel(f.Context()), topic)
 	f.NoError(err)
 	for !done(len(uuids)) {
-		msg := f.receive(messages)
+		msg := f.Receive(messages)
 		uuids = append(uuids, msg.UUID)
 		msg.Ack()
 	}
@@ -43,12 +43,12 @@ func (f *fixture) consume(group, topic string, done func(received int) bool) (uu
 func TestTrap_LateCommitsAreNotLost(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		producers, each := 64, 20
-		if f.lacks(concurrentWriters) != "" {
+		if f.Lacks(ConcurrentWriters) != "" {
 			producers, each = 8, 10
 		}
-		f.sequencer()
-		o := f.logOutbox()
-		pool := f.db.Reopen(t)
+		f.Sequencer()
+		o := f.LogOutbox()
+		pool := f.DB.Reopen(t)
 		pool.SetMaxOpenConns(producers + 4)
 
 		var mu sync.Mutex
@@ -107,7 +107,7 @@ func TestTrap_LateCommitsAreNotLost(t *testing.T) {
 		committed = append(committed, "the last")
 		mu.Unlock()
 		close(finished)
-		f.enqueueLogged(o, "log", "the last") // a receive that waits then has something to receive
+		f.EnqueueLogged(o, "log", "the last") // a receive that waits then has something to receive
 		groups.Wait()
 		close(stop)
 		t.Logf("%d committed; a reader by number saw %d of them", len(committed), <-control)
@@ -128,10 +128,10 @@ func TestTrap_LateCommitsAreNotLost(t *testing.T) {
 	})
 }
 
-func (f *fixture) enqueueLogged(o *outbox.Outbox, topic string, uuids ...string) {
-	f.t.Helper()
+func (f *fixture) EnqueueLogged(o *outbox.Outbox, topic string, uuids ...string) {
+	f.T.Helper()
 	for _, uuid := range uuids {
-		_, err := o.Enqueue(context.Background(), f.db.DB, outbox.Message{UUID: uuid, Topic: topic})
+		_, err := o.Enqueue(context.Background(), f.DB.DB, outbox.Message{UUID: uuid, Topic: topic})
 		f.NoError(err)
 	}
 }
@@ -142,9 +142,9 @@ func (f *fixture) readByNumber(stop <-chan struct{}) (seen int) {
 	for {
 		var n int
 		var highest int64
-		query := f.sql("SELECT COUNT(*), COALESCE(MAX({seq}), %d) FROM {all} WHERE {seq} > %d", last, last)
-		if err := f.db.QueryRowContext(context.Background(), query).Scan(&n, &highest); err != nil {
-			f.t.Errorf("reading by number: %v", err)
+		query := f.SQL("SELECT COUNT(*), COALESCE(MAX({seq}), %d) FROM {all} WHERE {seq} > %d", last, last)
+		if err := f.DB.QueryRowContext(context.Background(), query).Scan(&n, &highest); err != nil {
+			f.T.Errorf("reading by number: %v", err)
 			return seen
 		}
 		seen, last = seen+n, highest
@@ -159,32 +159,32 @@ func (f *fixture) readByNumber(stop <-chan struct{}) (seen int) {
 // The same, forced: what was inserted first commits last.
 func TestTrap_ALateCommitForced(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
-		o := f.logOutbox()
-		s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+		f.Needs(ConcurrentWriters)
+		o := f.LogOutbox()
+		s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 		f.NoError(err)
-		late, err := f.db.BeginTx(f.ctx(), nil)
+		late, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = late.Rollback() }() // for a failure before the commit
-		_, err = o.Enqueue(f.ctx(), late, outbox.Message{UUID: "first", Topic: "log"})
+		_, err = o.Enqueue(f.Context(), late, outbox.Message{UUID: "first", Topic: "log"})
 		f.NoError(err)
-		f.enqueueLogged(o, "log", "second")
-		n, err := seam.Sequencer(s).Stamp(f.ctx())
+		f.EnqueueLogged(o, "log", "second")
+		n, err := seam.Sequencer(s).Stamp(f.Context())
 		f.NoError(err)
 		f.Equal(1, n)
 		received := f.consume("group", "log", func(n int) bool { return n == 1 })
 		f.Equal([]string{"second"}, received)
 
 		var passed int64
-		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT MAX({seq}) FROM {all}")).Scan(&passed))
+		f.NoError(f.DB.QueryRowContext(f.Context(), f.SQL("SELECT MAX({seq}) FROM {all}")).Scan(&passed))
 		f.NoError(late.Commit())
-		n, err = seam.Sequencer(s).Stamp(f.ctx())
+		n, err = seam.Sequencer(s).Stamp(f.Context())
 		f.NoError(err)
 		f.Equal(1, n)
 		f.Equal([]string{"first"}, f.consume("group", "log", func(n int) bool { return n == 1 }))
 
 		var missed int
-		f.NoError(f.db.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all} WHERE {seq} <= %d AND {uuid} = 'first'", passed)).Scan(&missed))
+		f.NoError(f.DB.QueryRowContext(f.Context(), f.SQL("SELECT COUNT(*) FROM {all} WHERE {seq} <= %d AND {uuid} = 'first'", passed)).Scan(&missed))
 		f.Equal(1, missed, "whoever had read up to the second message by its number would not see the first")
 	})
 }
@@ -193,18 +193,18 @@ func TestTrap_ALateCommitForced(t *testing.T) {
 // purging the log overtakes no group.
 func TestTheLogAndTheQueueShareATable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		both := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
-		f.sequencer()
-		f.enqueueLogged(f.logOutbox(), "t", "log")
-		f.enqueueLogged(both, "t", "both")
-		f.enqueueN("t", 1)
-		claimed := f.claim("t")
+		both := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
+		f.Sequencer()
+		f.EnqueueLogged(f.LogOutbox(), "t", "log")
+		f.EnqueueLogged(both, "t", "both")
+		f.EnqueueN("t", 1)
+		claimed := f.Claim("t")
 		f.Len(claimed, 2)
-		f.settle(settled(outbox.Ack, claimed...)...)
+		f.Settle(Settled(outbox.Ack, claimed...)...)
 
-		_, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+		_, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
-		f.Equal(2, f.count(), "the queue's own message is gone")
+		f.Equal(2, f.Count(), "the queue's own message is gone")
 		f.Equal([]string{"log", "both"}, f.consume("one", "t", func(n int) bool { return n == 2 }))
 
 		_, other := f.logPubSub(t, "two")
@@ -212,34 +212,34 @@ func TestTheLogAndTheQueueShareATable(t *testing.T) {
 		f.True(ok)
 		f.NoError(initializer.SubscribeInitialize("t"))
 		f.NoError(other.Close())
-		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(0, n, "the second group has read nothing yet")
-		f.NoError(f.outbox.ForgetGroup(f.ctx(), "two"))
-		n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Log: true})
+		f.NoError(f.Outbox.ForgetGroup(f.Context(), "two"))
+		n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
 		f.NoError(err)
 		f.Equal(2, n)
-		_, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+		_, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
-		f.Equal(0, f.count())
+		f.Equal(0, f.Count())
 	})
 }
 
 // One consumer of a group is active. When it stops, the next goes on where it was.
 func TestAGroupHasOneActiveConsumer(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.sequencer()
-		f.enqueueLogged(f.logOutbox(), "t", "1", "2", "3")
+		f.Sequencer()
+		f.EnqueueLogged(f.LogOutbox(), "t", "1", "2", "3")
 		_, first := f.logPubSub(t, "group")
-		active, err := first.Subscribe(context.WithoutCancel(f.ctx()), "t")
+		active, err := first.Subscribe(context.WithoutCancel(f.Context()), "t")
 		f.NoError(err)
-		msg := f.receive(active)
+		msg := f.Receive(active)
 		f.Equal("1", msg.UUID)
 		_, second := f.logPubSub(t, "group")
-		standby, err := second.Subscribe(context.WithoutCancel(f.ctx()), "t")
+		standby, err := second.Subscribe(context.WithoutCancel(f.Context()), "t")
 		f.NoError(err)
 		msg.Ack()
-		msg = f.receive(active)
+		msg = f.Receive(active)
 		f.Equal("2", msg.UUID)
 		select {
 		case other := <-standby:
@@ -250,7 +250,7 @@ func TestAGroupHasOneActiveConsumer(t *testing.T) {
 		f.NoError(first.Close())
 		var rest []string
 		for !slices.Contains(rest, "3") {
-			msg := f.receive(standby)
+			msg := f.Receive(standby)
 			rest = append(rest, msg.UUID)
 			msg.Ack()
 		}
@@ -262,15 +262,15 @@ func TestAGroupHasOneActiveConsumer(t *testing.T) {
 // A transaction that is rolled back leaves nothing in the log.
 func TestTheLogIsPartOfTheTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		o := f.logOutbox()
-		f.Error(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+		o := f.LogOutbox()
+		f.Error(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := o.Enqueue(ctx, tx, outbox.Message{UUID: "x", Topic: "t"})
 			f.NoError(err)
 			return context.Canceled
 		}))
-		s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+		s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 		f.NoError(err)
-		n, err := seam.Sequencer(s).Stamp(f.ctx())
+		n, err := seam.Sequencer(s).Stamp(f.Context())
 		f.NoError(err)
 		f.Equal(0, n)
 	})

@@ -19,9 +19,9 @@ import (
 func TestLogPubSub(t *testing.T) {
 	for _, backend := range testdb.Backends(t) {
 		t.Run(backend.Name, func(t *testing.T) {
-			f := newFixture(t, backend.Open(t), "")
-			f.migrate()
-			f.sequencer()
+			f := New(t, backend.Open(t), "")
+			f.Migrate()
+			f.Sequencer()
 			tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
 				func(t *testing.T) (message.Publisher, message.Subscriber) { return f.logPubSub(t, "default") },
 				f.logPubSub)
@@ -29,21 +29,21 @@ func TestLogPubSub(t *testing.T) {
 	}
 }
 
-// sequencer runs one until the test ends.
-func (f *fixture) sequencer() {
-	f.t.Helper()
-	s, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table,
+// Sequencer runs one until the test ends.
+func (f *fixture) Sequencer() {
+	f.T.Helper()
+	s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{
+		Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table,
 		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond}, nil)
 	f.NoError(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := s.Run(ctx); err != nil {
-			f.t.Errorf("the sequencer: %v", err)
+			f.T.Errorf("the sequencer: %v", err)
 		}
 	})
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
@@ -52,11 +52,11 @@ func (f *fixture) sequencer() {
 // logPubSub returns a publisher into the log, and a subscriber of a group.
 func (f *fixture) logPubSub(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	p, err := outbox.NewPublisher(f.db.DB, outbox.PublisherConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, Log: outbox.LogOnly}, nil)
+	p, err := outbox.NewPublisher(f.DB.DB, outbox.PublisherConfig{
+		Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table, Log: outbox.LogOnly}, nil)
 	require.NoError(t, err)
-	s, err := outbox.NewSubscriber(f.db.DB, outbox.SubscriberConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table, ConsumerGroup: group,
+	s, err := outbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{
+		Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table, ConsumerGroup: group,
 		PollInterval: time.Millisecond, MaxPollInterval: 20 * time.Millisecond, DrainTimeout: time.Second,
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond }, MaxAttempts: -1,
 	}, watermill.NopLogger{})

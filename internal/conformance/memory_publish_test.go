@@ -26,7 +26,7 @@ func (j publishMemoryJob) run() error {
 	if err != nil {
 		return err
 	}
-	o, err := outbox.New(db, outbox.Config{Dialect: dialect(j.Backend), Schema: j.Schema}, nil)
+	o, err := outbox.New(db, outbox.Config{Dialect: Dialect(j.Backend), Schema: j.Schema}, nil)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func TestLong_PeakMemoryOfPublishing(t *testing.T) {
 	}
 	forEach(t, func(t *testing.T, f *fixture) {
 		peak := testprocess.PeakMemoryOf(t, publishMemoryVariable, publishMemoryJob{
-			f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, headers})
+			f.DB.Name, f.DB.DriverName, f.DB.DSN, f.Config.Schema, headers})
 		t.Logf("%d headers of 1 MB: %d MB resident at the peak", headers, peak>>20)
-		f.Equal(headers, f.count())
+		f.Equal(headers, f.Count())
 		f.LessOrEqual(peak>>20, program+int64(3*headers))
-		f.clear()
+		f.Clear()
 	})
 }

@@ -14,164 +14,164 @@ import (
 
 func TestOBX102_MigrateCreatesTablesAndProcedures(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.Empty(f.names("table"))
-		f.migrate()
-		table := f.config.Dialect.Traits().Table
-		f.Contains(lower(f.names("table")), strings.ToLower(table)) // not every catalog keeps the case
+		f.Empty(f.Names("table"))
+		f.Migrate()
+		table := f.Config.Dialect.Traits().Table
+		f.Contains(Lower(f.Names("table")), strings.ToLower(table)) // not every catalog keeps the case
 		views := 2
-		if f.db.Name == testdb.SQLite {
+		if f.DB.Name == testdb.SQLite {
 			views = 4 // one to publish into, and one to free streams
 		}
-		f.Len(f.names("view"), views)
-		if !f.config.Dialect.Traits().Procedures {
+		f.Len(f.Names("view"), views)
+		if !f.Config.Dialect.Traits().Procedures {
 			return
 		}
 		for _, operation := range []string{"Log_Enqueue", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
-			f.Contains(lower(f.names("procedure")), strings.ToLower(table+"_"+operation))
+			f.Contains(Lower(f.Names("procedure")), strings.ToLower(table+"_"+operation))
 		}
 	})
 }
 
-func lower(names []string) []string {
+func Lower(names []string) []string {
 	return strings.Fields(strings.ToLower(strings.Join(names, " ")))
 }
 
 func TestOBX102_MigrateCreatesIndexes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(indexNames)
+		f.Needs(IndexNames)
 		want := []string{"outbox_ready", "outbox_leased", "outbox_dead"}
-		if f.db.Name == testdb.SQLServer {
+		if f.DB.Name == testdb.SQLServer {
 			want = []string{"IX_Outbox_State_Ready", "IX_Outbox_Lease_LockedUntil", "IX_Outbox_State_Dead"}
 		}
-		f.Subset(f.names("index"), want)
+		f.Subset(f.Names("index"), want)
 	})
 }
 
 func TestOBX102_MigrateCreatesTheSchema(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		if f.config.Dialect.Traits().FixedSchema {
-			f.skip("schemas", "there are none to choose")
+		if f.Config.Dialect.Traits().FixedSchema {
+			f.Skip("schemas", "there are none to choose")
 		}
-		f.inSchema(f.config.Schema + "_more")
-		f.migrate()
-		f.migrate()
-		f.claimOne("orders")
+		f.InSchema(f.Config.Schema + "_more")
+		f.Migrate()
+		f.Migrate()
+		f.ClaimOne("orders")
 	})
 }
 
 func TestOBX103_NothingIsCreatedUnlessAskedFor(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		p := f.publisher(f.db.DB)
+		p := f.Publisher(f.DB.DB)
 		f.NoError(p.Close())
 		calls := map[string]func() error{
 			"enqueue": func() error {
-				_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+				_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders"})
 				return err
 			},
 			"claim": func() error {
-				_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+				_, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 				return err
 			},
 			"settle": func() error {
-				_, err := f.outbox.Settle(f.ctx(), f.db.DB, []outbox.Settlement{{Receipt: outbox.Receipt{Seq: 1}}})
+				_, err := f.Outbox.Settle(f.Context(), f.DB.DB, []outbox.Settlement{{Receipt: outbox.Receipt{Seq: 1}}})
 				return err
 			},
-			"reap":  func() error { _, err := f.outbox.ReapExpired(f.ctx()); return err },
-			"purge": func() error { _, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{}); return err },
-			"check": func() error { return outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()) },
+			"reap":  func() error { _, err := f.Outbox.ReapExpired(f.Context()); return err },
+			"purge": func() error { _, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{}); return err },
+			"check": func() error { return outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()) },
 		}
 		for name, call := range calls {
 			f.Error(call(), name)
 		}
-		f.Empty(f.names("table"))
+		f.Empty(f.Names("table"))
 	})
 }
 
 func TestOBX103_WithoutTheSchemaACallSaysWhatToDo(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		if f.db.Name == testdb.SQLServer {
-			f.needs(errorNumbers)
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(ErrorNumbers)
 		}
-		_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+		_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders"})
 		f.ErrorIs(err, outbox.ErrSchema)
-		_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 		f.ErrorIs(err, outbox.ErrSchema)
-		f.ErrorContains(err, f.object(f.config.Dialect.Traits().Table), "it names the object")
+		f.ErrorContains(err, f.Object(f.Config.Dialect.Traits().Table), "it names the object")
 
 		// An older table, without a column that came later.
-		f.migrate()
-		f.enqueueN("orders", 1)
+		f.Migrate()
+		f.EnqueueN("orders", 1)
 		view := "outbox_view"
-		if f.db.Name == testdb.SQLServer {
+		if f.DB.Name == testdb.SQLServer {
 			view = "Outbox_View"
 		}
-		f.exec("DROP VIEW %s", f.object(view))
-		if f.db.Name == testdb.SQLite {
-			f.exec("DROP VIEW outbox_queued")
+		f.Exec("DROP VIEW %s", f.Object(view))
+		if f.DB.Name == testdb.SQLite {
+			f.Exec("DROP VIEW outbox_queued")
 		}
-		f.exec("ALTER TABLE {outbox} DROP COLUMN {stream_key}")
-		_, err = f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"})
+		f.Exec("ALTER TABLE {outbox} DROP COLUMN {stream_key}")
+		_, err = f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders"})
 		f.ErrorIs(err, outbox.ErrSchema)
-		_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+		_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 		f.ErrorIs(err, outbox.ErrSchema)
 	})
 }
 
 func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		check := func() error { return outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()) }
+		check := func() error { return outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()) }
 		err := check()
 		f.ErrorIs(err, outbox.ErrSchema)
-		f.ErrorContains(err, f.config.Dialect.Traits().Table)
-		f.migrate()
-		if f.db.Name == testdb.SQLServer {
-			f.needs(indexNames, level130)
+		f.ErrorContains(err, f.Config.Dialect.Traits().Table)
+		f.Migrate()
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(IndexNames, Level130)
 		}
 		f.NoError(check())
 
-		index, drop := "outbox_ready", "DROP INDEX "+f.config.Dialect.Quote(f.schema())+".outbox_ready"
-		if f.db.Name == testdb.SQLServer {
+		index, drop := "outbox_ready", "DROP INDEX "+f.Config.Dialect.Quote(f.Schema())+".outbox_ready"
+		if f.DB.Name == testdb.SQLServer {
 			index, drop = "IX_Outbox_State_Ready", "DROP INDEX IX_Outbox_State_Ready ON {outbox_state}"
 		}
-		f.exec("%s", f.sql("%s", drop))
+		f.Exec("%s", f.SQL("%s", drop))
 		err = check()
 		f.ErrorIs(err, outbox.ErrSchema)
 		f.ErrorContains(err, index)
-		f.ErrorIs(outbox.Check(f.ctx(), nil, f.migrateConfig()), base.ErrNilDB)
+		f.ErrorIs(outbox.Check(f.Context(), nil, f.MigrateConfig()), base.ErrNilDB)
 	})
 }
 
 func TestOBX103_CheckNamesWhatIsOlder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		history := f.object(f.config.Dialect.Traits().Table + "_migrations")
-		if f.db.Name == testdb.SQLServer {
-			history = f.object("Outbox_Migrations")
+		history := f.Object(f.Config.Dialect.Traits().Table + "_migrations")
+		if f.DB.Name == testdb.SQLServer {
+			history = f.Object("Outbox_Migrations")
 		}
-		f.exec("DELETE FROM %s WHERE %s = 1", history, f.column("version"))
-		err := outbox.Check(f.ctx(), f.db.DB, f.migrateConfig())
+		f.Exec("DELETE FROM %s WHERE %s = 1", history, f.Column("version"))
+		err := outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig())
 		f.ErrorIs(err, outbox.ErrSchema)
 		f.ErrorContains(err, "0001")
-		f.migrate() // and mends it: each migration is idempotent by itself
-		f.exec("UPDATE %s SET %s = 'older' WHERE %s = 0", history, f.column("checksum"), f.column("version"))
-		f.ErrorIs(outbox.Check(f.ctx(), f.db.DB, f.migrateConfig()), outbox.ErrSchema)
-		f.migrate()
+		f.Migrate() // and mends it: each migration is idempotent by itself
+		f.Exec("UPDATE %s SET %s = 'older' WHERE %s = 0", history, f.Column("checksum"), f.Column("version"))
+		f.ErrorIs(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), outbox.ErrSchema)
+		f.Migrate()
 	})
 }
 
 func TestOBX104_MigratingAgainChangesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.claimOne("orders")
-		before := f.catalog()
+		c := f.ClaimOne("orders")
+		before := f.Catalog()
 		for range 2 {
-			f.migrate()
+			f.Migrate()
 		}
-		f.sameCatalog(before, f.catalog())
-		f.Equal(int(outbox.InProgress), f.row(c.ID).status, "the messages stay")
-		f.Equal([]outbox.WorkItemID(nil), f.settle(settled(outbox.Ack, c)...))
+		f.SameCatalog(before, f.Catalog())
+		f.Equal(int(outbox.InProgress), f.Row(c.ID).Status, "the messages stay")
+		f.Equal([]outbox.WorkItemID(nil), f.Settle(Settled(outbox.Ack, c)...))
 
 		// It does not even try to create what is there.
 		log := &faults.Log{}
-		f.NoError(outbox.Migrate(f.ctx(), faults.Open(t, f.db, log.Hooks()), f.migrateConfig()))
+		f.NoError(outbox.Migrate(f.Context(), faults.Open(t, f.DB, log.Hooks()), f.MigrateConfig()))
 		for _, s := range log.Take() {
 			f.NotContains(s.Text, "CREATE INDEX")
 			f.NotContains(s.Text, "CREATE FUNCTION")
@@ -187,10 +187,10 @@ func TestTrap_TwoMigrationsAtOnce(t *testing.T) {
 		failures := make([]error, migrators)
 		var group sync.WaitGroup
 		for i := range migrators {
-			pool := f.db.Reopen(t) // as another process would
+			pool := f.DB.Reopen(t) // as another process would
 			group.Go(func() {
 				<-start
-				failures[i] = outbox.Migrate(f.ctx(), pool.DB, f.migrateConfig())
+				failures[i] = outbox.Migrate(f.Context(), pool.DB, f.MigrateConfig())
 			})
 		}
 		close(start)
@@ -198,105 +198,105 @@ func TestTrap_TwoMigrationsAtOnce(t *testing.T) {
 		for _, err := range failures {
 			f.NoError(err)
 		}
-		f.claimOne("orders")
-		before := f.catalog()
-		f.migrate()
-		f.sameCatalog(before, f.catalog())
+		f.ClaimOne("orders")
+		before := f.Catalog()
+		f.Migrate()
+		f.SameCatalog(before, f.Catalog())
 	})
 }
 
 func TestTrap_AMigrationThatFailsLeavesNothing(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for _, at := range []string{"CREATE INDEX", "CREATE FUNCTION"} {
-			if at == "CREATE FUNCTION" && !f.config.Dialect.Traits().Procedures {
+			if at == "CREATE FUNCTION" && !f.Config.Dialect.Traits().Procedures {
 				continue
 			}
-			if f.db.Name == testdb.SQLServer && at == "CREATE FUNCTION" {
+			if f.DB.Name == testdb.SQLServer && at == "CREATE FUNCTION" {
 				at = "ALTER PROCEDURE"
 			}
-			pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 				if strings.Contains(s.Text, at) {
 					return &faults.Error{Number: 50000, State: "XX000", Result: 10}
 				}
 				return nil
 			}})
-			f.Error(outbox.Migrate(f.ctx(), pool, f.migrateConfig()))
-			f.Empty(f.names("table"), "stopped at %s", at)
+			f.Error(outbox.Migrate(f.Context(), pool, f.MigrateConfig()))
+			f.Empty(f.Names("table"), "stopped at %s", at)
 		}
-		f.migrate()
+		f.Migrate()
 	})
 }
 
 // The script is what Migrate does: on a fresh schema both leave the same.
 func TestTrap_ThePrintedScriptEqualsMigrate(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		printed, err := outbox.MigrationSQL(f.migrateConfig())
+		printed, err := outbox.MigrationSQL(f.MigrateConfig())
 		f.NoError(err)
-		f.NoError(f.run(printed))
-		byScript := f.catalog()
-		f.claimOne("orders")
-		f.NoError(f.run(printed), "it is idempotent")
-		f.sameCatalog(byScript, f.catalog())
-		f.Equal(1, f.count())
+		f.NoError(f.Run(printed))
+		byScript := f.Catalog()
+		f.ClaimOne("orders")
+		f.NoError(f.Run(printed), "it is idempotent")
+		f.SameCatalog(byScript, f.Catalog())
+		f.Equal(1, f.Count())
 
 		// Migrate finds all of it done.
 		log := &faults.Log{}
-		f.NoError(outbox.Migrate(f.ctx(), faults.Open(t, f.db, log.Hooks()), f.migrateConfig()))
+		f.NoError(outbox.Migrate(f.Context(), faults.Open(t, f.DB, log.Hooks()), f.MigrateConfig()))
 		for _, s := range log.Take() {
 			f.NotContains(s.Text, "0001")
 			f.NotContains(s.Text, "CREATE INDEX")
 			f.NotContains(s.Text, "CREATE FUNCTION")
 			f.NotContains(s.Text, "ALTER PROCEDURE")
 		}
-		f.sameCatalog(byScript, f.catalog())
+		f.SameCatalog(byScript, f.Catalog())
 
-		other := &fixture{Assertions: f.Assertions, t: t, db: f.another(), config: f.config}
-		other.config.Schema = other.db.Schema
-		other.migrate()
-		f.sameCatalog(byScript, other.catalog())
+		other := &fixture{Assertions: f.Assertions, T: t, DB: f.Another(), Config: f.Config}
+		other.Config.Schema = other.DB.Schema
+		other.Migrate()
+		f.SameCatalog(byScript, other.Catalog())
 	})
 }
 
-// another is a second empty database or schema of the same backend.
-func (f *fixture) another() *testdb.DB {
-	f.t.Helper()
-	for _, b := range testdb.Backends(f.t) {
-		if b.Name == f.db.Name {
-			return b.Open(f.t)
+// Another is a second empty database or schema of the same backend.
+func (f *fixture) Another() *testdb.DB {
+	f.T.Helper()
+	for _, b := range testdb.Backends(f.T) {
+		if b.Name == f.DB.Name {
+			return b.Open(f.T)
 		}
 	}
 	return nil
 }
 
-// inSchema lets the fixture use a schema that the library is to create, and drops it at the end.
-func (f *fixture) inSchema(schema string) {
-	f.t.Helper()
-	f.config.Schema = schema
-	f.outbox = f.newOutbox(f.db.DB)
-	f.t.Cleanup(func() {
-		if f.db.Name == testdb.SQLServer {
-			f.dropObjects()
-			f.drop("DROP SCHEMA " + f.config.Dialect.Quote(schema))
+// InSchema lets the fixture use a schema that the library is to create, and drops it at the end.
+func (f *fixture) InSchema(schema string) {
+	f.T.Helper()
+	f.Config.Schema = schema
+	f.Outbox = f.NewOutbox(f.DB.DB)
+	f.T.Cleanup(func() {
+		if f.DB.Name == testdb.SQLServer {
+			f.DropObjects()
+			f.Drop("DROP SCHEMA " + f.Config.Dialect.Quote(schema))
 		} else {
-			f.drop("DROP SCHEMA IF EXISTS " + f.config.Dialect.Quote(schema) + " CASCADE")
+			f.Drop("DROP SCHEMA IF EXISTS " + f.Config.Dialect.Quote(schema) + " CASCADE")
 		}
 	})
-	f.t.Cleanup(f.checkInvariants)
+	f.T.Cleanup(f.CheckInvariants)
 }
 
-func (f *fixture) drop(statement string) {
-	if _, err := f.db.ExecContext(context.WithoutCancel(f.ctx()), statement); err != nil {
-		f.t.Errorf("%s: %v", statement, err)
+func (f *fixture) Drop(statement string) {
+	if _, err := f.DB.ExecContext(context.WithoutCancel(f.Context()), statement); err != nil {
+		f.T.Errorf("%s: %v", statement, err)
 	}
 }
 
-// dropObjects drops all that is in the schema, on SQL Server, what was created last first. It quotes the names itself.
-func (f *fixture) dropObjects() {
-	rows, err := f.db.QueryContext(context.WithoutCancel(f.ctx()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
+// DropObjects drops all that is in the schema, on SQL Server, what was created last first. It quotes the names itself.
+func (f *fixture) DropObjects() {
+	rows, err := f.DB.QueryContext(context.WithoutCancel(f.Context()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
 		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
-		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END, o.object_id DESC`, f.schema())
+		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END, o.object_id DESC`, f.Schema())
 	if err != nil {
-		f.t.Errorf("listing the schema: %v", err)
+		f.T.Errorf("listing the schema: %v", err)
 		return
 	}
 	defer func() { _ = rows.Close() }() // rows.Err tells
@@ -304,14 +304,14 @@ func (f *fixture) dropObjects() {
 	for rows.Next() {
 		var kind, name string
 		if err := rows.Scan(&kind, &name); err != nil {
-			f.t.Errorf("listing the schema: %v", err)
+			f.T.Errorf("listing the schema: %v", err)
 		}
-		drops = append(drops, "DROP "+kind+" "+f.config.Dialect.Quote(f.schema())+"."+f.config.Dialect.Quote(name))
+		drops = append(drops, "DROP "+kind+" "+f.Config.Dialect.Quote(f.Schema())+"."+f.Config.Dialect.Quote(name))
 	}
 	if err := rows.Err(); err != nil {
-		f.t.Errorf("listing the schema: %v", err)
+		f.T.Errorf("listing the schema: %v", err)
 	}
 	for _, drop := range drops {
-		f.drop(drop)
+		f.Drop(drop)
 	}
 }

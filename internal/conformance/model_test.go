@@ -18,14 +18,14 @@ import (
 func TestTrap_TheQueueDoesWhatItsModelDoes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		rapid.Check(t, func(rt *rapid.T) {
-			f.clear()
+			f.Clear()
 			m := &model{f: f, rows: map[outbox.MessageID]*modelRow{}}
 			rt.Repeat(map[string]func(*rapid.T){
 				"enqueue": m.enqueue, "claim": m.claim, "settle": m.settle, "renew": m.renew, "reap": m.reap,
 				"requeue": m.requeue, "purge": m.purge, "time passes": m.timePasses, "leases run out": m.leasesRunOut,
 				"": m.check,
 			})
-			f.checkInvariants()
+			f.CheckInvariants()
 		})
 	})
 }
@@ -61,13 +61,13 @@ func (m *model) enqueue(t *rapid.T) {
 		}
 		messages = append(messages, message)
 	}
-	for i, id := range m.f.enqueue(messages...) {
-		r := m.f.row(id)
-		if r.seq <= m.last {
-			t.Fatalf("seq %d after %d", r.seq, m.last)
+	for i, id := range m.f.Enqueue(messages...) {
+		r := m.f.Row(id)
+		if r.Seq <= m.last {
+			t.Fatalf("seq %d after %d", r.Seq, m.last)
 		}
-		m.last = r.seq
-		m.rows[id] = &modelRow{seq: r.seq, topic: messages[i].Topic, due: messages[i].Delay == 0}
+		m.last = r.Seq
+		m.rows[id] = &modelRow{seq: r.Seq, topic: messages[i].Topic, due: messages[i].Delay == 0}
 	}
 }
 
@@ -77,7 +77,7 @@ func (m *model) claim(t *rapid.T) {
 		params.Topics = append(params.Topics, outbox.TopicQuota{Topic: topic, Quota: rapid.IntRange(0, 4).Draw(t, "quota")})
 	}
 	expired := m.count(func(r *modelRow) bool { return r.status == outbox.InProgress && r.expired })
-	claimed := m.f.claimWith(params)
+	claimed := m.f.ClaimWith(params)
 
 	// Which of several expired leases are given back is the database's choice; where it is one, look.
 	if n := m.giveBack(t); n > expired || params.GiveBack < 0 && n > 0 || params.GiveBack == 100 && n < expired {
@@ -98,7 +98,7 @@ func (m *model) claim(t *rapid.T) {
 		left -= n
 	}
 	slices.Sort(want)
-	if got := seqs(claimed); !slices.Equal(got, want) {
+	if got := Seqs(claimed); !slices.Equal(got, want) {
 		t.Fatalf("claimed %v, want %v", got, want)
 	}
 	for _, c := range claimed {
@@ -118,7 +118,7 @@ func (m *model) giveBack(t *rapid.T) (n int) {
 		if r.status != outbox.InProgress || !r.expired {
 			continue
 		}
-		if m.f.row(id).owner == r.owner {
+		if m.f.Row(id).Owner == r.owner {
 			held[r.owner] = true
 			continue
 		}
@@ -161,9 +161,9 @@ func (m *model) settle(t *rapid.T) {
 			backoff = append(backoff, s.Receipt.Seq)
 		}
 	}
-	got := m.f.settle(settlements...)
+	got := m.f.Settle(settlements...)
 	for _, seq := range backoff { // it ends while a slow machine is on its way to look
-		m.f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {seq} = %d", seq)
+		m.f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {seq} = %d", seq)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -208,7 +208,7 @@ func (m *model) renew(t *rapid.T) {
 			want = append(want, receipt.Seq)
 		}
 	}
-	got, err := m.f.outbox.Renew(m.f.ctx(), time.Minute, receipts...)
+	got, err := m.f.Outbox.Renew(m.f.Context(), time.Minute, receipts...)
 	m.f.NoError(err)
 	slices.Sort(got)
 	slices.Sort(want)
@@ -237,7 +237,7 @@ func (m *model) held(receipt outbox.Receipt) *modelRow {
 
 func (m *model) reap(t *rapid.T) {
 	expired := m.count(func(r *modelRow) bool { return r.status == outbox.InProgress && r.expired })
-	n, err := m.f.outbox.ReapExpired(m.f.ctx())
+	n, err := m.f.Outbox.ReapExpired(m.f.Context())
 	m.f.NoError(err)
 	if n != expired {
 		t.Fatalf("reaped %d, want %d", n, expired)
@@ -251,7 +251,7 @@ func (m *model) requeue(t *rapid.T) {
 	topic := rapid.SampledFrom(append(modelTopics, "")).Draw(t, "topic")
 	failed := func(r *modelRow) bool { return r.status == outbox.Failed && (topic == "" || r.topic == topic) }
 	want := m.count(failed)
-	n, err := m.f.outbox.Requeue(m.f.ctx(), outbox.RequeueParams{Topic: topic, All: topic == ""})
+	n, err := m.f.Outbox.Requeue(m.f.Context(), outbox.RequeueParams{Topic: topic, All: topic == ""})
 	m.f.NoError(err)
 	if n != want {
 		t.Fatalf("requeued %d, want %d", n, want)
@@ -266,9 +266,9 @@ func (m *model) requeue(t *rapid.T) {
 func (m *model) purge(t *rapid.T) {
 	status := rapid.SampledFrom([]outbox.Status{outbox.Done, outbox.Failed}).Draw(t, "status")
 	want := m.count(func(r *modelRow) bool { return r.status == status })
-	m.f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	m.f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = %d", status)
-	n, err := m.f.outbox.Purge(m.f.ctx(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
+	m.f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+	m.f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = %d", status)
+	n, err := m.f.Outbox.Purge(m.f.Context(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
 	m.f.NoError(err)
 	if n != want {
 		t.Fatalf("purged %d, want %d", n, want)
@@ -277,14 +277,14 @@ func (m *model) purge(t *rapid.T) {
 }
 
 func (m *model) timePasses(*rapid.T) {
-	m.f.makeDue()
+	m.f.MakeDue()
 	for _, r := range m.rows {
 		r.due = r.due || r.status == outbox.Ready
 	}
 }
 
 func (m *model) leasesRunOut(*rapid.T) {
-	m.f.expireLeases()
+	m.f.ExpireLeases()
 	for _, r := range m.rows {
 		r.expired = r.status == outbox.InProgress
 	}
@@ -292,22 +292,22 @@ func (m *model) leasesRunOut(*rapid.T) {
 
 // check compares the table with the model.
 func (m *model) check(t *rapid.T) {
-	rows := m.f.rows("1 = 1")
+	rows := m.f.Rows("1 = 1")
 	if len(rows) != len(m.rows) {
 		t.Fatalf("%d messages, want %d", len(rows), len(m.rows))
 	}
 	for _, got := range rows {
-		want := m.rows[got.id]
+		want := m.rows[got.ID]
 		switch {
 		case want == nil:
-			t.Fatalf("%v is not known", got.id)
-		case got.seq != want.seq, got.status != int(want.status), got.retries != want.retries, got.owner != want.owner:
+			t.Fatalf("%v is not known", got.ID)
+		case got.Seq != want.seq, got.Status != int(want.status), got.Retries != want.retries, got.Owner != want.owner:
 			t.Fatalf("%+v, want %+v", got, want)
-		case want.status == outbox.Ready && got.isDue != want.due:
-			t.Fatalf("%+v is due: %v, want %v", got, got.isDue, want.due)
-		case want.failure != "lease" && got.lastError != want.failure:
-			t.Fatalf("%+v has the error %q, want %q", got, got.lastError, want.failure)
-		case want.failure == "lease" && !got.hasError:
+		case want.status == outbox.Ready && got.IsDue != want.due:
+			t.Fatalf("%+v is due: %v, want %v", got, got.IsDue, want.due)
+		case want.failure != "lease" && got.LastError != want.failure:
+			t.Fatalf("%+v has the error %q, want %q", got, got.LastError, want.failure)
+		case want.failure == "lease" && !got.HasError:
 			t.Fatalf("%+v has no error", got)
 		}
 	}
@@ -316,7 +316,7 @@ func (m *model) check(t *rapid.T) {
 // readOrder reads in which order the rows that are due are to be taken; it is made of times that the model does not know.
 func (m *model) readOrder() {
 	place := map[outbox.WorkItemID]int{}
-	rows, err := m.f.db.QueryContext(m.f.ctx(), m.f.sql("SELECT {seq} FROM {all} ORDER BY {next_attempt_at}, {seq}"))
+	rows, err := m.f.DB.QueryContext(m.f.Context(), m.f.SQL("SELECT {seq} FROM {all} ORDER BY {next_attempt_at}, {seq}"))
 	m.f.NoError(err)
 	defer func() { m.f.NoError(rows.Close()) }()
 	for rows.Next() {

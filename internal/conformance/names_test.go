@@ -25,15 +25,15 @@ func namesWork(t *testing.T, names []string) {
 	t.Helper()
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for _, name := range names {
-			if f.db.Name == testdb.SQLServer && strings.HasPrefix(name, "#") {
+			if f.DB.Name == testdb.SQLServer && strings.HasPrefix(name, "#") {
 				name = "_" + name // the mark of temporary tables there
 			}
 			t.Run(name, func(t *testing.T) {
-				g := newFixture(t, f.db, name)
-				g.needs(named("", name))
-				g.works()
-				if g.db.Name == testdb.SQLServer {
-					g.dropObjects() // the names are not for everyone
+				g := New(t, f.DB, name)
+				g.Needs(Named("", name))
+				g.Works()
+				if g.DB.Name == testdb.SQLServer {
+					g.DropObjects() // the names are not for everyone
 				}
 			})
 		}
@@ -42,104 +42,104 @@ func namesWork(t *testing.T, names []string) {
 
 func TestTrap_SchemaNamesOfAnyKind(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		if f.config.Dialect.Traits().FixedSchema {
-			f.skip("schemas", "there are none to choose")
+		if f.Config.Dialect.Traits().FixedSchema {
+			f.Skip("schemas", "there are none to choose")
 		}
 		for _, name := range []string{`x]y`, `x"y`, `x'y`, `two words`, `a.b`, `outbox`, `$1 @p1 ?1`, `Grüße`} {
 			t.Run(name, func(t *testing.T) {
-				g := newFixture(t, f.db, "its own table")
-				name += " " + f.config.Schema
-				g.needs(named(name, "its own table"))
-				g.inSchema(name)
-				g.works()
+				g := New(t, f.DB, "its own table")
+				name += " " + f.Config.Schema
+				g.Needs(Named(name, "its own table"))
+				g.InSchema(name)
+				g.Works()
 			})
 		}
 	})
 }
 
-// works goes once through everything that an outbox can do.
-func (f *fixture) works() {
-	f.t.Helper()
-	f.migrate()
-	f.migrate()
-	ids := f.enqueueN("orders", 4)
-	claimed := f.claim("orders")
-	f.Equal(ids, messageIDs(claimed))
-	refused, err := f.outbox.Renew(f.ctx(), 1e9, claimed[0].Receipt)
+// Works goes once through everything that an outbox can do.
+func (f *fixture) Works() {
+	f.T.Helper()
+	f.Migrate()
+	f.Migrate()
+	ids := f.EnqueueN("orders", 4)
+	claimed := f.Claim("orders")
+	f.Equal(ids, MessageIDs(claimed))
+	refused, err := f.Outbox.Renew(f.Context(), 1e9, claimed[0].Receipt)
 	f.NoError(err)
 	f.Empty(refused)
-	f.Empty(f.settle(append(settled(outbox.Ack, claimed[0]), append(settled(outbox.Fail, claimed[1]), settled(outbox.Release, claimed[2])...)...)...))
-	f.expireLeases()
-	n, err := f.outbox.ReapExpired(f.ctx())
+	f.Empty(f.Settle(append(Settled(outbox.Ack, claimed[0]), append(Settled(outbox.Fail, claimed[1]), Settled(outbox.Release, claimed[2])...)...)...))
+	f.ExpireLeases()
+	n, err := f.Outbox.ReapExpired(f.Context())
 	f.NoError(err)
 	f.Equal(1, n)
-	n, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
+	n, err = f.Outbox.Requeue(f.Context(), outbox.RequeueParams{All: true})
 	f.NoError(err)
 	f.Equal(1, n)
-	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
-	n, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
+	n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(1, n)
-	topics, err := f.outbox.Topics(f.ctx())
+	topics, err := f.Outbox.Topics(f.Context())
 	f.NoError(err)
 	f.Len(topics, 1)
-	records, err := f.outbox.Get(f.ctx(), ids...)
+	records, err := f.Outbox.Get(f.Context(), ids...)
 	f.NoError(err)
 	f.Len(records, 3)
-	deleting := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
-	claimed = f.claim("orders")
+	deleting := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
+	claimed = f.Claim("orders")
 	f.Len(claimed, 3)
-	_, err = deleting.Settle(f.ctx(), f.db.DB, settled(outbox.Ack, claimed...))
+	_, err = deleting.Settle(f.Context(), f.DB.DB, Settled(outbox.Ack, claimed...))
 	f.NoError(err)
-	f.Equal(0, f.count())
-	if !f.withoutJoins {
-		f.joinsWork()
+	f.Equal(0, f.Count())
+	if !f.WithoutJoins {
+		f.JoinsWork()
 	}
 }
 
 // Where the database takes names for the same that differ in case only, so does the library.
 func TestTrap_NamesWithoutCase(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		if f.db.Name != testdb.SQLite {
-			f.skip("names without case", "quoted names have case, or the collation decides")
+		if f.DB.Name != testdb.SQLite {
+			f.Skip("names without case", "quoted names have case, or the collation decides")
 		}
-		other := newFixture(t, f.db, "OUTBOX")
-		f.NoError(outbox.Check(f.ctx(), f.db.DB, other.migrateConfig()))
-		f.enqueueN("orders", 1)
-		f.Len(other.claim("orders"), 1)
-		f.clear()
-		other.joinsWork()
+		other := New(t, f.DB, "OUTBOX")
+		f.NoError(outbox.Check(f.Context(), f.DB.DB, other.MigrateConfig()))
+		f.EnqueueN("orders", 1)
+		f.Len(other.Claim("orders"), 1)
+		f.Clear()
+		other.JoinsWork()
 	})
 }
 
 func TestTrap_TheLongestName(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(longNames)
+		f.Needs(LongNames)
 		longest := f.longestTable("t")
-		t.Logf("%s allows %d characters for a table", f.db.Name, len(longest))
+		t.Logf("%s allows %d characters for a table", f.DB.Name, len(longest))
 		f.Greater(len(longest), 30)
-		t.Run("plain", func(t *testing.T) { newFixture(t, f.db, longest).works() })
-		t.Run("all to be quoted", func(t *testing.T) { newFixture(t, f.db, f.longestTable("]")).works() })
+		t.Run("plain", func(t *testing.T) { New(t, f.DB, longest).Works() })
+		t.Run("all to be quoted", func(t *testing.T) { New(t, f.DB, f.longestTable("]")).Works() })
 
-		_, err := outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: longest + "t"}, nil)
-		f.requireField(err, "Table")
-		if !f.config.Dialect.Traits().FixedSchema {
-			_, err = outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: strings.Repeat("s", f.config.Dialect.Traits().MaxName+1)}, nil)
-			f.requireField(err, "Schema")
-			longSchema := newFixture(t, f.db, longest)
-			longSchema.inSchema(strings.Repeat("s", f.config.Dialect.Traits().MaxName))
-			longSchema.works()
+		_, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: longest + "t"}, nil)
+		f.RequireField(err, "Table")
+		if !f.Config.Dialect.Traits().FixedSchema {
+			_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: strings.Repeat("s", f.Config.Dialect.Traits().MaxName+1)}, nil)
+			f.RequireField(err, "Schema")
+			longSchema := New(t, f.DB, longest)
+			longSchema.InSchema(strings.Repeat("s", f.Config.Dialect.Traits().MaxName))
+			longSchema.Works()
 		}
 	})
 }
 
 // longestTable is the longest name of one character that is not refused.
 func (f *fixture) longestTable(character string) string {
-	f.t.Helper()
-	for n := f.config.Dialect.Traits().MaxName; n > 0; n-- {
+	f.T.Helper()
+	for n := f.Config.Dialect.Traits().MaxName; n > 0; n-- {
 		name := strings.Repeat(character, n)
-		if _, err := outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: name}, nil); err == nil {
+		if _, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: name}, nil); err == nil {
 			return name
 		}
 	}
@@ -150,35 +150,35 @@ func (f *fixture) longestTable(character string) string {
 func TestTrap_NamesThatAreRefused(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for _, name := range []string{" x", "x ", "x\t", "a\nb", "a\x00b", "\xff", "a\x7fb", strings.Repeat("x", 1000)} {
-			_, err := outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: name}, nil)
-			f.requireField(err, "Table")
-			config := f.migrateConfig()
+			_, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: name}, nil)
+			f.RequireField(err, "Table")
+			config := f.MigrateConfig()
 			config.Table = name
-			f.requireField(outbox.Migrate(f.ctx(), f.db.DB, config), "Table")
-			_, err = outbox.NewPublisher(f.db.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: name}, nil)
-			f.requireField(err, "PublisherConfig.Table")
-			_, err = outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: name}, nil)
-			f.requireField(err, "SequencerConfig.Schema")
-			_, err = outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: name}, nil)
-			f.requireField(err, "Schema")
-			_, err = outbox.MigrationSQL(outbox.MigrateConfig{Dialect: f.config.Dialect, Schema: name})
-			f.requireField(err, "Schema")
+			f.RequireField(outbox.Migrate(f.Context(), f.DB.DB, config), "Table")
+			_, err = outbox.NewPublisher(f.DB.DB, outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: name}, nil)
+			f.RequireField(err, "PublisherConfig.Table")
+			_, err = outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: name}, nil)
+			f.RequireField(err, "SequencerConfig.Schema")
+			_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: name}, nil)
+			f.RequireField(err, "Schema")
+			_, err = outbox.MigrationSQL(outbox.MigrateConfig{Dialect: f.Config.Dialect, Schema: name})
+			f.RequireField(err, "Schema")
 		}
-		_, err := outbox.New(f.db.DB, outbox.Config{}, nil)
-		f.requireField(err, "Dialect")
-		_, err = outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, WorkerName: strings.Repeat("w", 101)}, nil)
-		f.requireField(err, "WorkerName")
-		f.Empty(f.names("table"))
+		_, err := outbox.New(f.DB.DB, outbox.Config{}, nil)
+		f.RequireField(err, "Dialect")
+		_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, WorkerName: strings.Repeat("w", 101)}, nil)
+		f.RequireField(err, "WorkerName")
+		f.Empty(f.Names("table"))
 	})
 }
 
 func TestTrap_TwoOutboxesInOneSchema(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		other := newFixture(t, f.db, "second")
-		other.migrate()
-		f.enqueueN("orders", 2)
-		other.enqueueN("orders", 3)
-		f.Len(f.claim("orders"), 2)
-		f.Len(other.claim("orders"), 3)
+		other := New(t, f.DB, "second")
+		other.Migrate()
+		f.EnqueueN("orders", 2)
+		other.EnqueueN("orders", 3)
+		f.Len(f.Claim("orders"), 2)
+		f.Len(other.Claim("orders"), 3)
 	})
 }

@@ -20,9 +20,9 @@ var readFromAnEnd = []string{"sqlite_sequence", "outbox_join_decided", "outbox_l
 
 // walksOf answers which tables and indexes a statement goes through from an end on, its triggers included.
 func (f *fixture) walksOf(db *testdb.DB, statement string, args ...any) (walks []string) {
-	f.t.Helper()
+	f.T.Helper()
 	names := map[int64]string{}
-	pages, err := db.QueryContext(f.ctx(), "SELECT rootpage, name FROM sqlite_schema WHERE rootpage > 0")
+	pages, err := db.QueryContext(f.Context(), "SELECT rootpage, name FROM sqlite_schema WHERE rootpage > 0")
 	f.NoError(err)
 	for pages.Next() {
 		var page int64
@@ -31,7 +31,7 @@ func (f *fixture) walksOf(db *testdb.DB, statement string, args ...any) (walks [
 		names[page] = name
 	}
 	f.NoError(pages.Err())
-	rows, err := db.QueryContext(f.ctx(), "EXPLAIN "+statement, args...)
+	rows, err := db.QueryContext(f.Context(), "EXPLAIN "+statement, args...)
 	f.NoError(err, statement)
 	opened := map[int64]string{}
 	for rows.Next() {
@@ -61,7 +61,7 @@ func (f *fixture) walksOf(db *testdb.DB, statement string, args ...any) (walks [
 
 // seeksUnderAllStatistics asserts of all operations, whatever SQLite believes, that they are driven from their keys.
 func (f *fixture) seeksUnderAllStatistics() {
-	f.t.Helper()
+	f.T.Helper()
 	for _, rows := range believedRows {
 		for _, same := range []int{1, rows / 2} {
 			f.believeSQLite(rows, same)
@@ -72,8 +72,8 @@ func (f *fixture) seeksUnderAllStatistics() {
 
 // onlySeeks asserts that no operation goes through a table, or an index of it, where it has keys.
 func (f *fixture) onlySeeks(believed string) {
-	f.t.Helper()
-	again := f.db.Reopen(f.t) // statistics are read with the schema
+	f.T.Helper()
+	again := f.DB.Reopen(f.T) // statistics are read with the schema
 	files, err := fs.Glob(schema.SQLite(), "operations/*.sql")
 	f.NoError(err)
 	f.NotEmpty(files)
@@ -95,11 +95,11 @@ func (f *fixture) onlySeeks(believed string) {
 
 // believeSQLite tells SQLite how many rows each table has, and how many of them have the same key; -1 rows are no statistics.
 func (f *fixture) believeSQLite(rows, same int) {
-	f.t.Helper()
-	f.exec("ANALYZE") // there is no table of statistics before
-	f.exec("DELETE FROM sqlite_stat1")
+	f.T.Helper()
+	f.Exec("ANALYZE") // there is no table of statistics before
+	f.Exec("DELETE FROM sqlite_stat1")
 	if rows >= 0 {
-		f.exec("INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT t.name, i.name, '%d' || "+
+		f.Exec("INSERT INTO sqlite_stat1 (tbl, idx, stat) SELECT t.name, i.name, '%d' || "+
 			"replace(hex(zeroblob((SELECT count(*) FROM pragma_index_info(i.name)))), '00', ' %d') "+
 			"FROM sqlite_schema AS t, pragma_index_list(t.name) AS i WHERE t.type = 'table' "+
 			"UNION ALL SELECT t.name, NULL, '%d' FROM sqlite_schema AS t "+
@@ -109,7 +109,7 @@ func (f *fixture) believeSQLite(rows, same int) {
 
 // seeksInSQLite asserts of a statement that was sent what onlySeeks does of all.
 func (f *fixture) seeksInSQLite(statement string, args ...any) {
-	f.t.Helper()
-	walks := f.walksOf(f.db, statement, args...)
+	f.T.Helper()
+	walks := f.walksOf(f.DB, statement, args...)
 	f.Empty(slices.DeleteFunc(walks, func(name string) bool { return slices.Contains(readFromAnEnd, name) }), strings.TrimSpace(statement))
 }

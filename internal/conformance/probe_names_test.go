@@ -8,14 +8,14 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
-// named is the capability to have objects of a name, in a schema of a name if one is given. Only SQL Server is asked: its
+// Named is the capability to have objects of a name, in a schema of a name if one is given. Only SQL Server is asked: its
 // likes differ in what they make of names. The probe does what any script does with names, in its own words.
-func named(schema, name string) *capability {
+func Named(schema, name string) *Capability {
 	title := "objects named " + name
 	if schema != "" {
 		title = "objects named " + schema + "." + name
 	}
-	return &capability{title, func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
+	return &Capability{title, func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
@@ -24,7 +24,7 @@ func named(schema, name string) *capability {
 			p.schema = schema
 			p.try("CREATE SCHEMA {s}")
 			defer func() {
-				p.expect(1, "SELECT COUNT(*) FROM sys.schemas WHERE name = N'"+literal(schema)+"'")
+				p.expect(1, "SELECT COUNT(*) FROM sys.schemas WHERE name = N'"+Literal(schema)+"'")
 				p.try("DROP SCHEMA {s}")
 				lacks = p.lacks
 			}()
@@ -74,8 +74,8 @@ BEGIN
 END`)
 	p.try("INSERT INTO {t} (id, n) VALUES (0, 0)")
 	p.try("EXEC {p}")
-	p.expect(3, "SELECT COUNT(*) FROM sys.objects WHERE schema_id = SCHEMA_ID(N'"+literal(p.schema)+"') AND name IN (N'"+
-		literal(p.name+"_t")+"', N'"+literal(p.name+"_v")+"', N'"+literal(p.name+"_p")+"')")
+	p.expect(3, "SELECT COUNT(*) FROM sys.objects WHERE schema_id = SCHEMA_ID(N'"+Literal(p.schema)+"') AND name IN (N'"+
+		Literal(p.name+"_t")+"', N'"+Literal(p.name+"_v")+"', N'"+Literal(p.name+"_p")+"')")
 	p.try("DROP PROCEDURE {p}")
 	p.try("DROP VIEW {v}")
 	p.try("DROP TABLE {t}")
@@ -84,13 +84,13 @@ END`)
 // try runs a statement with names in it: {s} the schema, {t}, {v} and {p} a table, a view and a procedure; {lt}, {lv} and
 // {lp} the same between the quotes of a literal.
 func (p *nameProbe) try(statement string) {
-	quote := dialect(p.db.Name).Quote
+	quote := Dialect(p.db.Name).Quote
 	for _, kind := range []string{"s", "t", "v", "p"} {
 		name := quote(p.schema) + "." + quote(p.name+"_"+kind)
 		if kind == "s" {
 			name = quote(p.schema)
 		}
-		statement = strings.ReplaceAll(statement, "{l"+kind+"}", literal(name))
+		statement = strings.ReplaceAll(statement, "{l"+kind+"}", Literal(name))
 		statement = strings.ReplaceAll(statement, "{"+kind+"}", name)
 	}
 	if _, err := p.db.ExecContext(p.ctx, statement); err != nil && p.lacks == "" {

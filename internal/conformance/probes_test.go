@@ -13,17 +13,17 @@ import (
 // The capabilities that tests ask for.
 var (
 	// procedures in the database itself, which others than the library can call.
-	procedures = &capability{"stored procedures", func(_ context.Context, db *testdb.DB) (string, error) {
-		if !dialect(db.Name).Traits().Procedures {
+	Procedures = &Capability{"stored procedures", func(_ context.Context, db *testdb.DB) (string, error) {
+		if !Dialect(db.Name).Traits().Procedures {
 			return "an operation is a few statements in one transaction, there are no procedures", nil
 		}
 		return "", nil
 	}}
 
 	// concurrentWriters: two transactions can have uncommitted rows at the same time.
-	concurrentWriters = &capability{"several writers at a time", func(ctx context.Context, db *testdb.DB) (string, error) {
-		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
-			return probeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
+	ConcurrentWriters = &Capability{"several writers at a time", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return WithProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return ProbeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
 				_, err := other.ExecContext(ctx, "UPDATE "+probe+" SET n = 1 WHERE id = 2")
 				return lacking(err, "one transaction writes, the others wait for it"), nil
 			})
@@ -31,7 +31,7 @@ var (
 	}}
 
 	// skipLocked: a claim passes over rows that somebody has locked, and does not wait for them.
-	skipLocked = &capability{"row locks that others skip", func(ctx context.Context, db *testdb.DB) (string, error) {
+	SkipLocked = &Capability{"row locks that others skip", func(ctx context.Context, db *testdb.DB) (string, error) {
 		lock, read := "SELECT id FROM %s WHERE id = 1 FOR UPDATE", "SELECT COUNT(*) FROM (SELECT id FROM %s FOR UPDATE SKIP LOCKED) AS s"
 		switch db.Name {
 		case testdb.SQLite:
@@ -39,8 +39,8 @@ var (
 		case testdb.SQLServer:
 			lock, read = "SELECT id FROM %s WITH (UPDLOCK, ROWLOCK) WHERE id = 1", "SELECT COUNT(*) FROM %s WITH (UPDLOCK, READPAST, ROWLOCK)"
 		}
-		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
-			return probeWhileLocked(ctx, db, holder, fmt.Sprintf(lock, probe), func(ctx context.Context) (string, error) {
+		return WithProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return ProbeWhileLocked(ctx, db, holder, fmt.Sprintf(lock, probe), func(ctx context.Context) (string, error) {
 				var n int
 				err := other.QueryRowContext(ctx, fmt.Sprintf(read, probe)).Scan(&n)
 				if err == nil && n != 1 {
@@ -52,12 +52,12 @@ var (
 	}}
 
 	// updatesSkipLocked: an UPDATE of a joined table passes over rows that somebody has locked, as renewing leases does.
-	updatesSkipLocked = &capability{"updates that skip locked rows", func(ctx context.Context, db *testdb.DB) (string, error) {
+	UpdatesSkipLocked = &Capability{"updates that skip locked rows", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
-		return withProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
-			return probeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
+		return WithProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
+			return ProbeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
 				var n int
 				err := other.QueryRowContext(ctx, fmt.Sprintf(`SET XACT_ABORT ON;
 					DECLARE @Wanted TABLE (id INT NOT NULL PRIMARY KEY), @Updated TABLE (id INT NOT NULL PRIMARY KEY);
@@ -74,11 +74,11 @@ var (
 	}}
 
 	// readsCommitted: a read in a transaction with a snapshot of the past can be had of what is committed now.
-	readsCommitted = &capability{"reads of what is committed, in a transaction with a snapshot", func(ctx context.Context, db *testdb.DB) (string, error) {
+	ReadsCommitted = &Capability{"reads of what is committed, in a transaction with a snapshot", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
-		return withProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
+		return WithProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
 			tx, err := one.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 			if err != nil {
 				return "", err
@@ -100,10 +100,10 @@ var (
 	}}
 
 	// cancelsWaiting: a statement that waits for a lock ends when its context does.
-	cancelsWaiting = &capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
+	CancelsWaiting = &Capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return withPatientProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
 			update := "UPDATE " + probe + " SET n = n + 1 WHERE id = 1"
-			return probeWhileLocked(ctx, db, holder, update, func(ctx context.Context) (string, error) {
+			return ProbeWhileLocked(ctx, db, holder, update, func(ctx context.Context) (string, error) {
 				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
 				_, err := other.ExecContext(short, update)
@@ -116,8 +116,8 @@ var (
 	}}
 
 	// usableAfterError: a transaction goes on after a statement of it has failed.
-	usableAfterError = &capability{"a transaction that outlives a failed statement", func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
-		return withProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
+	UsableAfterError = &Capability{"a transaction that outlives a failed statement", func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
+		return WithProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
 			tx, err := conn.BeginTx(ctx, nil)
 			if err != nil {
 				return "", err
@@ -135,8 +135,8 @@ var (
 	}}
 
 	// unescapesJSON: strings come out of JSON as they went in.
-	unescapesJSON = &capability{"JSON strings that are unescaped", func(ctx context.Context, db *testdb.DB) (string, error) {
-		return probeValue(ctx, db, map[string]string{
+	UnescapesJSON = &Capability{"JSON strings that are unescaped", func(ctx context.Context, db *testdb.DB) (string, error) {
+		return ProbeValue(ctx, db, map[string]string{
 			testdb.SQLite:    `SELECT '{"a":"x\"y"}' ->> '$.a'`,
 			testdb.Postgres:  `SELECT '{"a":"x\"y"}'::json ->> 'a'`,
 			testdb.SQLServer: `SELECT JSON_VALUE(N'{"a":"x\"y"}', '$.a')`,
@@ -144,7 +144,7 @@ var (
 	}}
 
 	// longJSONTexts: a text of 4,000 characters comes out of JSON, the most that SQL Server's JSON_VALUE promises.
-	longJSONTexts = &capability{"JSON strings of 4,000 characters", func(ctx context.Context, db *testdb.DB) (string, error) {
+	LongJSONTexts = &Capability{"JSON strings of 4,000 characters", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
@@ -158,7 +158,7 @@ var (
 	}}
 
 	// longerJSONTexts: and of more, by OPENJSON.
-	longerJSONTexts = &capability{"JSON strings of any length", func(ctx context.Context, db *testdb.DB) (string, error) {
+	LongerJSONTexts = &Capability{"JSON strings of any length", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
@@ -172,15 +172,15 @@ var (
 	}}
 
 	// survivesThrow: a transaction goes on after a procedure has rolled back to its savepoint and thrown.
-	survivesThrow = &capability{"a transaction that outlives an error thrown by a procedure", func(ctx context.Context, db *testdb.DB) (string, error) {
+	SurvivesThrow = &Capability{"a transaction that outlives an error thrown by a procedure", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
-			return usableAfterError.probe(ctx, db)
+			return UsableAfterError.probe(ctx, db)
 		}
-		return withProbe(ctx, db, probeThrow)
+		return WithProbe(ctx, db, probeThrow)
 	}}
 
 	// errorNumbers: errors carry the numbers that the documentation of the database gives them.
-	errorNumbers = &capability{"the documented number of a missing table", func(ctx context.Context, db *testdb.DB) (string, error) {
+	ErrorNumbers = &Capability{"the documented number of a missing table", func(ctx context.Context, db *testdb.DB) (string, error) {
 		_, err := db.ExecContext(ctx, "SELECT 1 FROM no_such_table_anywhere")
 		if err == nil {
 			return "", errors.New("a missing table was found")
@@ -193,33 +193,33 @@ var (
 	}}
 
 	// ordersUUIDs: SQL Server compares the last six bytes of a uuid first.
-	ordersUUIDs = &capability{"the database's own order of uuids", func(ctx context.Context, db *testdb.DB) (string, error) {
+	OrdersUUIDs = &Capability{"the database's own order of uuids", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
-		return probeValue(ctx, db, map[string]string{testdb.SQLServer: "SELECT CASE WHEN " +
+		return ProbeValue(ctx, db, map[string]string{testdb.SQLServer: "SELECT CASE WHEN " +
 			"CAST('00000000-0000-0000-0000-000000000001' AS UNIQUEIDENTIFIER) > CAST('ffffffff-0000-0000-0000-000000000000' AS UNIQUEIDENTIFIER) " +
 			"THEN 'last bytes first' ELSE 'first bytes first' END"}, "last bytes first")
 	}}
 
 	// procedureReads: the server counts what a procedure has read.
-	procedureReads = &capability{"counts of what a procedure has read", func(ctx context.Context, db *testdb.DB) (string, error) {
+	ProcedureReads = &Capability{"counts of what a procedure has read", func(ctx context.Context, db *testdb.DB) (string, error) {
 		var n int
 		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sys.dm_exec_procedure_stats").Scan(&n)
 		return lacking(err, "sys.dm_exec_procedure_stats cannot be read"), nil
 	}}
 
 	// longNames: identifiers up to the documented length are kept as they are.
-	longNames = &capability{"identifiers of the documented length", func(ctx context.Context, db *testdb.DB) (string, error) {
+	LongNames = &Capability{"identifiers of the documented length", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return probeLongName(ctx, db)
 	}}
 
 	// indexNames: the catalog has the names that indexes were created with.
-	indexNames = &capability{"index names in the catalog as they were given", func(ctx context.Context, db *testdb.DB) (string, error) {
+	IndexNames = &Capability{"index names in the catalog as they were given", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
 		}
-		return withProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
+		return WithProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
 			if _, err := conn.ExecContext(ctx, "CREATE INDEX [IX_probe_Named] ON "+probe+" (n)"); err != nil {
 				return "", err
 			}
@@ -233,7 +233,7 @@ var (
 	}}
 
 	// level130: Check refuses a database whose compatibility level is lower.
-	level130 = &capability{"compatibility level 130", func(ctx context.Context, db *testdb.DB) (string, error) {
+	Level130 = &Capability{"compatibility level 130", func(ctx context.Context, db *testdb.DB) (string, error) {
 		var level int
 		if err := db.QueryRowContext(ctx, "SELECT compatibility_level FROM sys.databases WHERE name = DB_NAME()").Scan(&level); err != nil {
 			return "", err
@@ -245,7 +245,7 @@ var (
 	}}
 
 	// executeAs: a connection can take on a user without a login of its own.
-	executeAs = &capability{"users without login, to act as", func(ctx context.Context, db *testdb.DB) (string, error) {
+	ExecuteAs = &Capability{"users without login, to act as", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name == testdb.SQLite {
 			return "there are no users", nil
 		}

@@ -16,9 +16,9 @@ import (
 
 const probeName = "outbox_capability_probe"
 
-// withProbe creates a table with the rows 1 and 2, runs f with its name and two connections, and drops it.
+// WithProbe creates a table with the rows 1 and 2, runs f with its name and two connections, and drops it.
 // On SQLite a connection then waits for a lock only for a moment.
-func withProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two *sql.Conn) (string, error)) (string, error) {
+func WithProbe(ctx context.Context, db *testdb.DB, f func(probe string, one, two *sql.Conn) (string, error)) (string, error) {
 	impatient := *db
 	impatient.DSN = strings.Replace(db.DSN, "busy_timeout(10000)", "busy_timeout(200)", 1)
 	return withPatientProbe(ctx, &impatient, f)
@@ -60,9 +60,9 @@ func withPatientProbe(ctx context.Context, db *testdb.DB, f func(probe string, o
 	return f(probe, one, two)
 }
 
-// probeWhileLocked runs f while a transaction on holder keeps the locks of a statement. A server that makes f wait is
+// ProbeWhileLocked runs f while a transaction on holder keeps the locks of a statement. A server that makes f wait is
 // freed after two seconds, because not every server lets a waiting statement be cancelled.
-func probeWhileLocked(ctx context.Context, db *testdb.DB, holder *sql.Conn, statement string, f func(context.Context) (string, error)) (string, error) {
+func ProbeWhileLocked(ctx context.Context, db *testdb.DB, holder *sql.Conn, statement string, f func(context.Context) (string, error)) (string, error) {
 	tx, err := holder.BeginTx(ctx, nil)
 	if err != nil {
 		return "", err
@@ -109,7 +109,7 @@ func lacking(err error, what string) string {
 	return what
 }
 
-func probeValue(ctx context.Context, db *testdb.DB, queries map[string]string, want string) (string, error) {
+func ProbeValue(ctx context.Context, db *testdb.DB, queries map[string]string, want string) (string, error) {
 	var got string
 	if err := db.QueryRowContext(ctx, queries[db.Name]).Scan(&got); err != nil {
 		return "", err
@@ -121,7 +121,7 @@ func probeValue(ctx context.Context, db *testdb.DB, queries map[string]string, w
 }
 
 func probeLongName(ctx context.Context, db *testdb.DB) (lacks string, err error) {
-	d := dialect(db.Name)
+	d := Dialect(db.Name)
 	if d.Traits().FixedSchema {
 		return "", nil
 	}

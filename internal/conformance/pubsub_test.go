@@ -26,16 +26,16 @@ func TestPubSub(t *testing.T) {
 // wait for the one lock in no order, and so those of a process share a pool, in which they queue. Several processes on
 // one file are in the kill test. The suite nacks one message hundreds of times: attempts are unlimited, the backoff short.
 func (f *fixture) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
-	pool := f.db
+	pool := f.DB
 	if pool.Name == testdb.SQLite {
 		pool.SetMaxOpenConns(4)
 	} else {
 		pool = pool.Reopen(t)
 	}
-	pub, err := outbox.NewPublisher(pool.DB, outbox.PublisherConfig{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+	pub, err := outbox.NewPublisher(pool.DB, outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 	require.NoError(t, err)
 	sub, err := outbox.NewSubscriber(pool.DB, outbox.SubscriberConfig{
-		Dialect: f.config.Dialect, Schema: f.config.Schema, MaxAttempts: -1, AllowCompeting: true,
+		Dialect: f.Config.Dialect, Schema: f.Config.Schema, MaxAttempts: -1, AllowCompeting: true,
 		PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: 100 * time.Millisecond,
 		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
 	}, nil)

@@ -12,28 +12,28 @@ import (
 
 func TestOBX043_044_045_ReapGivesBackWhatHasExpired(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 5)
-		expired := f.claim("orders")
-		f.expireLeases()
-		f.enqueueN("orders", 2)
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: -1})
+		f.EnqueueN("orders", 5)
+		expired := f.Claim("orders")
+		f.ExpireLeases()
+		f.EnqueueN("orders", 2)
+		held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), GiveBack: -1})
 		f.Len(held, 2)
 
-		n, err := f.outbox.ReapExpired(f.ctx())
+		n, err := f.Outbox.ReapExpired(f.Context())
 		f.NoError(err)
 		f.Equal(5, n)
 		for _, c := range expired {
-			r := f.row(c.ID)
-			f.Equal(int(outbox.Ready), r.status)
-			f.False(r.hasOwner || r.hasLease)
-			f.Equal(1, r.retries, "a reap counts an attempt")
-			f.NotEmpty(r.lastError)
+			r := f.Row(c.ID)
+			f.Equal(int(outbox.Ready), r.Status)
+			f.False(r.HasOwner || r.HasLease)
+			f.Equal(1, r.Retries, "a reap counts an attempt")
+			f.NotEmpty(r.LastError)
 		}
 		for _, c := range held {
-			f.Equal(int(outbox.InProgress), f.row(c.ID).status)
+			f.Equal(int(outbox.InProgress), f.Row(c.ID).Status)
 		}
-		f.Equal(messageIDs(expired), messageIDs(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), GiveBack: -1})))
-		n, err = f.outbox.ReapExpired(f.ctx())
+		f.Equal(MessageIDs(expired), MessageIDs(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), GiveBack: -1})))
+		n, err = f.Outbox.ReapExpired(f.Context())
 		f.NoError(err)
 		f.Zero(n)
 	})
@@ -41,16 +41,16 @@ func TestOBX043_044_045_ReapGivesBackWhatHasExpired(t *testing.T) {
 
 func TestOBX043_ReapTakesAnyNumberInSmallBatches(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 1100)
+		f.EnqueueN("orders", 1100)
 		for range 2 {
-			f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1000})
+			f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1000})
 		}
-		f.Empty(f.rows("{status} <> 1"))
-		f.expireLeases()
-		n, err := f.outbox.ReapExpired(f.ctx())
+		f.Empty(f.Rows("{status} <> 1"))
+		f.ExpireLeases()
+		n, err := f.Outbox.ReapExpired(f.Context())
 		f.NoError(err)
 		f.Equal(1100, n)
-		f.Empty(f.rows("{status} <> 0"))
+		f.Empty(f.Rows("{status} <> 0"))
 	})
 }
 
@@ -58,82 +58,82 @@ func TestOBX043_ReapTakesAnyNumberInSmallBatches(t *testing.T) {
 func TestWhatHasExpiredComesBackApart(t *testing.T) {
 	giveBack := map[string]func(*fixture, *outbox.Outbox) error{
 		"reap": func(f *fixture, o *outbox.Outbox) error {
-			_, err := o.ReapExpired(f.ctx())
+			_, err := o.ReapExpired(f.Context())
 			return err
 		},
 		"claim": func(f *fixture, o *outbox.Outbox) error {
-			_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("another"), GiveBack: 200})
+			_, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("another"), GiveBack: 200})
 			return err
 		},
 	}
 	forEach(t, func(t *testing.T, f *fixture) {
-		o := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.ExpiryBackoff = outbox.ExponentialBackoff(time.Hour, 4*time.Hour) })
+		o := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.ExpiryBackoff = outbox.ExponentialBackoff(time.Hour, 4*time.Hour) })
 		for name, giveBack := range giveBack {
-			f.enqueueN(name, 80)
-			f.Len(f.claim(name), 80)
-			f.exec("UPDATE {outbox_state} SET {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = '%s')", name)
-			f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = '%s')", name)
-			before := f.now()
+			f.EnqueueN(name, 80)
+			f.Len(f.Claim(name), 80)
+			f.Exec("UPDATE {outbox_state} SET {retry_count} = CASE WHEN {seq} %% 2 = 0 THEN 0 ELSE 9 END WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = '%s')", name)
+			f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = '%s')", name)
+			before := f.Now()
 			f.NoError(giveBack(f, o))
-			after := f.now()
+			after := f.Now()
 			at := map[time.Time]bool{}
 			late := 0
-			for _, r := range f.rows("{topic} = '%s'", name) {
-				f.Equal(int(outbox.Ready), r.status)
-				if r.retries == 1 {
-					f.between(before, after.Add(time.Hour), r.nextAttempt)
+			for _, r := range f.Rows("{topic} = '%s'", name) {
+				f.Equal(int(outbox.Ready), r.Status)
+				if r.Retries == 1 {
+					f.Between(before, after.Add(time.Hour), r.NextAttempt)
 				} else {
-					f.between(before, after.Add(4*time.Hour), r.nextAttempt)
+					f.Between(before, after.Add(4*time.Hour), r.NextAttempt)
 				}
-				if r.nextAttempt.After(after.Add(time.Hour)) {
+				if r.NextAttempt.After(after.Add(time.Hour)) {
 					late++
 				}
-				at[r.nextAttempt] = true
+				at[r.NextAttempt] = true
 			}
 			f.Greater(len(at), 40, "%s: moments", name)
 			f.Greater(late, 10, "%s: those that have spent more attempts wait longer", name)
-			f.Empty(f.claim(name), "%s: all are claimed again at once", name)
+			f.Empty(f.Claim(name), "%s: all are claimed again at once", name)
 		}
 	})
 }
 
 func TestOBX046_ReapLeavesAloneWhatHasEnded(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		done, failed := f.claimOne("orders"), f.claimOne("orders")
-		f.settle(append(settled(outbox.Ack, done), settled(outbox.Fail, failed)...)...)
-		before := f.rows("1 = 1")
-		n, err := f.outbox.ReapExpired(f.ctx())
+		done, failed := f.ClaimOne("orders"), f.ClaimOne("orders")
+		f.Settle(append(Settled(outbox.Ack, done), Settled(outbox.Fail, failed)...)...)
+		before := f.Rows("1 = 1")
+		n, err := f.Outbox.ReapExpired(f.Context())
 		f.NoError(err)
 		f.Zero(n)
-		f.Equal(before, f.rows("1 = 1"))
+		f.Equal(before, f.Rows("1 = 1"))
 	})
 }
 
 func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		held, lost, expired := f.claimOne("held"), f.claimOne("lost"), f.claimOne("expired")
-		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'lost')")
-		again := f.claim("lost")
+		held, lost, expired := f.ClaimOne("held"), f.ClaimOne("lost"), f.ClaimOne("expired")
+		f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'lost')")
+		again := f.Claim("lost")
 		f.Len(again, 1)
-		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
+		f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {topic} = 'expired')")
 		unknown := outbox.Receipt{Seq: 1 << 40, Owner: base.NewOwnerToken()}
 
-		before := f.now()
-		refused, err := f.outbox.Renew(f.ctx(), 2*time.Hour, held.Receipt, lost.Receipt, expired.Receipt, unknown)
+		before := f.Now()
+		refused, err := f.Outbox.Renew(f.Context(), 2*time.Hour, held.Receipt, lost.Receipt, expired.Receipt, unknown)
 		f.NoError(err)
 		f.ElementsMatch([]outbox.WorkItemID{lost.Receipt.Seq, unknown.Seq}, refused)
 		for _, c := range []outbox.Claimed{held, expired} { // expiry alone refuses nothing: nobody has taken it
-			f.between(before.Add(2*time.Hour), f.now().Add(2*time.Hour), f.row(c.ID).lockedUntil)
-			f.Equal(c.Receipt.Owner, f.row(c.ID).owner)
+			f.Between(before.Add(2*time.Hour), f.Now().Add(2*time.Hour), f.Row(c.ID).LockedUntil)
+			f.Equal(c.Receipt.Owner, f.Row(c.ID).Owner)
 		}
-		f.between(before.Add(-time.Hour), before.Add(time.Hour), f.row(lost.ID).lockedUntil)
-		f.Equal(again[0].Receipt.Owner, f.row(lost.ID).owner)
+		f.Between(before.Add(-time.Hour), before.Add(time.Hour), f.Row(lost.ID).LockedUntil)
+		f.Equal(again[0].Receipt.Owner, f.Row(lost.ID).Owner)
 
 		for _, lease := range []time.Duration{0, -1, 25 * time.Hour} {
-			_, err := f.outbox.Renew(f.ctx(), lease, held.Receipt)
-			f.requireField(err, "lease")
+			_, err := f.Outbox.Renew(f.Context(), lease, held.Receipt)
+			f.RequireField(err, "lease")
 		}
-		refused, err = f.outbox.Renew(f.ctx(), time.Hour)
+		refused, err = f.Outbox.Renew(f.Context(), time.Hour)
 		f.NoError(err)
 		f.Empty(refused)
 	})
@@ -143,22 +143,22 @@ func TestRenewExtendsWhatIsHeldAndAnswersWhatIsLost(t *testing.T) {
 // count as lost.
 func TestRenewPassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked, updatesSkipLocked)
-		locked, other, lost := f.claimOne("a"), f.claimOne("b"), f.claimOne("c")
-		f.steal("{topic} = 'c'")
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked, UpdatesSkipLocked)
+		locked, other, lost := f.ClaimOne("a"), f.ClaimOne("b"), f.ClaimOne("c")
+		f.Steal("{topic} = 'c'")
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before the end
-		_, err = f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, locked))
+		_, err = f.Outbox.Settle(f.Context(), tx, Settled(outbox.Ack, locked))
 		f.NoError(err)
-		ctx, cancel := context.WithTimeout(f.ctx(), patience)
+		ctx, cancel := context.WithTimeout(f.Context(), Patience)
 		defer cancel()
-		refused, err := f.outbox.Renew(ctx, 2*time.Hour, locked.Receipt, other.Receipt, lost.Receipt)
+		refused, err := f.Outbox.Renew(ctx, 2*time.Hour, locked.Receipt, other.Receipt, lost.Receipt)
 		f.NoError(err)
 		f.Equal([]outbox.WorkItemID{lost.Receipt.Seq}, refused)
-		f.Greater(f.row(other.ID).lockedUntil.Sub(f.now()), time.Hour)
+		f.Greater(f.Row(other.ID).LockedUntil.Sub(f.Now()), time.Hour)
 		f.NoError(tx.Commit())
-		refused, err = f.outbox.Renew(f.ctx(), 2*time.Hour, locked.Receipt)
+		refused, err = f.Outbox.Renew(f.Context(), 2*time.Hour, locked.Receipt)
 		f.NoError(err)
 		f.Len(refused, 1, "now it has ended")
 	})
@@ -167,112 +167,112 @@ func TestRenewPassesOverLockedRows(t *testing.T) {
 func TestRequeueMakesFailedMessagesReadyWithAFreshBudget(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		fail := func(topic string) outbox.Claimed {
-			c := f.claimOne(topic)
-			f.settle(outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Fail, Err: errors.New("why")})
+			c := f.ClaimOne(topic)
+			f.Settle(outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Fail, Err: errors.New("why")})
 			return c
 		}
 		a1, a2, b := fail("a"), fail("a"), fail("b")
-		done := f.claimOne("a")
-		f.settle(settled(outbox.Ack, done)...)
-		f.exec("UPDATE {outbox_state} SET {retry_count} = 9")
+		done := f.ClaimOne("a")
+		f.Settle(Settled(outbox.Ack, done)...)
+		f.Exec("UPDATE {outbox_state} SET {retry_count} = 9")
 
 		requeue := func(params outbox.RequeueParams) int {
-			n, err := f.outbox.Requeue(f.ctx(), params)
+			n, err := f.Outbox.Requeue(f.Context(), params)
 			f.NoError(err)
 			return n
 		}
 		f.Zero(requeue(outbox.RequeueParams{IDs: []outbox.MessageID{b.ID, done.ID}, Topic: "a"}), "both filters must hold")
 		f.Equal(1, requeue(outbox.RequeueParams{IDs: []outbox.MessageID{a1.ID, done.ID}}))
-		r := f.row(a1.ID)
-		f.Equal(int(outbox.Ready), r.status)
-		f.Equal(0, r.retries)
-		f.Equal("why", r.lastError, "LastError stays")
-		f.False(r.hasEnd || r.hasProcessedBy)
+		r := f.Row(a1.ID)
+		f.Equal(int(outbox.Ready), r.Status)
+		f.Equal(0, r.Retries)
+		f.Equal("why", r.LastError, "LastError stays")
+		f.False(r.HasEnd || r.HasProcessedBy)
 		f.Equal(1, requeue(outbox.RequeueParams{Topic: "a"}))
 		f.Equal(1, requeue(outbox.RequeueParams{All: true}))
-		f.Equal(int(outbox.Done), f.row(done.ID).status)
-		f.ElementsMatch([]outbox.MessageID{a1.ID, a2.ID, b.ID}, messageIDs(f.claim("a", "b")))
+		f.Equal(int(outbox.Done), f.Row(done.ID).Status)
+		f.ElementsMatch([]outbox.MessageID{a1.ID, a2.ID, b.ID}, MessageIDs(f.Claim("a", "b")))
 	})
 }
 
 func TestRequeueTakesMoreThanABatch(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueueN("orders", 1100)
+		ids := f.EnqueueN("orders", 1100)
 		for range 2 {
-			f.settle(settled(outbox.Fail, f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1000})...)...)
+			f.Settle(Settled(outbox.Fail, f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1000})...)...)
 		}
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{IDs: ids[:1050]})
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{IDs: ids[:1050]})
 		f.NoError(err)
 		f.Equal(1050, n)
-		f.Equal(int64(50), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 3"))
+		f.Equal(int64(50), f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 3"))
 	})
 }
 
 func TestPurgeDeletesByAgeAndNeverALiveMessage(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		old, young, failed, held := f.claimOne("a"), f.claimOne("a"), f.claimOne("a"), f.claimOne("a")
-		ready := f.enqueueN("a", 1)[0]
-		f.settle(append(settled(outbox.Ack, old, young), settled(outbox.Fail, failed)...)...)
-		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
+		old, young, failed, held := f.ClaimOne("a"), f.ClaimOne("a"), f.ClaimOne("a"), f.ClaimOne("a")
+		ready := f.EnqueueN("a", 1)[0]
+		f.Settle(append(Settled(outbox.Ack, old, young), Settled(outbox.Fail, failed)...)...)
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
 		purge := func(params outbox.PurgeParams) int {
-			n, err := f.outbox.Purge(f.ctx(), params)
+			n, err := f.Outbox.Purge(f.Context(), params)
 			f.NoError(err)
 			return n
 		}
 		f.Zero(purge(outbox.PurgeParams{OlderThan: 2 * time.Hour}))
 		f.Equal(1, purge(outbox.PurgeParams{OlderThan: 30 * time.Minute}))
-		f.Empty(f.rows("{message_id} = '%s'", old.ID))
+		f.Empty(f.Rows("{message_id} = '%s'", old.ID))
 		f.Zero(purge(outbox.PurgeParams{OlderThan: 50 * 24 * time.Hour}), "an age beyond what an int of milliseconds holds")
 		f.Equal(1, purge(outbox.PurgeParams{OlderThan: 30 * time.Minute, Failed: true}))
-		f.Empty(f.rows("{message_id} = '%s'", failed.ID))
-		f.Eventually(func() bool { return f.now().After(f.row(young.ID).processed) }, 10*time.Second, time.Millisecond)
+		f.Empty(f.Rows("{message_id} = '%s'", failed.ID))
+		f.Eventually(func() bool { return f.Now().After(f.Row(young.ID).Processed) }, 10*time.Second, time.Millisecond)
 		f.Equal(1, purge(outbox.PurgeParams{}))
-		f.Equal(int(outbox.InProgress), f.row(held.ID).status)
-		f.Equal(int(outbox.Ready), f.row(ready).status)
-		_, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{OlderThan: -1})
-		f.requireField(err, "PurgeParams.OlderThan")
-		_, err = f.outbox.Purge(f.ctx(), outbox.PurgeParams{Failed: true, Log: true})
-		f.requireField(err, "PurgeParams.Failed")
+		f.Equal(int(outbox.InProgress), f.Row(held.ID).Status)
+		f.Equal(int(outbox.Ready), f.Row(ready).Status)
+		_, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{OlderThan: -1})
+		f.RequireField(err, "PurgeParams.OlderThan")
+		_, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{Failed: true, Log: true})
+		f.RequireField(err, "PurgeParams.Failed")
 	})
 }
 
 // Retention never blocks claims: a transaction that has ended rows locked holds up neither purges nor claims.
 func TestPurgePassesOverLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		a, b := f.claimOne("a"), f.claimOne("a")
-		f.settle(settled(outbox.Ack, a, b)...)
-		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		a, b := f.ClaimOne("a"), f.ClaimOne("a")
+		f.Settle(Settled(outbox.Ack, a, b)...)
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
-		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
-		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)
+		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(1, n)
-		f.claimOne("a")
+		f.ClaimOne("a")
 		f.NoError(tx.Rollback())
 	})
 }
 
 func TestTopicsListsWhatWaits(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		before := f.now()
-		f.enqueueN("b", 3)
-		f.enqueueN("a", 2)
-		f.enqueueN("held", 1)
-		f.claim("held")
-		f.enqueue(outbox.Message{Topic: "later", Delay: time.Hour}, outbox.Message{Topic: "b", Delay: time.Hour})
-		done := f.claimOne("done")
-		f.settle(settled(outbox.Ack, done)...)
+		before := f.Now()
+		f.EnqueueN("b", 3)
+		f.EnqueueN("a", 2)
+		f.EnqueueN("held", 1)
+		f.Claim("held")
+		f.Enqueue(outbox.Message{Topic: "later", Delay: time.Hour}, outbox.Message{Topic: "b", Delay: time.Hour})
+		done := f.ClaimOne("done")
+		f.Settle(Settled(outbox.Ack, done)...)
 
-		topics, err := f.outbox.Topics(f.ctx())
+		topics, err := f.Outbox.Topics(f.Context())
 		f.NoError(err)
 		waiting := map[string]int{}
 		for _, topic := range topics {
 			waiting[topic.Topic] = topic.Waiting
-			f.between(before, f.now(), topic.Oldest)
+			f.Between(before, f.Now(), topic.Oldest)
 		}
 		f.Equal(map[string]int{"a": 2, "b": 3}, waiting)
 	})
@@ -280,24 +280,24 @@ func TestTopicsListsWhatWaits(t *testing.T) {
 
 func TestGetReadsWhatTheTableHas(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.claimOne("orders")
-		ids := append(f.enqueueN("orders", 1050), c.ID)
+		c := f.ClaimOne("orders")
+		ids := append(f.EnqueueN("orders", 1050), c.ID)
 		var unknown outbox.MessageID
-		records, err := f.outbox.Get(f.ctx(), append(ids, unknown)...)
+		records, err := f.Outbox.Get(f.Context(), append(ids, unknown)...)
 		f.NoError(err)
 		f.Len(records, 1051)
 		for i := range records[1:] {
 			f.Less(records[i].Seq, records[i+1].Seq)
 		}
-		first, r := records[0], f.row(c.ID)
+		first, r := records[0], f.Row(c.ID)
 		f.Equal(c.ID, first.ID)
 		f.Equal(outbox.InProgress, first.Status)
 		f.Equal(c.Receipt.Owner, first.Owner)
-		f.sameTime(r.lockedUntil, first.LockedUntil)
-		f.sameTime(r.created, first.CreatedAt)
-		f.sameTime(r.nextAttempt, first.NextAttemptAt)
+		f.SameTime(r.LockedUntil, first.LockedUntil)
+		f.SameTime(r.Created, first.CreatedAt)
+		f.SameTime(r.NextAttempt, first.NextAttemptAt)
 		f.True(first.ProcessedAt.IsZero() && first.DueAt.IsZero())
-		none, err := f.outbox.Get(f.ctx())
+		none, err := f.Outbox.Get(f.Context())
 		f.NoError(err)
 		f.Empty(none)
 	})

@@ -17,25 +17,25 @@ import (
 
 // Tests look at the table by SQL of their own and not only through the library.
 
-// sql writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
+// SQL writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, {now}, {past} and {future} are its clock and an hour
 // away from it, {now_ms} is its clock in milliseconds; joinTables and joinColumns are the names of joins, inboxTables those
 // of inboxes; and any other name in braces is a column.
-func (f *fixture) sql(text string, args ...any) string {
+func (f *fixture) SQL(text string, args ...any) string {
 	return testdb.Expand(fmt.Sprintf(text, args...), func(name string) string {
 		switch name {
 		case "outbox":
-			return f.part("")
+			return f.Part("")
 		case "outbox_state", "outbox_lease", "outbox_worker", "outbox_stream", "outbox_queue":
-			return f.part(strings.TrimPrefix(name, "outbox_"))
+			return f.Part(strings.TrimPrefix(name, "outbox_"))
 		case "arrivals": // SQLite's publishers write to the queues themselves
-			if f.db.Name == testdb.SQLite {
+			if f.DB.Name == testdb.SQLite {
 				return "(SELECT 0 AS seq, 0 AS stream_id WHERE false)"
 			}
-			return f.part("arrival")
+			return f.Part("arrival")
 		case "all":
-			return testdb.Messages(f.part, f.column)
+			return testdb.Messages(f.Part, f.Column)
 		}
-		if text, ok := clock[f.db.Name][name]; ok {
+		if text, ok := clock[f.DB.Name][name]; ok {
 			return text
 		}
 		if text, ok := f.inboxName(name); ok {
@@ -44,7 +44,7 @@ func (f *fixture) sql(text string, args ...any) string {
 		if text, ok := f.joinName(name); ok {
 			return text
 		}
-		return f.column(name)
+		return f.Column(name)
 	})
 }
 
@@ -69,32 +69,32 @@ var clock = map[string]map[string]string{
 	},
 }
 
-// part is the name of one of the outbox's tables: the messages' own is "".
-func (f *fixture) part(name string) string {
-	return f.object(testdb.Part(f.db.Name, f.config.Dialect.Traits().Table, name))
+// Part is the name of one of the outbox's tables: the messages' own is "".
+func (f *fixture) Part(name string) string {
+	return f.Object(testdb.Part(f.DB.Name, f.Config.Dialect.Traits().Table, name))
 }
 
-// object is the qualified and quoted name of an object of the outbox, given that of the default outbox.
-func (f *fixture) object(name string) string {
-	traits := f.config.Dialect.Traits()
-	if f.config.Table != "" {
-		name = strings.Replace(name, traits.Table, f.config.Table, 1)
+// Object is the qualified and quoted name of an object of the outbox, given that of the default outbox.
+func (f *fixture) Object(name string) string {
+	traits := f.Config.Dialect.Traits()
+	if f.Config.Table != "" {
+		name = strings.Replace(name, traits.Table, f.Config.Table, 1)
 	}
-	return f.config.Dialect.Quote(f.schema()) + "." + f.config.Dialect.Quote(name)
+	return f.Config.Dialect.Quote(f.Schema()) + "." + f.Config.Dialect.Quote(name)
 }
 
-func (f *fixture) schema() string {
-	if f.config.Schema != "" {
-		return f.config.Schema
+func (f *fixture) Schema() string {
+	if f.Config.Schema != "" {
+		return f.Config.Schema
 	}
-	return f.config.Dialect.Traits().Schema
+	return f.Config.Dialect.Traits().Schema
 }
 
-func (f *fixture) column(name string) string { return testdb.Column(f.db.Name, name) }
+func (f *fixture) Column(name string) string { return testdb.Column(f.DB.Name, name) }
 
-// millis is the expression of a time column in milliseconds since 1970.
-func (f *fixture) millis(column string) string {
-	switch column = f.column(column); f.db.Name {
+// Millis is the expression of a time column in milliseconds since 1970.
+func (f *fixture) Millis(column string) string {
+	switch column = f.Column(column); f.DB.Name {
 	case testdb.Postgres:
 		return "floor(extract(epoch FROM " + column + ") * 1000)::bigint"
 	case testdb.SQLServer:
@@ -104,87 +104,87 @@ func (f *fixture) millis(column string) string {
 	}
 }
 
-func (f *fixture) text(column string) string {
-	if f.db.Name == testdb.SQLServer {
-		return "CAST(" + f.column(column) + " AS CHAR(36))"
+func (f *fixture) Text(column string) string {
+	if f.DB.Name == testdb.SQLServer {
+		return "CAST(" + f.Column(column) + " AS CHAR(36))"
 	}
 	return "CAST(" + column + " AS text)"
 }
 
-func (f *fixture) exec(text string, args ...any) int {
-	f.t.Helper()
-	return f.execOn(f.db, text, args...)
+func (f *fixture) Exec(text string, args ...any) int {
+	f.T.Helper()
+	return f.ExecOn(f.DB, text, args...)
 }
 
-func (f *fixture) execOn(x outbox.Executor, text string, args ...any) int {
-	f.t.Helper()
-	statement := f.sql(text, args...)
-	result, err := x.ExecContext(f.ctx(), statement)
+func (f *fixture) ExecOn(x outbox.Executor, text string, args ...any) int {
+	f.T.Helper()
+	statement := f.SQL(text, args...)
+	result, err := x.ExecContext(f.Context(), statement)
 	f.NoError(err, statement)
 	n, err := result.RowsAffected()
 	f.NoError(err, statement)
 	return int(n)
 }
 
-// number is the only number that a query returns.
-func (f *fixture) number(text string, args ...any) (n int64) {
-	f.t.Helper()
-	statement := f.sql(text, args...)
-	f.NoError(f.db.QueryRowContext(f.ctx(), statement).Scan(&n), statement)
+// Number is the only number that a query returns.
+func (f *fixture) Number(text string, args ...any) (n int64) {
+	f.T.Helper()
+	statement := f.SQL(text, args...)
+	f.NoError(f.DB.QueryRowContext(f.Context(), statement).Scan(&n), statement)
 	return n
 }
 
-// count is the number of messages.
-func (f *fixture) count() int {
-	f.t.Helper()
-	return int(f.number("SELECT COUNT(*) FROM {all}"))
+// Count is the number of messages.
+func (f *fixture) Count() int {
+	f.T.Helper()
+	return int(f.Number("SELECT COUNT(*) FROM {all}"))
 }
 
-// now is the time by the database's clock.
-func (f *fixture) now() time.Time {
-	f.t.Helper()
-	return time.UnixMilli(f.number("SELECT {now_ms}")).UTC()
+// Now is the time by the database's clock.
+func (f *fixture) Now() time.Time {
+	f.T.Helper()
+	return time.UnixMilli(f.Number("SELECT {now_ms}")).UTC()
 }
 
-// A row is a message as the table has it.
-type row struct {
-	seq                             outbox.WorkItemID
-	id                              outbox.MessageID
-	status, retries                 int
-	owner                           outbox.OwnerToken // zero for NULL
-	lastError, processedBy          string            // empty for NULL
-	created, nextAttempt            time.Time
-	due, lockedUntil, processed     time.Time // zero for NULL
-	hasOwner, hasLease, hasEnd      bool
-	hasError, hasProcessedBy, isDue bool
+// A Row is a message as the table has it.
+type Row struct {
+	Seq                             outbox.WorkItemID
+	ID                              outbox.MessageID
+	Status, Retries                 int
+	Owner                           outbox.OwnerToken // zero for NULL
+	LastError, ProcessedBy          string            // empty for NULL
+	Created, NextAttempt            time.Time
+	Due, LockedUntil, Processed     time.Time // zero for NULL
+	HasOwner, HasLease, HasEnd      bool
+	HasError, HasProcessedBy, IsDue bool
 }
 
-// rows reads the messages that a condition holds for, by seq.
-func (f *fixture) rows(where string, args ...any) (found []row) {
-	f.t.Helper()
-	statement := f.sql("SELECT {seq}, "+f.text("message_id")+", {status}, {retry_count}, "+f.text("owner_token")+", {last_error}, {processed_by}, "+
-		f.millis("created_at")+", "+f.millis("next_attempt_at")+", "+f.millis("due_at")+", "+f.millis("locked_until")+", "+f.millis("processed_at")+
+// Rows reads the messages that a condition holds for, by seq.
+func (f *fixture) Rows(where string, args ...any) (found []Row) {
+	f.T.Helper()
+	statement := f.SQL("SELECT {seq}, "+f.Text("message_id")+", {status}, {retry_count}, "+f.Text("owner_token")+", {last_error}, {processed_by}, "+
+		f.Millis("created_at")+", "+f.Millis("next_attempt_at")+", "+f.Millis("due_at")+", "+f.Millis("locked_until")+", "+f.Millis("processed_at")+
 		", CASE WHEN {next_attempt_at} <= {now} THEN 1 ELSE 0 END FROM {all} WHERE "+where+" ORDER BY {seq}", args...)
-	rows, err := f.db.QueryContext(f.ctx(), statement)
+	rows, err := f.DB.QueryContext(f.Context(), statement)
 	f.NoError(err, statement)
 	defer func() { f.NoError(rows.Close()) }()
 	for rows.Next() {
-		var r row
+		var r Row
 		var id string
 		var owner, lastError, processedBy sql.NullString
 		var created, nextAttempt int64
 		var due, lockedUntil, processed sql.NullInt64
-		f.NoError(rows.Scan(&r.seq, &id, &r.status, &r.retries, &owner, &lastError, &processedBy,
-			&created, &nextAttempt, &due, &lockedUntil, &processed, &r.isDue))
-		r.id = outbox.MessageID(uuid.MustParse(id))
+		f.NoError(rows.Scan(&r.Seq, &id, &r.Status, &r.Retries, &owner, &lastError, &processedBy,
+			&created, &nextAttempt, &due, &lockedUntil, &processed, &r.IsDue))
+		r.ID = outbox.MessageID(uuid.MustParse(id))
 		if owner.Valid {
-			r.owner = outbox.OwnerToken(uuid.MustParse(owner.String))
+			r.Owner = outbox.OwnerToken(uuid.MustParse(owner.String))
 		}
-		r.hasOwner, r.hasLease, r.hasEnd = owner.Valid, lockedUntil.Valid, processed.Valid
-		r.hasError, r.hasProcessedBy = lastError.Valid, processedBy.Valid
-		r.lastError, r.processedBy = lastError.String, processedBy.String
-		r.created, r.nextAttempt = time.UnixMilli(created).UTC(), time.UnixMilli(nextAttempt).UTC()
-		r.due, r.lockedUntil, r.processed = fromMillis(due), fromMillis(lockedUntil), fromMillis(processed)
+		r.HasOwner, r.HasLease, r.HasEnd = owner.Valid, lockedUntil.Valid, processed.Valid
+		r.HasError, r.HasProcessedBy = lastError.Valid, processedBy.Valid
+		r.LastError, r.ProcessedBy = lastError.String, processedBy.String
+		r.Created, r.NextAttempt = time.UnixMilli(created).UTC(), time.UnixMilli(nextAttempt).UTC()
+		r.Due, r.LockedUntil, r.Processed = fromMillis(due), fromMillis(lockedUntil), fromMillis(processed)
 		found = append(found, r)
 	}
 	f.NoError(rows.Err())
@@ -198,46 +198,46 @@ func fromMillis(ms sql.NullInt64) time.Time {
 	return time.UnixMilli(ms.Int64).UTC()
 }
 
-// row reads one message.
-func (f *fixture) row(id outbox.MessageID) row {
-	f.t.Helper()
-	found := f.rows("{message_id} = '%s'", id)
+// Row reads one message.
+func (f *fixture) Row(id outbox.MessageID) Row {
+	f.T.Helper()
+	found := f.Rows("{message_id} = '%s'", id)
 	f.Len(found, 1)
 	return found[0]
 }
 
-// expireLeases writes the ends of all leases into the past.
-func (f *fixture) expireLeases() {
-	f.t.Helper()
-	f.exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
+// ExpireLeases writes the ends of all leases into the past.
+func (f *fixture) ExpireLeases() {
+	f.T.Helper()
+	f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
 }
 
-// makeDue makes all that is ready due now.
-func (f *fixture) makeDue() {
-	f.t.Helper()
-	f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0")
+// MakeDue makes all that is ready due now.
+func (f *fixture) MakeDue() {
+	f.T.Helper()
+	f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0")
 }
 
-// clear deletes all messages, whatever depends on them.
-func (f *fixture) clear() {
-	f.t.Helper()
-	if f.db.Name != testdb.SQLite {
-		f.exec("DELETE FROM {arrivals}")
+// Clear deletes all messages, whatever depends on them.
+func (f *fixture) Clear() {
+	f.T.Helper()
+	if f.DB.Name != testdb.SQLite {
+		f.Exec("DELETE FROM {arrivals}")
 	}
 	for _, part := range []string{"state", "lease", "attempt", "", "stream", "queue"} {
-		f.exec("DELETE FROM %s", f.part(part))
+		f.Exec("DELETE FROM %s", f.Part(part))
 	}
 }
 
-// remove deletes messages, whatever depends on them.
-func (f *fixture) remove(where string, args ...any) {
-	f.t.Helper()
-	f.removeOn(f.db, where, args...)
+// Remove deletes messages, whatever depends on them.
+func (f *fixture) Remove(where string, args ...any) {
+	f.T.Helper()
+	f.RemoveOn(f.DB, where, args...)
 }
 
-func (f *fixture) removeOn(x outbox.Executor, where string, args ...any) {
-	f.t.Helper()
-	rows, err := x.QueryContext(f.ctx(), f.sql("SELECT {seq} FROM {all} WHERE "+where, args...))
+func (f *fixture) RemoveOn(x outbox.Executor, where string, args ...any) {
+	f.T.Helper()
+	rows, err := x.QueryContext(f.Context(), f.SQL("SELECT {seq} FROM {all} WHERE "+where, args...))
 	f.NoError(err)
 	seqs := []string{"0"}
 	for rows.Next() {
@@ -248,16 +248,16 @@ func (f *fixture) removeOn(x outbox.Executor, where string, args ...any) {
 	f.NoError(errors.Join(rows.Err(), rows.Close()))
 	for list := range slices.Chunk(seqs, 1000) {
 		for _, part := range []string{"state", ""} {
-			f.execOn(x, "DELETE FROM %s WHERE {seq} IN (%s)", f.part(part), strings.Join(list, ", "))
+			f.ExecOn(x, "DELETE FROM %s WHERE {seq} IN (%s)", f.Part(part), strings.Join(list, ", "))
 		}
 	}
 }
 
-// steal gives messages to another claim, for an hour.
-func (f *fixture) steal(where string, args ...any) {
-	f.t.Helper()
+// Steal gives messages to another claim, for an hour.
+func (f *fixture) Steal(where string, args ...any) {
+	f.T.Helper()
 	thief := base.NewOwnerToken()
-	none := map[string]string{testdb.Postgres: "'{}'", testdb.SQLite: "'[]'", testdb.SQLServer: "N'[]'"}[f.db.Name]
-	f.exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE "+where+")", append([]any{thief}, args...)...)
-	f.exec("INSERT INTO {outbox_lease} ({owner_token}, {worker_id}, {locked_until}, {seqs}) VALUES ('%s', 1, {future}, "+none+")", thief)
+	none := map[string]string{testdb.Postgres: "'{}'", testdb.SQLite: "'[]'", testdb.SQLServer: "N'[]'"}[f.DB.Name]
+	f.Exec("UPDATE {outbox_state} SET {owner_token} = '%s' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE "+where+")", append([]any{thief}, args...)...)
+	f.Exec("INSERT INTO {outbox_lease} ({owner_token}, {worker_id}, {locked_until}, {seqs}) VALUES ('%s', 1, {future}, "+none+")", thief)
 }

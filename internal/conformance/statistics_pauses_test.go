@@ -24,20 +24,20 @@ func TestStatisticsOfBurstsAndPauses(t *testing.T) {
 		var took []time.Duration
 		for end := time.Now().Add(length); len(took) < atLeast || time.Now().Before(end); {
 			took = append(took, f.burst(n, len(took)%2 == 0))
-			if f.db.Name == testdb.SQLite {
+			if f.DB.Name == testdb.SQLite {
 				f.analyze()
 			}
 			select {
 			case <-time.After(pause):
-			case <-f.ctx().Done():
+			case <-f.Context().Done():
 			}
 		}
-		f.Zero(f.count(), "messages that are left")
+		f.Zero(f.Count(), "messages that are left")
 		slowest := slices.Max(took)
 		f.figure(map[string]any{"figure": "bursts and pauses", "bursts": len(took), "minutes": length.Minutes(),
-			"median_per_second": perSecond(n, median(slices.Clone(took))), "slowest_per_second": perSecond(n, slowest)})
+			"median_per_second": perSecond(n, Median(slices.Clone(took))), "slowest_per_second": perSecond(n, slowest)})
 		if length > 0 {
-			f.Less(slowest, 10*median(slices.Clone(took))+10*time.Second, "a burst fell behind")
+			f.Less(slowest, 10*Median(slices.Clone(took))+10*time.Second, "a burst fell behind")
 		}
 	})
 }

@@ -22,36 +22,36 @@ func TestAStoreThatIsDownHarmsNoOther(t *testing.T) {
 		var down atomic.Bool
 		var sent atomic.Int32
 		broken := errors.New("the server is being restarted")
-		pool := faults.Open(t, tenants[0].db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, tenants[0].DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if down.Load() && s.Text != faults.Rollback && !strings.HasPrefix(s.Text, "ROLLBACK") {
 				sent.Add(1)
 				return broken
 			}
 			return nil
 		}})
-		book := newLogBook()
-		p := f.staticOf(tenants[0].storeOn(pool, nil), tenants[1].storeOn(tenants[1].db.DB, nil))
+		book := NewLogBook()
+		p := f.staticOf(tenants[0].storeOn(pool, nil), tenants[1].storeOn(tenants[1].DB.DB, nil))
 		s := f.everywhere(p, book, func(c *stores.SubscriberConfig) {
 			c.RetryMax = 20 * time.Millisecond
 			c.Subscriber.UnhandledAfter = 5 * time.Millisecond // it would look for topics without a handler as often
 		})
 		messages := f.subscribeAll(s, "t")
 		for _, x := range tenants {
-			x.enqueueN("t", 1)
+			x.EnqueueN("t", 1)
 			f.receiveFrom(messages, x.id)
 			x.allDone()
 		}
-		f.Eventually(func() bool { return statusOf(s, "down").InFlight == 0 }, patience, tick)
+		f.Eventually(func() bool { return statusOf(s, "down").InFlight == 0 }, Patience, Tick)
 
 		down.Store(true)
-		tenants[0].enqueueN("t", 2)
-		f.Equal(map[string]any{"store": "down"}, map[string]any(f.await(book, "ERROR", "does not answer").fields))
-		f.Eventually(func() bool { return statusOf(s, "down").Failures >= 4 }, patience, tick)
+		tenants[0].EnqueueN("t", 2)
+		f.Equal(map[string]any{"store": "down"}, map[string]any(f.Await(book, "ERROR", "does not answer").Fields))
+		f.Eventually(func() bool { return statusOf(s, "down").Failures >= 4 }, Patience, Tick)
 		status := statusOf(s, "down")
 		f.Equal(stores.Open, status.State)
 		f.ErrorIs(status.LastError, broken)
 		f.Equal(stores.Closed, statusOf(s, "up").State)
-		tenants[1].enqueueN("t", 10)
+		tenants[1].EnqueueN("t", 10)
 		for range 10 {
 			f.receiveFrom(messages, "up")
 		}
@@ -62,8 +62,8 @@ func TestAStoreThatIsDownHarmsNoOther(t *testing.T) {
 			f.receiveFrom(messages, "down")
 		}
 		tenants[0].allDone()
-		f.Equal("down", f.await(book, "INFO", "answers again").fields["store"])
-		f.Len(book.at("ERROR", "does not answer"), 1, "one line, however often it was tried")
+		f.Equal("down", f.Await(book, "INFO", "answers again").Fields["store"])
+		f.Len(book.At("ERROR", "does not answer"), 1, "one line, however often it was tried")
 		f.Equal(stores.Closed, statusOf(s, "down").State)
 		f.ErrorIs(statusOf(s, "down").LastError, broken)
 		f.Less(int64(sent.Load()), statusOf(s, "down").Failures*2+10, "what is down is asked by claims only")
@@ -80,20 +80,20 @@ func TestAStoreThatCannotBeReachedAtTheStart(t *testing.T) {
 			testdb.SQLite:    "file:/nowhere/at/all/outbox.db",
 			testdb.Postgres:  "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
 			testdb.SQLServer: "sqlserver://nobody:secret@127.0.0.1:1?database=none",
-		}[f.db.Name]
+		}[f.DB.Name]
 		d := &directory{}
 		d.set(nowhere, x.database())
-		book := newLogBook()
+		book := NewLogBook()
 		s := f.everywhere(f.dynamic(d, book), book)
 		messages := f.subscribeAll(s, "t")
-		x.enqueueN("t", 5)
+		x.EnqueueN("t", 5)
 		for range 5 {
 			f.receiveFrom(messages, "up")
 		}
 		x.allDone()
-		line := f.await(book, "ERROR", "does not answer")
-		f.Equal("nowhere", line.fields["store"])
-		f.Error(line.err)
+		line := f.Await(book, "ERROR", "does not answer")
+		f.Equal("nowhere", line.Fields["store"])
+		f.Error(line.Err)
 		f.Equal(stores.Open, statusOf(s, "nowhere").State)
 	})
 }
@@ -106,29 +106,29 @@ func TestAStoreThatHangsHarmsNoOther(t *testing.T) {
 		released := make(chan struct{})
 		release := sync.OnceFunc(func() { close(released) })
 		reached := make(chan struct{}, 100)
-		pool := faults.Open(t, tenants[0].db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+		pool := faults.Open(t, tenants[0].DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 			if hang.Load() {
 				reached <- struct{}{}
 				<-released
 			}
 			return nil
 		}})
-		p := f.staticOf(tenants[0].storeOn(pool, nil), tenants[1].storeOn(tenants[1].db.DB, nil))
+		p := f.staticOf(tenants[0].storeOn(pool, nil), tenants[1].storeOn(tenants[1].DB.DB, nil))
 		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) {
 			c.Concurrency, c.MaxInFlight, c.Subscriber.ClaimTimeout = 1, 2, 2*time.Second
 		})
 		t.Cleanup(release)
 		messages := f.subscribeAll(s, "t")
-		f.Eventually(func() bool { return statusOf(s, "hangs").Claims > 0 && statusOf(s, "up").Claims > 0 }, patience, tick)
+		f.Eventually(func() bool { return statusOf(s, "hangs").Claims > 0 && statusOf(s, "up").Claims > 0 }, Patience, Tick)
 		hang.Store(true)
-		take(f, reached, "the claim that hangs")
-		tenants[0].enqueueN("t", 3)
-		tenants[1].enqueueN("t", 10)
+		Take(f, reached, "the claim that hangs")
+		tenants[0].EnqueueN("t", 3)
+		tenants[1].EnqueueN("t", 10)
 		for range 10 {
 			f.receiveFrom(messages, "up")
 		}
 		tenants[1].allDone()
-		f.Eventually(func() bool { return statusOf(s, "hangs").State == stores.Open }, patience, tick)
+		f.Eventually(func() bool { return statusOf(s, "hangs").State == stores.Open }, Patience, Tick)
 		f.ErrorContains(statusOf(s, "hangs").LastError, "does not heed the timeout")
 
 		hang.Store(false)
@@ -137,8 +137,8 @@ func TestAStoreThatHangsHarmsNoOther(t *testing.T) {
 			f.receiveFrom(messages, "hangs")
 		}
 		tenants[0].allDone()
-		f.Eventually(func() bool { return statusOf(s, "hangs").State == stores.Closed }, patience, tick)
-		f.Eventually(func() bool { return statusOf(s, "hangs").InFlight+statusOf(s, "up").InFlight == 0 }, patience, tick)
+		f.Eventually(func() bool { return statusOf(s, "hangs").State == stores.Closed }, Patience, Tick)
+		f.Eventually(func() bool { return statusOf(s, "hangs").InFlight+statusOf(s, "up").InFlight == 0 }, Patience, Tick)
 	})
 }
 
@@ -146,22 +146,22 @@ func TestAStoreThatHangsHarmsNoOther(t *testing.T) {
 func TestClaimTimeoutEndsAClaim(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var hang atomic.Bool
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(ctx context.Context, _ faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(ctx context.Context, _ faults.Statement) error {
 			if hang.Load() {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return nil
 		}})
-		book := newLogBook()
+		book := NewLogBook()
 		hang.Store(true)
-		s := f.subscriberOn(pool, book, func(c *outbox.SubscriberConfig) { c.ClaimTimeout = 300 * time.Millisecond })
-		messages := f.subscribe(s, "t")
-		f.ErrorIs(f.await(book, "ERROR", "Cannot claim").err, context.DeadlineExceeded)
+		s := f.SubscriberOn(pool, book, func(c *outbox.SubscriberConfig) { c.ClaimTimeout = 300 * time.Millisecond })
+		messages := f.Subscribe(s, "t")
+		f.ErrorIs(f.Await(book, "ERROR", "Cannot claim").Err, context.DeadlineExceeded)
 		hang.Store(false)
-		f.enqueueN("t", 1)
-		f.receive(messages).Ack()
-		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == 1 }, patience, tick)
+		f.EnqueueN("t", 1)
+		f.Receive(messages).Ack()
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) == 1 }, Patience, Tick)
 	})
 }
 
@@ -171,7 +171,7 @@ func TestMigrateGoesThroughAllStores(t *testing.T) {
 		var databases []stores.Database
 		var list []*tenant
 		for _, id := range []string{"a", "b", "c", "d"} {
-			x := &tenant{newFixture(t, f.db.Open(t), ""), id}
+			x := &tenant{New(t, f.DB.Open(t), ""), id}
 			list = append(list, x)
 			databases = append(databases, x.database())
 		}
@@ -179,13 +179,13 @@ func TestMigrateGoesThroughAllStores(t *testing.T) {
 		nowhere.ID = "nowhere"
 		nowhere.DSN = map[string]string{
 			testdb.SQLite: "file:/nowhere/at/all/outbox.db", testdb.Postgres: "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
-			testdb.SQLServer: "sqlserver://nobody@127.0.0.1:1?database=none"}[f.db.Name]
+			testdb.SQLServer: "sqlserver://nobody@127.0.0.1:1?database=none"}[f.DB.Name]
 		d := &directory{}
 		d.set(databases[0], databases[1], nowhere, databases[2], databases[3])
 		var open, most atomic.Int32
 		p := f.dynamic(d, nil)
 		var steps []stores.Progress
-		report, err := stores.Migrate(f.ctx(), p, stores.MigrateConfig{Concurrency: 2, OnProgress: func(p stores.Progress) {
+		report, err := stores.Migrate(f.Context(), p, stores.MigrateConfig{Concurrency: 2, OnProgress: func(p stores.Progress) {
 			most.Store(max(most.Load(), open.Add(1)))
 			steps = append(steps, p)
 			open.Add(-1)
@@ -201,28 +201,28 @@ func TestMigrateGoesThroughAllStores(t *testing.T) {
 			f.Equal([]int{i + 1, 5}, []int{step.Done, step.Total})
 		}
 		f.Equal(1, steps[4].Failed)
-		checked := f.db.Name != testdb.SQLServer || f.lacks(indexNames)+f.lacks(level130) == ""
+		checked := f.DB.Name != testdb.SQLServer || f.Lacks(IndexNames)+f.Lacks(Level130) == ""
 		for _, x := range list {
 			if checked {
-				f.NoError(outbox.Check(f.ctx(), x.db.DB, x.migrateConfig()))
+				f.NoError(outbox.Check(f.Context(), x.DB.DB, x.MigrateConfig()))
 			}
-			x.enqueueN("t", 1)
+			x.EnqueueN("t", 1)
 		}
 
 		// Again, with all of them there; and not at all after the context has ended.
 		d.set(databases...)
-		f.NoError(p.Refresh(f.ctx()))
-		report, err = stores.Migrate(f.ctx(), p, stores.MigrateConfig{})
+		f.NoError(p.Refresh(f.Context()))
+		report, err = stores.Migrate(f.Context(), p, stores.MigrateConfig{})
 		f.NoError(err)
 		f.Empty(report.Failed())
-		ended, cancel := context.WithCancel(f.ctx())
+		ended, cancel := context.WithCancel(f.Context())
 		cancel()
 		report, err = stores.Migrate(ended, p, stores.MigrateConfig{})
 		f.ErrorIs(err, context.Canceled)
 		f.Len(report.Failed(), 4)
-		_, err = stores.Migrate(f.ctx(), p, stores.MigrateConfig{Concurrency: -1})
-		f.requireField(err, "MigrateConfig.Concurrency")
-		_, err = stores.Migrate(f.ctx(), p, stores.MigrateConfig{Timeout: -1})
-		f.requireField(err, "MigrateConfig.Timeout")
+		_, err = stores.Migrate(f.Context(), p, stores.MigrateConfig{Concurrency: -1})
+		f.RequireField(err, "MigrateConfig.Concurrency")
+		_, err = stores.Migrate(f.Context(), p, stores.MigrateConfig{Timeout: -1})
+		f.RequireField(err, "MigrateConfig.Timeout")
 	})
 }

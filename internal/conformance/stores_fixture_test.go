@@ -23,10 +23,10 @@ type tenant struct {
 
 // tenants are databases beside the fixture's own, installed.
 func (f *fixture) tenants(ids ...string) (tenants []*tenant) {
-	f.t.Helper()
+	f.T.Helper()
 	for _, id := range ids {
-		x := &tenant{newFixture(f.t, f.db.Open(f.t), ""), id}
-		x.migrate()
+		x := &tenant{New(f.T, f.DB.Open(f.T), ""), id}
+		x.Migrate()
 		tenants = append(tenants, x)
 	}
 	return tenants
@@ -34,12 +34,12 @@ func (f *fixture) tenants(ids ...string) (tenants []*tenant) {
 
 // database is how a discovery describes the tenant.
 func (x *tenant) database() stores.Database {
-	return stores.Database{ID: x.id, Dialect: x.config.Dialect, Driver: x.db.DriverName, DSN: x.db.DSN, Schema: x.db.Schema}
+	return stores.Database{ID: x.id, Dialect: x.Config.Dialect, Driver: x.DB.DriverName, DSN: x.DB.DSN, Schema: x.DB.Schema}
 }
 
 // storeOn is the tenant's store over a pool.
 func (x *tenant) storeOn(db *sql.DB, logger watermill.LoggerAdapter) *stores.Store {
-	x.t.Helper()
+	x.T.Helper()
 	s, err := stores.New(db, x.database(), outbox.Config{}, logger)
 	x.NoError(err)
 	return s
@@ -47,16 +47,16 @@ func (x *tenant) storeOn(db *sql.DB, logger watermill.LoggerAdapter) *stores.Sto
 
 // static is a provider of the tenants, on their own pools.
 func (f *fixture) static(tenants ...*tenant) *stores.Static {
-	f.t.Helper()
+	f.T.Helper()
 	var list []*stores.Store
 	for _, x := range tenants {
-		list = append(list, x.storeOn(x.db.DB, nil))
+		list = append(list, x.storeOn(x.DB.DB, nil))
 	}
 	return f.staticOf(list...)
 }
 
 func (f *fixture) staticOf(list ...*stores.Store) *stores.Static {
-	f.t.Helper()
+	f.T.Helper()
 	p, err := stores.NewStatic(list...)
 	f.NoError(err)
 	return p
@@ -91,16 +91,16 @@ func (d *directory) fail(err error) {
 
 // dynamic is a provider that is refreshed by the test, and closed when it ends.
 func (f *fixture) dynamic(d stores.Discovery, logger watermill.LoggerAdapter, options ...func(*stores.DynamicConfig)) *stores.Dynamic {
-	f.t.Helper()
+	f.T.Helper()
 	config := stores.DynamicConfig{RefreshInterval: time.Hour}
 	for _, option := range options {
 		option(&config)
 	}
-	p, err := stores.NewDynamic(f.ctx(), d, config, logger)
+	p, err := stores.NewDynamic(f.Context(), d, config, logger)
 	f.NoError(err)
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			f.t.Errorf("closing the provider: %v", err)
+			f.T.Errorf("closing the provider: %v", err)
 		}
 	})
 	return p
@@ -118,7 +118,7 @@ func ids(p stores.Provider) []string {
 
 // everywhere is a subscriber over stores that polls quickly and is closed when the test ends.
 func (f *fixture) everywhere(p stores.Provider, logger watermill.LoggerAdapter, options ...func(*stores.SubscriberConfig)) *stores.Subscriber {
-	f.t.Helper()
+	f.T.Helper()
 	config := stores.SubscriberConfig{
 		Subscriber: outbox.SubscriberConfig{
 			PollInterval: time.Millisecond, MaxPollInterval: 10 * time.Millisecond, DrainTimeout: time.Second, UnhandledAfter: -1,
@@ -132,9 +132,9 @@ func (f *fixture) everywhere(p stores.Provider, logger watermill.LoggerAdapter, 
 	}
 	s, err := stores.NewSubscriber(p, config, logger)
 	f.NoError(err)
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			f.t.Errorf("closing the subscriber: %v", err)
+			f.T.Errorf("closing the subscriber: %v", err)
 		}
 	})
 	return s
@@ -142,15 +142,15 @@ func (f *fixture) everywhere(p stores.Provider, logger watermill.LoggerAdapter, 
 
 // subscribeAll subscribes to a topic of all stores.
 func (f *fixture) subscribeAll(s *stores.Subscriber, topic string) <-chan *message.Message {
-	f.t.Helper()
-	messages, err := s.Subscribe(context.WithoutCancel(f.ctx()), topic)
+	f.T.Helper()
+	messages, err := s.Subscribe(context.WithoutCancel(f.Context()), topic)
 	f.NoError(err)
 	return messages
 }
 
 // storeOfMessage is the identifier of the store that a message came from.
 func (f *fixture) storeOfMessage(msg *message.Message) string {
-	f.t.Helper()
+	f.T.Helper()
 	s, ok := stores.FromContext(msg.Context())
 	f.True(ok)
 	return s.ID()
@@ -158,8 +158,8 @@ func (f *fixture) storeOfMessage(msg *message.Message) string {
 
 // receiveFrom takes one message and acks it.
 func (f *fixture) receiveFrom(messages <-chan *message.Message, store string) {
-	f.t.Helper()
-	msg := f.receive(messages)
+	f.T.Helper()
+	msg := f.Receive(messages)
 	f.Equal(store, f.storeOfMessage(msg))
 	msg.Ack()
 }
@@ -176,24 +176,24 @@ func statusOf(s *stores.Subscriber, id string) (status stores.StoreStatus) {
 
 // runRouter runs a router until the test ends.
 func (f *fixture) runRouter(add func(*message.Router)) {
-	f.t.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+	f.T.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience}, nil)
 	f.NoError(err)
 	add(router)
 	stopped := make(chan error, 1)
-	go func() { stopped <- router.Run(context.WithoutCancel(f.ctx())) }()
-	take(f, router.Running(), "the router")
-	f.t.Cleanup(func() {
+	go func() { stopped <- router.Run(context.WithoutCancel(f.Context())) }()
+	Take(f, router.Running(), "the router")
+	f.T.Cleanup(func() {
 		if err := errors.Join(router.Close(), <-stopped); err != nil {
-			f.t.Errorf("closing the router: %v", err)
+			f.T.Errorf("closing the router: %v", err)
 		}
 	})
 }
 
 // allDone waits until every message of the tenant is done, and answers how many there are.
 func (x *tenant) allDone() int {
-	x.t.Helper()
-	x.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done) == 0 },
-		patience, 5*time.Millisecond, fmt.Sprintf("messages of %s are never done", x.id))
-	return x.count()
+	x.T.Helper()
+	x.Eventually(func() bool { return x.Number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done) == 0 },
+		Patience, 5*time.Millisecond, fmt.Sprintf("messages of %s are never done", x.id))
+	return x.Count()
 }

@@ -111,7 +111,7 @@ func TestManyStoresComeAndGo(t *testing.T) {
 		}
 	}
 	stop()
-	m.Eventually(func() bool { return m.missing(time.Now()) == 0 }, 2*patience, tick, "messages are never handled")
+	m.Eventually(func() bool { return m.missing(time.Now()) == 0 }, 2*Patience, Tick, "messages are never handled")
 	m.check()
 	m.Equal(came, m.opened)
 	t.Logf("%d stores, which left %d times; %d messages, lost 0", len(m.databases), left, len(m.published))
@@ -156,7 +156,7 @@ func newManyRun(t *testing.T) *manyRun {
 			db := database()
 			db.SetMaxOpenConns(2) // of the publisher
 			db.SetMaxIdleConns(1)
-			all = append(all, &tenant{newFixture(t, db, ""), fmt.Sprint(backend, " ", i)})
+			all = append(all, &tenant{New(t, db, ""), fmt.Sprint(backend, " ", i)})
 		}
 	}
 	backends := map[string]testdb.Backend{}
@@ -188,7 +188,7 @@ func newPostgresDatabase(t *testing.T, b testdb.Backend) *testdb.DB {
 	server := b.Open(t)
 	name := "many_" + server.Schema
 	admin := func(statement string) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		if _, err := server.ExecContext(ctx, statement); err != nil {
 			t.Errorf("%s: %v", statement, err)
@@ -205,15 +205,15 @@ func newPostgresDatabase(t *testing.T, b testdb.Backend) *testdb.DB {
 // install migrates all, through the provider that the subscriber has too. The store that is offline fails.
 func (m *manyRun) install(all []*tenant) {
 	pools := map[string]func() *sql.DB{} // by store
-	offline := closedPort(m.t)
+	offline := closedPort(m.T)
 	pools["offline"] = func() *sql.DB {
-		return faults.Open(m.t, offline, faults.Hooks{Connect: func() { m.attempts.Add(1) }})
+		return faults.Open(m.T, offline, faults.Hooks{Connect: func() { m.attempts.Add(1) }})
 	}
 	m.databases = []stores.Database{{ID: "offline", Dialect: outbox.Postgres{}}}
 	for _, x := range all {
-		count := m.statements[x.db.Name]
+		count := m.statements[x.DB.Name]
 		pools[x.id] = func() *sql.DB {
-			return faults.Open(m.t, x.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+			return faults.Open(m.T, x.DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 				count.Add(1)
 				return nil
 			}})
@@ -231,7 +231,7 @@ func (m *manyRun) install(all []*tenant) {
 			return db, nil
 		}
 	})
-	report, err := stores.Migrate(m.ctx(), m.provider, stores.MigrateConfig{})
+	report, err := stores.Migrate(m.Context(), m.provider, stores.MigrateConfig{})
 	m.Len(report.Failed(), 1, "%v", err)
 	m.Equal("offline", report.Failed()[0].Store)
 	m.attempts.Store(0)
@@ -240,7 +240,7 @@ func (m *manyRun) install(all []*tenant) {
 // refresh has the provider discover the databases.
 func (m *manyRun) refresh(databases []stores.Database) {
 	m.directory.set(databases...)
-	m.NoError(m.provider.Refresh(m.ctx()))
+	m.NoError(m.provider.Refresh(m.Context()))
 }
 
 // subscribe runs a Watermill router over all stores.
@@ -249,9 +249,9 @@ func (m *manyRun) subscribe() {
 	m.NoError(err)
 	m.subscriber, err = stores.NewSubscriber(m.provider, stores.SubscriberConfig{Strategy: fair}, nil)
 	m.NoError(err)
-	m.t.Cleanup(func() {
+	m.T.Cleanup(func() {
 		if err := m.subscriber.Close(); err != nil {
-			m.t.Errorf("closing the subscriber: %v", err)
+			m.T.Errorf("closing the subscriber: %v", err)
 		}
 	})
 	m.started = time.Now()
@@ -286,7 +286,7 @@ func (m *manyRun) measureIdle() {
 			}
 		}
 		return idle == m.sqlite+m.postgres
-	}, 2*patience, tick, "stores are not polled")
+	}, 2*Patience, Tick, "stores are not polled")
 	before, started := m.sent(), time.Now()
 	<-time.After(m.quiet)
 	took := time.Since(started).Seconds()
@@ -320,7 +320,7 @@ func (m *manyRun) count(backend string) int {
 
 // publish puts messages into the healthy stores until stop.
 func (m *manyRun) publish() (stop func()) {
-	ctx, cancel := context.WithCancel(m.ctx())
+	ctx, cancel := context.WithCancel(m.Context())
 	var publishing sync.WaitGroup
 	for _, x := range m.healthy {
 		o := x.elsewhere()
@@ -332,8 +332,8 @@ func (m *manyRun) publish() (stop func()) {
 					return
 				}
 				id := fmt.Sprint(x.id, " ", n)
-				if _, err := o.Enqueue(context.WithoutCancel(ctx), x.db.DB, outbox.Message{Topic: "t", UUID: id}); err != nil {
-					m.t.Errorf("publishing in %s: %v", x.id, err)
+				if _, err := o.Enqueue(context.WithoutCancel(ctx), x.DB.DB, outbox.Message{Topic: "t", UUID: id}); err != nil {
+					m.T.Errorf("publishing in %s: %v", x.id, err)
 					return
 				}
 				m.mu.Lock()
@@ -350,14 +350,14 @@ func (m *manyRun) publish() (stop func()) {
 
 // elsewhere is the tenant's outbox as another process has it: it wakes nobody here.
 func (x *tenant) elsewhere() *outbox.Outbox {
-	return x.newOutbox(x.db.DB, func(c *outbox.Config) { c.Store = "elsewhere" })
+	return x.NewOutbox(x.DB.DB, func(c *outbox.Config) { c.Store = "elsewhere" })
 }
 
 // drain publishes the backlog and waits until it is handled.
 func (m *manyRun) drain() {
 	m.left.Store(int64(m.waiting))
 	messages := slices.Repeat([]outbox.Message{{Topic: "t", Payload: []byte("one of many")}}, m.waiting)
-	_, err := m.busy.elsewhere().Enqueue(m.ctx(), m.busy.db.DB, messages...)
+	_, err := m.busy.elsewhere().Enqueue(m.Context(), m.busy.DB.DB, messages...)
 	m.NoError(err)
 	started := time.Now()
 	select {
@@ -378,7 +378,7 @@ func (m *manyRun) measure(phase string, run func()) latenciesOf {
 	from := time.Now()
 	run()
 	to := time.Now()
-	m.Eventually(func() bool { return m.missing(to) == 0 }, 2*patience, tick, "messages are never handled")
+	m.Eventually(func() bool { return m.missing(to) == 0 }, 2*Patience, Tick, "messages are never handled")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := latenciesOf{phase: phase}

@@ -27,14 +27,14 @@ func TestOBX060_EachDatabaseHasItsOwnStore(t *testing.T) {
 		for i, s := range present {
 			f.NotSame(present[1-i].DB(), s.DB())
 			f.NotSame(present[1-i].Outbox(), s.Outbox())
-			_, err := s.Outbox().Enqueue(f.ctx(), s.DB(), outbox.Message{Topic: "t"}, outbox.Message{Topic: s.ID()})
+			_, err := s.Outbox().Enqueue(f.Context(), s.DB(), outbox.Message{Topic: "t"}, outbox.Message{Topic: s.ID()})
 			f.NoError(err)
 		}
 		for _, x := range tenants {
-			f.Equal(2, x.count())
-			f.EqualValues(1, x.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
+			f.Equal(2, x.Count())
+			f.EqualValues(1, x.Number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
 		}
-		f.Zero(f.count())
+		f.Zero(f.Count())
 	})
 }
 
@@ -46,20 +46,20 @@ func TestOBX064_AStoreKeepsItsIdentifier(t *testing.T) {
 		p := f.dynamic(d, nil)
 		f.Equal([]string{"a", "b"}, ids(p))
 		present, _ := p.Stores()
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		again, _ := p.Stores()
 		f.Equal(present, again)
 		f.Equal("a", again[0].ID())
 		f.Equal("a", again[0].Database().ID)
 		d.set(tenants[1].database(), tenants[0].database())
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.Equal([]string{"b", "a"}, ids(p), "the order of the discovery")
 		f.Same(present[0].DB(), f.storeIn(p, "a").DB())
 	})
 }
 
 func (f *fixture) storeIn(p stores.Provider, id string) *stores.Store {
-	f.t.Helper()
+	f.T.Helper()
 	present, _ := p.Stores()
 	for _, s := range present {
 		if s.ID() == id {
@@ -78,9 +78,9 @@ func TestOBX069_TheDiscoveryIsAskedAgainAndAgain(t *testing.T) {
 		f.Empty(ids(p))
 		_, changed := p.Stores()
 		d.set(x.database())
-		take(f, changed, "a change")
+		Take(f, changed, "a change")
 		f.Equal([]string{"new"}, ids(p))
-		f.NoError(f.storeIn(p, "new").DB().PingContext(f.ctx()))
+		f.NoError(f.storeIn(p, "new").DB().PingContext(f.Context()))
 	})
 }
 
@@ -117,19 +117,19 @@ func TestOBX071_ANewDatabaseGetsAStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b")
 		for _, x := range tenants {
-			x.enqueueN("t", 1)
+			x.EnqueueN("t", 1)
 		}
 		d := &directory{}
 		d.set(tenants[0].database())
-		book := newLogBook()
+		book := NewLogBook()
 		p := f.dynamic(d, book)
 		messages := f.subscribeAll(f.everywhere(p, nil), "t")
 		f.receiveFrom(messages, "a")
 		d.set(tenants[0].database(), tenants[1].database())
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.receiveFrom(messages, "b")
-		f.Len(book.at("INFO", "Opened a store"), 2)
-		f.Equal("b", book.at("INFO", "Opened a store")[1].fields["store"])
+		f.Len(book.At("INFO", "Opened a store"), 2)
+		f.Equal("b", book.At("INFO", "Opened a store")[1].Fields["store"])
 	})
 }
 
@@ -137,31 +137,31 @@ func TestOBX071_ANewDatabaseGetsAStore(t *testing.T) {
 func TestOBX072_AStoreGoesWithItsDatabase(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b")
-		handled := tenants[0].enqueueN("t", 1)
+		handled := tenants[0].EnqueueN("t", 1)
 		d := &directory{}
 		d.set(tenants[0].database(), tenants[1].database())
 		p := f.dynamic(d, nil)
-		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = patience })
+		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = Patience })
 		messages := f.subscribeAll(s, "t")
-		msg := f.receive(messages)
+		msg := f.Receive(messages)
 		gone, unused := f.storeIn(p, "a"), f.storeIn(p, "b")
 
 		d.set()
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.Empty(ids(p))
-		f.Eventually(func() bool { return unused.DB().PingContext(f.ctx()) != nil }, patience, tick)
-		f.NoError(gone.DB().PingContext(f.ctx()), "its handler is not done")
+		f.Eventually(func() bool { return unused.DB().PingContext(f.Context()) != nil }, Patience, Tick)
+		f.NoError(gone.DB().PingContext(f.Context()), "its handler is not done")
 		f.NoError(msg.Context().Err())
 		msg.Ack()
-		tenants[0].becomes(handled[0], outbox.Done)
-		f.Eventually(func() bool { return gone.DB().PingContext(f.ctx()) != nil }, patience, tick)
+		tenants[0].Becomes(handled[0], outbox.Done)
+		f.Eventually(func() bool { return gone.DB().PingContext(f.Context()) != nil }, Patience, Tick)
 		f.Empty(s.Status())
 
 		// And comes back with it.
 		d.set(tenants[0].database())
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.NotSame(gone, f.storeIn(p, "a"))
-		tenants[0].enqueueN("t", 1)
+		tenants[0].EnqueueN("t", 1)
 		f.receiveFrom(messages, "a")
 		tenants[0].allDone()
 	})
@@ -182,7 +182,7 @@ func TestOBX073_AnUnchangedDatabaseKeepsItsStore(t *testing.T) {
 		})
 		first, changed := p.Stores()
 		for range 10 {
-			f.NoError(p.Refresh(f.ctx()))
+			f.NoError(p.Refresh(f.Context()))
 		}
 		same, still := p.Stores()
 		f.Equal(first, same)
@@ -192,18 +192,18 @@ func TestOBX073_AnUnchangedDatabaseKeepsItsStore(t *testing.T) {
 		// Another weight is no other database.
 		b.Weight = 7
 		d.set(a, b)
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.EqualValues(2, opened.Load())
 		f.Equal(7, first[1].Weight())
 
 		// What has changed is replaced, under the same identifier.
 		b.Table = "elsewhere"
 		d.set(a, b)
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.EqualValues(3, opened.Load())
 		f.Same(first[0], f.storeIn(p, "a"))
 		f.NotSame(first[1], f.storeIn(p, "b"))
-		f.Error(first[1].DB().PingContext(f.ctx()))
+		f.Error(first[1].DB().PingContext(f.Context()))
 	})
 }
 
@@ -214,13 +214,13 @@ func TestABadDiscoveryHarmsNoStore(t *testing.T) {
 		a, b, c := tenants[0].database(), tenants[1].database(), tenants[2].database()
 		d := &directory{}
 		d.set(a, b)
-		book := newLogBook()
+		book := NewLogBook()
 		p := f.dynamic(d, book)
 		before, _ := p.Stores()
 
 		down := errors.New("the directory is away")
 		d.fail(down)
-		f.ErrorIs(p.Refresh(f.ctx()), down)
+		f.ErrorIs(p.Refresh(f.Context()), down)
 		after, _ := p.Stores()
 		f.Equal(before, after)
 
@@ -242,24 +242,24 @@ func TestABadDiscoveryHarmsNoStore(t *testing.T) {
 			"a driver that there is not":  {[]stores.Database{a, b, {ID: "c", Dialect: a.Dialect, Driver: "none", DSN: "secret"}}, []string{"a", "b"}, "c"},
 			"a table name of 500 letters": {[]stores.Database{a, b, {ID: "c", Dialect: a.Dialect, Driver: a.Driver, DSN: a.DSN, Table: long + long}}, []string{"a", "b"}, "c"},
 		} {
-			book.shared.mu.Lock()
-			book.shared.lines = nil
-			book.shared.mu.Unlock()
+			book.Shared.Mu.Lock()
+			book.Shared.Lines = nil
+			book.Shared.Mu.Unlock()
 			d.set(bad.databases...)
-			f.NoError(p.Refresh(f.ctx()), name)
+			f.NoError(p.Refresh(f.Context()), name)
 			f.Equal(bad.want, ids(p), name)
 			after, _ := p.Stores()
 			f.Same(before[0], after[0], name)
 			f.Same(before[1], after[1], name)
-			lines := book.at("ERROR", "cannot be used")
+			lines := book.At("ERROR", "cannot be used")
 			f.Len(lines, 1, name)
-			f.Equal(bad.named, lines[0].fields["store"], name)
-			f.NotContains(fmt.Sprint(book.lines()), "secret", name)
+			f.Equal(bad.named, lines[0].Fields["store"], name)
+			f.NotContains(fmt.Sprint(book.Lines()), "secret", name)
 		}
 
 		// The entry that was wrong is used when it is right.
 		d.set(a, b, c)
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		f.Equal([]string{"a", "b", "c"}, ids(p))
 	})
 }
@@ -267,16 +267,16 @@ func TestABadDiscoveryHarmsNoStore(t *testing.T) {
 func TestOBX060_DuplicateStoresAreRefused(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		x := f.tenants("twin")[0]
-		_, err := stores.NewStatic(x.storeOn(x.db.DB, nil), x.storeOn(x.db.DB, nil))
+		_, err := stores.NewStatic(x.storeOn(x.DB.DB, nil), x.storeOn(x.DB.DB, nil))
 		f.ErrorIs(err, stores.ErrDuplicateStore)
 		f.ErrorContains(err, `"twin"`)
 		_, err = stores.NewStatic(nil)
 		f.Error(err)
 		_, err = stores.New(nil, x.database(), outbox.Config{}, nil)
 		f.ErrorIs(err, base.ErrNilDB)
-		_, err = stores.New(x.db.DB, stores.Database{ID: "x"}, outbox.Config{}, nil)
-		f.requireField(err, "Database.Dialect")
-		f.NotContains(fmt.Sprintf("%v %+v %#v %s", x.database(), x.database(), x.database(), x.database()), x.db.DSN)
+		_, err = stores.New(x.DB.DB, stores.Database{ID: "x"}, outbox.Config{}, nil)
+		f.RequireField(err, "Database.Dialect")
+		f.NotContains(fmt.Sprintf("%v %+v %#v %s", x.database(), x.database(), x.database(), x.database()), x.DB.DSN)
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/incursa/watermill-outbox/stores"
 )
 
-func (f *fixture) router(p stores.Provider, logger *logBook) *stores.Router {
-	f.t.Helper()
+func (f *fixture) router(p stores.Provider, logger *LogBook) *stores.Router {
+	f.T.Helper()
 	r, err := stores.NewRouter(p, stores.RouterConfig{}, logger)
 	f.NoError(err)
 	return r
@@ -22,17 +22,17 @@ func (f *fixture) router(p stores.Provider, logger *logBook) *stores.Router {
 func TestOBX066_TheRouterReturnsTheOutboxOfAKey(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b")
-		r := f.router(f.static(tenants...), newLogBook())
+		r := f.router(f.static(tenants...), NewLogBook())
 		for _, x := range tenants {
 			o, err := r.Outbox(x.id)
 			f.NoError(err)
-			_, err = o.Enqueue(f.ctx(), o.DB(), outbox.Message{Topic: x.id})
+			_, err = o.Enqueue(f.Context(), o.DB(), outbox.Message{Topic: x.id})
 			f.NoError(err)
 			p, err := r.Publisher(x.id)
 			f.NoError(err)
 			f.NoError(p.Publish(x.id, message.NewMessage("1", nil)))
-			f.Equal(2, x.count())
-			f.EqualValues(2, x.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
+			f.Equal(2, x.Count())
+			f.EqualValues(2, x.Number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s'", x.id))
 		}
 	})
 }
@@ -43,7 +43,7 @@ func TestOBX067_TheRouterRefusesAnUnknownKey(t *testing.T) {
 		d := &directory{}
 		d.set(x.database())
 		p := f.dynamic(d, nil)
-		r := f.router(p, newLogBook())
+		r := f.router(p, NewLogBook())
 		_, err := r.Outbox("nobody")
 		f.ErrorIs(err, stores.ErrUnknownStore)
 		f.ErrorContains(err, `"nobody"`)
@@ -57,11 +57,11 @@ func TestOBX067_TheRouterRefusesAnUnknownKey(t *testing.T) {
 		_, err = r.Outbox("a")
 		f.NoError(err)
 		d.set()
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		_, err = r.Outbox("a")
 		f.ErrorIs(err, stores.ErrUnknownStore, "of a store that is gone")
 		d.set(x.database())
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		_, err = r.Outbox("a")
 		f.NoError(err, "of a store that is back")
 	})
@@ -71,18 +71,18 @@ func TestOBX068_KeysAreStringsOrUUIDs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		lower, upper := uuid.New(), uuid.New() // SQL Server writes them in capitals
 		tenants := f.tenants(lower.String(), strings.ToUpper(upper.String()), "a name")
-		r := f.router(f.static(tenants...), newLogBook())
+		r := f.router(f.static(tenants...), NewLogBook())
 		for i, key := range []uuid.UUID{lower, upper} {
 			byUUID, err := r.OutboxUUID(key)
 			f.NoError(err)
 			byString, err := r.Outbox(tenants[i].id)
 			f.NoError(err)
 			f.Same(byString, byUUID)
-			f.Same(tenants[i].db.DB, byUUID.DB())
+			f.Same(tenants[i].DB.DB, byUUID.DB())
 		}
 		o, err := r.Outbox("a name")
 		f.NoError(err)
-		f.Same(tenants[2].db.DB, o.DB())
+		f.Same(tenants[2].DB.DB, o.DB())
 	})
 }
 
@@ -92,7 +92,7 @@ func TestOBX115_OutboxesAreCached(t *testing.T) {
 		d := &directory{}
 		d.set(x.database())
 		p := f.dynamic(d, nil)
-		r := f.router(p, newLogBook())
+		r := f.router(p, NewLogBook())
 		o, err := r.Outbox("a")
 		f.NoError(err)
 		pub, err := r.Publisher("a")
@@ -110,7 +110,7 @@ func TestOBX115_OutboxesAreCached(t *testing.T) {
 			})
 		}
 		for range 20 {
-			f.NoError(p.Refresh(f.ctx()))
+			f.NoError(p.Refresh(f.Context()))
 		}
 		callers.Wait()
 	})

@@ -50,7 +50,7 @@ func (s *inStep) choices() []string {
 func choicesOf(f *fixture, strategy stores.SelectionStrategy, n int) []string {
 	tenants := f.tenants("a", "b", "c")
 	for _, x := range tenants {
-		x.enqueueN("t", 4)
+		x.EnqueueN("t", 4)
 	}
 	steps := &inStep{strategy: strategy, stores: len(tenants)}
 	s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) {
@@ -58,34 +58,34 @@ func choicesOf(f *fixture, strategy stores.SelectionStrategy, n int) []string {
 	})
 	messages := f.subscribeAll(s, "t")
 	for range 12 {
-		f.receive(messages).Ack()
+		f.Receive(messages).Ack()
 	}
-	f.Eventually(func() bool { return len(steps.choices()) >= n }, patience, tick)
+	f.Eventually(func() bool { return len(steps.choices()) >= n }, Patience, Tick)
 	return steps.choices()[:n]
 }
 
 // chooses asserts in which order a strategy chooses the stores. A claim that takes longer than a second gives up its turn, so
 // a machine that has stood still is given another chance.
 func chooses(f *fixture, strategy stores.SelectionStrategy, want ...string) {
-	f.t.Helper()
+	f.T.Helper()
 	var got []string
 	for range 3 {
 		if got = choicesOf(f, strategy, len(want)); slices.Equal(got, want) {
 			return
 		}
-		f.t.Logf("chose %v", got)
+		f.T.Logf("chose %v", got)
 	}
 	f.Equal(want, got)
 }
 
-// tick is how often a test looks for what gives no signal.
-const tick = 2 * time.Millisecond
+// Tick is how often a test looks for what gives no signal.
+const Tick = 2 * time.Millisecond
 
 func TestOBX061_AStrategyChoosesTheStoreToPoll(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b")
 		for _, x := range tenants {
-			x.enqueueN("t", 3)
+			x.EnqueueN("t", 3)
 		}
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) { c.Strategy = only("b") })
 		messages := f.subscribeAll(s, "t")
@@ -240,13 +240,13 @@ func TestFairPassesOverWhatIsEmpty(t *testing.T) {
 func TestFairLeavesRoomForOthers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("stuck", "quick")
-		tenants[0].enqueueN("t", 30)
+		tenants[0].EnqueueN("t", 30)
 		fair, err := stores.NewFair(stores.FairConfig{MaxShare: 0.5})
 		f.NoError(err)
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) { c.Strategy, c.MaxInFlight = fair, 10 })
 		messages := f.subscribeAll(s, "t")
-		stuck := f.receiveN(messages, 5)
-		tenants[1].enqueueN("t", 20)
+		stuck := f.ReceiveN(messages, 5)
+		tenants[1].EnqueueN("t", 20)
 		for range 20 {
 			f.receiveFrom(messages, "quick")
 		}
@@ -268,28 +268,28 @@ func TestStoresShareMaxInFlight(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		tenants := f.tenants("a", "b", "c")
 		for _, x := range tenants {
-			x.enqueueN("t", 10)
+			x.EnqueueN("t", 10)
 		}
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) { c.MaxInFlight = 7 })
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		defer cancel()
 		messages, err := s.Subscribe(ctx, "t")
 		f.NoError(err)
-		out := f.receiveN(messages, 7)
+		out := f.ReceiveN(messages, 7)
 		var held int64
 		for _, x := range tenants {
-			held += x.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.InProgress)
+			held += x.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.InProgress)
 		}
 		f.EqualValues(7, held)
 		for _, msg := range out {
 			msg.Ack()
 		}
 		for range 23 {
-			f.receive(messages).Ack()
+			f.Receive(messages).Ack()
 		}
 		for _, x := range tenants {
 			x.allDone()
 		}
-		f.Eventually(func() bool { return statusOf(s, "a").InFlight+statusOf(s, "b").InFlight+statusOf(s, "c").InFlight == 0 }, patience, tick)
+		f.Eventually(func() bool { return statusOf(s, "a").InFlight+statusOf(s, "b").InFlight+statusOf(s, "c").InFlight == 0 }, Patience, Tick)
 	})
 }

@@ -20,32 +20,32 @@ import (
 )
 
 // work goes once through what is logged: publishing, claiming, handling, failing, a reaped lease, a join that ends.
-func (f *fixture) work(x *tenant, p stores.Provider, r *stores.Router, book *logBook, hooks outbox.Hooks) {
-	f.t.Helper()
+func (f *fixture) work(x *tenant, p stores.Provider, r *stores.Router, book *LogBook, hooks outbox.Hooks) {
+	f.T.Helper()
 	c, err := stores.Coordinator(f.storeIn(p, x.id), join.Config{Hooks: hooks}, book)
 	f.NoError(err)
-	id, err := c.Start(f.ctx(), nil, join.StartParams{ExpectedSteps: 1})
+	id, err := c.Start(f.Context(), nil, join.StartParams{ExpectedSteps: 1})
 	f.NoError(err)
-	_, err = c.Enqueue(f.ctx(), nil, id, outbox.Message{Topic: "t", UUID: x.id})
+	_, err = c.Enqueue(f.Context(), nil, id, outbox.Message{Topic: "t", UUID: x.id})
 	f.NoError(err)
 	pub, err := r.Publisher(x.id)
 	f.NoError(err)
 	f.NoError(pub.Publish("t", message.NewMessage(x.id, nil)))
-	x.enqueueN("t", 1)
-	x.claimWith(outbox.ClaimParams{Topics: quotas("t"), Limit: 1})
-	x.expireLeases()
-	n, err := f.storeIn(p, x.id).Outbox().ReapExpired(f.ctx())
+	x.EnqueueN("t", 1)
+	x.ClaimWith(outbox.ClaimParams{Topics: Quotas("t"), Limit: 1})
+	x.ExpireLeases()
+	n, err := f.storeIn(p, x.id).Outbox().ReapExpired(f.Context())
 	f.NoError(err)
 	f.Equal(1, n)
 }
 
-func (f *fixture) loggedInStores(check func(book *logBook, events *storeEvents)) {
-	f.t.Helper()
+func (f *fixture) loggedInStores(check func(book *LogBook, events *storeEvents)) {
+	f.T.Helper()
 	tenants := f.tenants("a", "b")
-	book, events := newLogBook(), &storeEvents{}
+	book, events := NewLogBook(), &storeEvents{}
 	var list []*stores.Store
 	for _, x := range tenants {
-		s, err := stores.New(x.db.DB, x.database(), outbox.Config{Hooks: events.hooks()}, book)
+		s, err := stores.New(x.DB.DB, x.database(), outbox.Config{Hooks: events.hooks()}, book)
 		f.NoError(err)
 		list = append(list, s)
 	}
@@ -60,19 +60,19 @@ func (f *fixture) loggedInStores(check func(book *logBook, events *storeEvents))
 	})
 	messages := f.subscribeAll(s, "t")
 	for _, x := range tenants {
-		x.enqueueN("nobody's", 1)
+		x.EnqueueN("nobody's", 1)
 	}
 	for i := range 6 {
-		msg := f.receive(messages)
+		msg := f.Receive(messages)
 		if i < 2 {
 			msg.Nack()
-			f.receive(messages).Ack()
+			f.Receive(messages).Ack()
 			continue
 		}
 		msg.Ack()
 	}
-	f.await(book, "ERROR", "without a handler")
-	f.Eventually(func() bool { return events.complete("a") && events.complete("b") }, patience, tick)
+	f.Await(book, "ERROR", "without a handler")
+	f.Eventually(func() bool { return events.complete("a") && events.complete("b") }, Patience, Tick)
 	f.NoError(s.Close())
 	check(book, events)
 }
@@ -108,18 +108,18 @@ func (e *storeEvents) hooks() outbox.Hooks {
 
 func TestOBX065_WhatIsLoggedOfAMessageNamesItsStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.loggedInStores(func(book *logBook, _ *storeEvents) {
+		f.loggedInStores(func(book *LogBook, _ *storeEvents) {
 			for level, text := range map[string]string{"INFO": "Handling message", "DEBUG": "Claimed messages", "ERROR": "Handler did not succeed"} {
 				of := map[any]bool{}
-				for _, line := range book.at(level, text) {
-					of[line.fields["store"]] = true
+				for _, line := range book.At(level, text) {
+					of[line.Fields["store"]] = true
 				}
 				f.NotContains(of, nil, text)
 				f.NotEmpty(of, text)
 			}
 			of := map[any]bool{}
-			for _, line := range book.at("INFO", "Handling message") {
-				of[line.fields["store"]] = true
+			for _, line := range book.At("INFO", "Handling message") {
+				of[line.Fields["store"]] = true
 			}
 			f.Equal(map[any]bool{"a": true, "b": true}, of)
 		})
@@ -128,12 +128,12 @@ func TestOBX065_WhatIsLoggedOfAMessageNamesItsStore(t *testing.T) {
 
 func TestOBX101_EveryLineNamesItsStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.loggedInStores(func(book *logBook, events *storeEvents) {
-			for _, line := range book.lines() {
-				f.Contains([]any{"a", "b"}, line.fields["store"], line.String())
+		f.loggedInStores(func(book *LogBook, events *storeEvents) {
+			for _, line := range book.Lines() {
+				f.Contains([]any{"a", "b"}, line.Fields["store"], line.String())
 			}
 			for _, text := range []string{"Enqueued messages", "Gave back messages", "Join ended", "Started a join"} {
-				f.NotEmpty(book.at("INFO", text), text)
+				f.NotEmpty(book.At("INFO", text), text)
 			}
 			events.seen.Range(func(key, _ any) bool {
 				f.NotRegexp(" $", key, "an event without a store")
@@ -163,7 +163,7 @@ func TestStoresComeAndGoUnderLoad(t *testing.T) {
 				return db, err
 			}
 		})
-		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = patience })
+		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = Patience })
 		messages := f.subscribeAll(s, "t")
 		handled := make(chan struct{})
 		wrong := atomic.Int32{}
@@ -181,7 +181,7 @@ func TestStoresComeAndGoUnderLoad(t *testing.T) {
 			publishing.Go(func() {
 				for range each / 2 {
 					m := outbox.Message{Topic: "t", Payload: []byte(x.id)}
-					if _, err := x.outbox.Enqueue(f.ctx(), x.db.DB, m, m); err != nil {
+					if _, err := x.Outbox.Enqueue(f.Context(), x.DB.DB, m, m); err != nil {
 						t.Error(err)
 					}
 				}
@@ -189,17 +189,17 @@ func TestStoresComeAndGoUnderLoad(t *testing.T) {
 		}
 		for i := range 9 {
 			d.set(append(append([]stores.Database(nil), all[:i%3]...), all[i%3+1:]...)...)
-			f.NoError(p.Refresh(f.ctx()))
+			f.NoError(p.Refresh(f.Context()))
 			_, changed := p.Stores()
 			f.NotNil(changed)
 			d.set(all...)
-			f.NoError(p.Refresh(f.ctx()))
-			f.NoError(p.Refresh(f.ctx()))
+			f.NoError(p.Refresh(f.Context()))
+			f.NoError(p.Refresh(f.Context()))
 		}
 		publishing.Wait()
 		for _, x := range tenants {
 			f.Equal(each, x.allDone())
-			f.Zero(x.number("SELECT COALESCE(MAX({retry_count}), 0) FROM {all}"), "what was given back spent no attempt")
+			f.Zero(x.Number("SELECT COALESCE(MAX({retry_count}), 0) FROM {all}"), "what was given back spent no attempt")
 		}
 		f.EqualValues(3+9, opened.Load())
 		f.NoError(s.Close())
@@ -212,20 +212,20 @@ func TestStoresComeAndGoUnderLoad(t *testing.T) {
 func TestAStoreThatGoesReleasesItsMessages(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		x := f.tenants("a")[0]
-		x.enqueueN("t", 5)
+		x.EnqueueN("t", 5)
 		d := &directory{}
 		d.set(x.database())
 		p := f.dynamic(d, nil)
-		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = patience })
+		s := f.everywhere(p, nil, func(c *stores.SubscriberConfig) { c.Subscriber.DrainTimeout = Patience })
 		messages := f.subscribeAll(s, "t")
-		msg := f.receive(messages)
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1") == 5 }, patience, tick)
+		msg := f.Receive(messages)
+		f.Eventually(func() bool { return x.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 1") == 5 }, Patience, Tick)
 		d.set()
-		f.NoError(p.Refresh(f.ctx()))
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 0") == 4 }, patience, tick)
+		f.NoError(p.Refresh(f.Context()))
+		f.Eventually(func() bool { return x.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 0") == 4 }, Patience, Tick)
 		msg.Ack()
-		f.Eventually(func() bool { return x.number("SELECT COUNT(*) FROM {all} WHERE {status} = 2") == 1 }, patience, tick)
-		f.Zero(x.number("SELECT MAX({retry_count}) FROM {all}"))
+		f.Eventually(func() bool { return x.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 2") == 1 }, Patience, Tick)
+		f.Zero(x.Number("SELECT MAX({retry_count}) FROM {all}"))
 	})
 }
 
@@ -269,18 +269,18 @@ func TestARouterHandlesTheMessagesOfAllStores(t *testing.T) {
 			})
 		})
 		for _, x := range tenants {
-			x.enqueueN("questions", 10)
+			x.EnqueueN("questions", 10)
 		}
 		count := map[string]int{}
 		for range 30 {
-			id, _ := take(f, answered, "an answer")
+			id, _ := Take(f, answered, "an answer")
 			count[id]++
 		}
 		f.Equal(map[string]int{"a": 10, "b": 10, "c": 10}, count)
 		f.EqualValues(4, built.Load(), "once for each store, and once in vain")
 		for _, x := range tenants {
 			f.Equal(20, x.allDone())
-			f.Zero(x.number("SELECT MAX({retry_count}) FROM {all}"), "what could not be built spent no attempt")
+			f.Zero(x.Number("SELECT MAX({retry_count}) FROM {all}"), "what could not be built spent no attempt")
 		}
 	})
 }
@@ -317,16 +317,16 @@ func TestTrap_JoinsWorkInEveryStore(t *testing.T) {
 		for _, x := range tenants {
 			if x.id == "late" {
 				d.set(tenants[0].database(), tenants[1].database())
-				f.NoError(p.Refresh(f.ctx()))
+				f.NoError(p.Refresh(f.Context()))
 			}
 			c, err := stores.Coordinator(f.storeIn(p, x.id), join.Config{}, nil)
 			f.NoError(err)
-			id := x.start(c, join.StartParams{ExpectedSteps: 3})
-			wait := x.wait(c, waits(id, "next", ""))
-			x.addSteps(c, id, "steps", 3)
-			next, _ := take(f, continued, "the continuation")
+			id := x.Start(c, join.StartParams{ExpectedSteps: 3})
+			wait := x.Wait(c, Waits(id, "next", ""))
+			x.AddSteps(c, id, "steps", 3)
+			next, _ := Take(f, continued, "the continuation")
 			f.Equal(x.id+" 3", next)
-			x.becomes(wait, outbox.Done)
+			x.Becomes(wait, outbox.Done)
 			f.Equal(5, x.allDone())
 		}
 	})
@@ -335,7 +335,7 @@ func TestTrap_JoinsWorkInEveryStore(t *testing.T) {
 // A wake-up of one store leaves the others asleep; those without a store hear all, and wake all.
 func TestWakeupsStayInTheirStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		topic := "topic of " + f.db.Schema + watermill.NewUUID()
+		topic := "topic of " + f.DB.Schema + watermill.NewUUID()
 		var mu sync.Mutex
 		var heard []string
 		listen := func(store string) {
@@ -360,25 +360,25 @@ func TestWakeupsStayInTheirStore(t *testing.T) {
 			return heard
 		}
 		named := func(store string) *outbox.Outbox {
-			return f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Store = store })
+			return f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Store = store })
 		}
 		a, b := named("a"), named("b")
 		m := outbox.Message{Topic: topic}
 		enqueue := func(x outbox.Executor, outboxes ...*outbox.Outbox) {
 			for _, o := range outboxes {
-				_, err := o.Enqueue(f.ctx(), x, m)
+				_, err := o.Enqueue(f.Context(), x, m)
 				f.NoError(err)
 			}
 		}
-		enqueue(f.db.DB, a)
+		enqueue(f.DB.DB, a)
 		f.ElementsMatch([]string{"a", ""}, took())
-		enqueue(f.db.DB, f.outbox)
+		enqueue(f.DB.DB, f.Outbox)
 		f.ElementsMatch([]string{"a", "b", ""}, took())
 		outbox.Wake(topic)
 		f.ElementsMatch([]string{"a", "b", ""}, took())
 
 		inTx := func(outboxes ...*outbox.Outbox) {
-			f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 				for _, o := range outboxes {
 					_, err := o.Enqueue(ctx, tx, m, m)
 					f.NoError(err)
@@ -392,20 +392,20 @@ func TestWakeupsStayInTheirStore(t *testing.T) {
 		inTx(a, b)
 		f.ElementsMatch([]string{"a", "", "b", ""}, took())
 
-		p := f.publisher(f.db.DB, func(c *outbox.PublisherConfig) { c.Store = "b" })
+		p := f.Publisher(f.DB.DB, func(c *outbox.PublisherConfig) { c.Store = "b" })
 		f.NoError(p.Publish(topic, message.NewMessage("1", nil)))
 		f.ElementsMatch([]string{"b", ""}, took())
 
 		// A Subscriber that hardly polls is woken by its own store.
-		s := f.subscriber(func(c *outbox.SubscriberConfig) {
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.Store, c.PollInterval, c.MaxPollInterval = "a", time.Hour, time.Hour
 		})
-		messages := f.subscribe(s, topic)
-		for range f.count() {
-			f.receive(messages).Ack()
+		messages := f.Subscribe(s, topic)
+		for range f.Count() {
+			f.Receive(messages).Ack()
 		}
-		enqueue(f.db.DB, a)
-		f.receive(messages).Ack()
+		enqueue(f.DB.DB, a)
+		f.Receive(messages).Ack()
 	})
 }
 
@@ -415,7 +415,7 @@ func TestRunKeepsAForwarderInEachStore(t *testing.T) {
 		tenants := f.tenants("a", "b")
 		d := &directory{}
 		d.set(tenants[0].database())
-		book := newLogBook()
+		book := NewLogBook()
 		p := f.dynamic(d, nil)
 		broker := make(brokerOf, 100)
 		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -434,24 +434,24 @@ func TestRunKeepsAForwarderInEachStore(t *testing.T) {
 				return fwd.Run(ctx)
 			}, book)
 		}()
-		tenants[0].enqueueN("t", 3)
+		tenants[0].EnqueueN("t", 3)
 		for range 3 {
-			take(f, broker, "a forwarded message")
+			Take(f, broker, "a forwarded message")
 		}
-		f.Equal("a", f.await(book, "ERROR", "run again").fields["store"])
-		tenants[1].enqueueN("t", 3)
+		f.Equal("a", f.Await(book, "ERROR", "run again").Fields["store"])
+		tenants[1].EnqueueN("t", 3)
 		d.set(tenants[1].database())
 		gone := f.storeIn(p, "a")
-		f.NoError(p.Refresh(f.ctx()))
+		f.NoError(p.Refresh(f.Context()))
 		for range 3 {
-			take(f, broker, "a forwarded message")
+			Take(f, broker, "a forwarded message")
 		}
-		f.Eventually(func() bool { return gone.DB().PingContext(f.ctx()) != nil }, patience, tick)
+		f.Eventually(func() bool { return gone.DB().PingContext(f.Context()) != nil }, Patience, Tick)
 		for _, x := range tenants {
 			f.Equal(3, x.allDone())
 		}
 		stop()
-		err, _ := take(f, ended, "the end of Run")
+		err, _ := Take(f, ended, "the end of Run")
 		f.NoError(err)
 	})
 }
@@ -480,13 +480,13 @@ func TestConfigureIsPerStore(t *testing.T) {
 		})
 		messages := f.subscribeAll(s, "t")
 		for _, x := range tenants {
-			x.enqueueN("t", 3)
+			x.EnqueueN("t", 3)
 		}
 		for range 6 {
-			f.receive(messages).Ack()
+			f.Receive(messages).Ack()
 		}
 		f.Equal(3, tenants[0].allDone())
-		f.Eventually(func() bool { return tenants[1].count() == 0 }, patience, tick)
+		f.Eventually(func() bool { return tenants[1].Count() == 0 }, Patience, Tick)
 	})
 }
 
@@ -496,7 +496,7 @@ func TestRetentionIsPerStore(t *testing.T) {
 		tenants := f.tenants("keeps", "purges")
 		var left []string
 		for _, x := range tenants {
-			left = x.retained()
+			left = x.Retained()
 		}
 		s := f.everywhere(f.static(tenants...), nil, func(c *stores.SubscriberConfig) {
 			c.Configure = func(s *stores.Store, c *outbox.SubscriberConfig) {
@@ -506,16 +506,16 @@ func TestRetentionIsPerStore(t *testing.T) {
 			}
 		})
 		f.subscribeAll(s, "t")
-		f.Eventually(func() bool { return tenants[1].count() == len(left) }, patience, 20*time.Millisecond)
-		f.ElementsMatch(left, tenants[1].uuids())
-		f.Equal(len(left)+1, tenants[0].count())
+		f.Eventually(func() bool { return tenants[1].Count() == len(left) }, Patience, 20*time.Millisecond)
+		f.ElementsMatch(left, tenants[1].UUIDs())
+		f.Equal(len(left)+1, tenants[0].Count())
 	})
 }
 
 func TestTopicsNameTheirStore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("t", 1)
-		topics, err := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Store = "a" }).Topics(f.ctx())
+		f.EnqueueN("t", 1)
+		topics, err := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Store = "a" }).Topics(f.Context())
 		f.NoError(err)
 		f.Len(topics, 1)
 		f.Equal("a", topics[0].Store)

@@ -23,9 +23,9 @@ func TestTrap_EverythingWorksInEveryStore(t *testing.T) {
 		tenants := f.tenants("a", "b")
 		inboxes, brokers := map[string]*inboxFixture{}, map[string]brokerOf{}
 		for _, x := range tenants {
-			inboxes[x.id], brokers[x.id] = newInboxFixture(newFixture(t, x.db, ""), ""), make(brokerOf, 10)
+			inboxes[x.id], brokers[x.id] = NewInboxFixture(New(t, x.DB, ""), ""), make(brokerOf, 10)
 		}
-		book := newLogBook()
+		book := NewLogBook()
 		p := f.static(tenants...)
 		s := f.everywhere(p, book, func(c *stores.SubscriberConfig) { c.Subscriber.Janitor.Done = 300 * time.Millisecond })
 		f.runRouter(func(router *message.Router) {
@@ -48,7 +48,7 @@ func TestTrap_EverythingWorksInEveryStore(t *testing.T) {
 					return nil, err
 				}
 				return once(func(msg *message.Message) ([]*message.Message, error) {
-					return nil, inboxes[s.ID()].effect(msg.Context(), 1)
+					return nil, inboxes[s.ID()].Effect(msg.Context(), 1)
 				}), nil
 			})
 			handle("later", func(s *stores.Store) (message.HandlerFunc, error) {
@@ -89,27 +89,27 @@ func TestTrap_EverythingWorksInEveryStore(t *testing.T) {
 			c, err := stores.Coordinator(f.storeIn(p, x.id), join.Config{}, book)
 			f.NoError(err)
 			steps := []outbox.Message{{Topic: "at once", UUID: "1"}, {Topic: "later", UUID: "2"}}
-			id := x.start(c, join.StartParams{ExpectedSteps: len(steps)})
-			x.wait(c, waits(id, "out", ""))
-			_, err = c.Enqueue(f.ctx(), nil, id, steps...)
+			id := x.Start(c, join.StartParams{ExpectedSteps: len(steps)})
+			x.Wait(c, Waits(id, "out", ""))
+			_, err = c.Enqueue(f.Context(), nil, id, steps...)
 			f.NoError(err)
-			x.enqueue(steps...)
-			out, _ := take(f, brokers[x.id], "the continuation")
+			x.Enqueue(steps...)
+			out, _ := Take(f, brokers[x.id], "the continuation")
 			f.Equal("completed", string(out.Payload))
-			got, _ := take(f, worked, "what was received")
+			got, _ := Take(f, worked, "what was received")
 			f.Equal(x.id+" 2", got)
 		}
 		for _, x := range tenants {
-			f.Eventually(func() bool { return x.count() == 0 }, patience, 20*time.Millisecond)
+			f.Eventually(func() bool { return x.Count() == 0 }, Patience, 20*time.Millisecond)
 			in := inboxes[x.id]
-			f.Equal([]int{1, 2, 1}, []int{in.countEffects(), in.countEntries(), in.count()})
-			f.Equal(2, int(in.number("SELECT COUNT(*) FROM {entry} WHERE {seen} = 2")))
+			f.Equal([]int{1, 2, 1}, []int{in.CountEffects(), in.CountEntries(), in.Count()})
+			f.Equal(2, int(in.Number("SELECT COUNT(*) FROM {entry} WHERE {seen} = 2")))
 			f.Empty(brokers[x.id])
 		}
 		f.Empty(worked)
-		f.Len(book.at("INFO", "Enqueued messages"), 8, "in each store a wait, steps, what is received, and the continuation")
-		for _, line := range book.lines() {
-			f.Contains([]any{"a", "b"}, line.fields["store"], line.String())
+		f.Len(book.At("INFO", "Enqueued messages"), 8, "in each store a wait, steps, what is received, and the continuation")
+		for _, line := range book.Lines() {
+			f.Contains([]any{"a", "b"}, line.Fields["store"], line.String())
 		}
 	})
 }
@@ -122,14 +122,14 @@ func inboxOf(s *stores.Store, logger watermill.LoggerAdapter) (*inbox.Inbox, err
 
 // runInEach keeps something going in each store until the test ends.
 func (f *fixture) runInEach(p stores.Provider, do func(context.Context, *stores.Store) error) {
-	f.t.Helper()
-	ctx, stop := context.WithCancel(context.WithoutCancel(f.ctx()))
+	f.T.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(f.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- stores.Run(ctx, p, do, nil) }()
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			f.t.Errorf("running in each store: %v", err)
+			f.T.Errorf("running in each store: %v", err)
 		}
 	})
 }

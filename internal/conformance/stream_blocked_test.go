@@ -12,99 +12,99 @@ import (
 
 // blocked publishes messages of one stream and fails the first for good.
 func (f *fixture) blocked(messages int) []outbox.MessageID {
-	f.t.Helper()
-	ids := f.ordered("orders", 1, messages)
-	held := f.claimUpTo(1, "orders")
-	f.Equal(ids[:1], messageIDs(held))
-	f.NoError(f.outbox.Fail(f.ctx(), held[0].Receipt.Owner, errors.New("no such customer"), held[0].Receipt.Seq))
-	f.Empty(f.claim("orders"))
+	f.T.Helper()
+	ids := f.Ordered("orders", 1, messages)
+	held := f.ClaimUpTo(1, "orders")
+	f.Equal(ids[:1], MessageIDs(held))
+	f.NoError(f.Outbox.Fail(f.Context(), held[0].Receipt.Owner, errors.New("no such customer"), held[0].Receipt.Seq))
+	f.Empty(f.Claim("orders"))
 	return ids
 }
 
 func TestStream_BlockedStreamsAreListed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		from := f.now()
+		from := f.Now()
 		ids := f.blocked(3)
-		f.enqueue(outbox.Message{Topic: "invoices", StreamKey: "s"})
-		f.settle(settled(outbox.Fail, f.claim("invoices")...)...)
+		f.Enqueue(outbox.Message{Topic: "invoices", StreamKey: "s"})
+		f.Settle(Settled(outbox.Fail, f.Claim("invoices")...)...)
 
-		all, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{})
+		all, err := f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{})
 		f.NoError(err)
 		f.Len(all, 2)
-		orders, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: "orders"})
+		orders, err := f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{Topic: "orders"})
 		f.NoError(err)
 		f.Equal(all[:1], orders)
-		f.between(from, f.now(), orders[0].Since)
+		f.Between(from, f.Now(), orders[0].Since)
 		orders[0].Since = time.Time{}
 		f.Equal(outbox.BlockedStream{Topic: "orders", StreamKey: "stream 0", Head: ids[0], LastError: "no such customer", Waiting: 2}, orders[0])
-		one, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Limit: 1})
+		one, err := f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{Limit: 1})
 		f.NoError(err)
 		f.Len(one, 1)
 
-		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Limit: 1001})
-		f.requireField(err, "ListParams.Limit")
-		_, err = f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: " orders"})
-		f.requireField(err, "ListParams.Topic")
+		_, err = f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{Limit: 1001})
+		f.RequireField(err, "ListParams.Limit")
+		_, err = f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{Topic: " orders"})
+		f.RequireField(err, "ListParams.Topic")
 	})
 }
 
 func TestStream_RequeueStream(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.blocked(3)
-		f.NoError(f.outbox.RequeueStream(f.ctx(), "orders", "stream 0"))
-		held := f.claim("orders")
-		f.Equal(ids, messageIDs(held))
+		f.NoError(f.Outbox.RequeueStream(f.Context(), "orders", "stream 0"))
+		held := f.Claim("orders")
+		f.Equal(ids, MessageIDs(held))
 		f.Zero(held[0].RetryCount)
-		f.ErrorIs(f.outbox.RequeueStream(f.ctx(), "orders", "stream 0"), outbox.ErrStreamNotBlocked, "it is being served")
+		f.ErrorIs(f.Outbox.RequeueStream(f.Context(), "orders", "stream 0"), outbox.ErrStreamNotBlocked, "it is being served")
 	})
 }
 
 func TestStream_SkipHead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		ids := f.blocked(3)
-		f.NoError(f.outbox.SkipHead(f.ctx(), "orders", "stream 0"))
-		held := f.claimUpTo(1, "orders")
-		f.Equal(ids[1:2], messageIDs(held))
-		f.Equal(int(outbox.Failed), f.row(ids[0]).status)
-		f.ErrorIs(f.outbox.SkipHead(f.ctx(), "orders", "stream 0"), outbox.ErrStreamNotBlocked)
-		f.ErrorIs(f.outbox.SkipHead(f.ctx(), "orders", "another"), outbox.ErrStreamNotBlocked)
+		f.NoError(f.Outbox.SkipHead(f.Context(), "orders", "stream 0"))
+		held := f.ClaimUpTo(1, "orders")
+		f.Equal(ids[1:2], MessageIDs(held))
+		f.Equal(int(outbox.Failed), f.Row(ids[0]).Status)
+		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "stream 0"), outbox.ErrStreamNotBlocked)
+		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "another"), outbox.ErrStreamNotBlocked)
 
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{IDs: ids[:1]})
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{IDs: ids[:1]})
 		f.NoError(err)
 		f.Equal(1, n)
-		f.Empty(f.claim("orders"))
-		f.settle(settled(outbox.Ack, held...)...)
-		f.Equal([]outbox.MessageID{ids[0], ids[2]}, messageIDs(f.claim("orders")), "it is back in its place")
+		f.Empty(f.Claim("orders"))
+		f.Settle(Settled(outbox.Ack, held...)...)
+		f.Equal([]outbox.MessageID{ids[0], ids[2]}, MessageIDs(f.Claim("orders")), "it is back in its place")
 	})
 }
 
 func TestStream_DiscardStream(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		joins := f.joins()
+		joins := f.Joins()
 		ids := f.blocked(1200)
-		step := f.enqueue(outbox.Message{Topic: "orders", StreamKey: "stream 0", Delay: time.Hour})
-		j, err := joins.Start(f.ctx(), f.db.DB, join.StartParams{ExpectedSteps: 1})
+		step := f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "stream 0", Delay: time.Hour})
+		j, err := joins.Start(f.Context(), f.DB.DB, join.StartParams{ExpectedSteps: 1})
 		f.NoError(err)
-		f.NoError(joins.Attach(f.ctx(), f.db.DB, j, step...))
-		f.Empty(f.claim("orders"))
+		f.NoError(joins.Attach(f.Context(), f.DB.DB, j, step...))
+		f.Empty(f.Claim("orders"))
 
-		n, err := f.outbox.DiscardStream(f.ctx(), "orders", "stream 0")
+		n, err := f.Outbox.DiscardStream(f.Context(), "orders", "stream 0")
 		f.NoError(err)
 		f.Equal(1200, n)
-		f.Equal(1201, int(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)))
-		status, err := joins.Get(f.ctx(), f.db.DB, j)
+		f.Equal(1201, int(f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)))
+		status, err := joins.Get(f.Context(), f.DB.DB, j)
 		f.NoError(err)
 		f.Equal(join.Failed, status.Status)
-		f.Equal(1, int(f.number("SELECT COUNT(*) FROM {outbox_lease}")), "that of what failed by hand; those of the discarded have ended")
-		_, err = f.outbox.DiscardStream(f.ctx(), "orders", "stream 0")
+		f.Equal(1, int(f.Number("SELECT COUNT(*) FROM {outbox_lease}")), "that of what failed by hand; those of the discarded have ended")
+		_, err = f.Outbox.DiscardStream(f.Context(), "orders", "stream 0")
 		f.ErrorIs(err, outbox.ErrStreamNotBlocked)
 
-		records, err := f.outbox.Get(f.ctx(), ids[0], ids[1])
+		records, err := f.Outbox.Get(f.Context(), ids[0], ids[1])
 		f.NoError(err)
 		f.Equal("no such customer", records[0].LastError)
 		f.Contains(records[1].LastError, "discarded")
-		f.ordered("orders", 1, 1)
-		f.Equal([]string{"0"}, uuids(f.claim("orders")), "what comes later is delivered")
+		f.Ordered("orders", 1, 1)
+		f.Equal([]string{"0"}, UUIDs(f.Claim("orders")), "what comes later is delivered")
 	})
 }
 
@@ -112,21 +112,21 @@ func TestStream_DiscardStream(t *testing.T) {
 func TestStream_BadKeys(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, key := range []string{strings.Repeat("x", 256), strings.Repeat("🙂", 128), " a", "a\n", "a\x00b", "\xff"} {
-			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders", StreamKey: key})
-			f.requireField(err, "StreamKey")
-			f.requireField(f.outbox.SkipHead(f.ctx(), "orders", key), "StreamKey")
+			_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders", StreamKey: key})
+			f.RequireField(err, "StreamKey")
+			f.RequireField(f.Outbox.SkipHead(f.Context(), "orders", key), "StreamKey")
 		}
-		f.requireField(f.outbox.RequeueStream(f.ctx(), "orders", ""), "StreamKey")
-		_, err := f.outbox.DiscardStream(f.ctx(), "", "a")
-		f.requireField(err, "Topic")
-		f.requireField(f.outbox.SkipHead(f.ctx(), "orders ", "a"), "Topic")
-		_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Run: -1})
-		f.requireField(err, "ClaimParams.Run")
-		_, err = outbox.New(f.db.DB, outbox.Config{Dialect: f.config.Dialect, OnStreamFailure: 7}, nil)
-		f.requireField(err, "OnStreamFailure")
-		f.Empty(f.claim("orders"))
-		f.enqueue(outbox.Message{Topic: "orders", StreamKey: strings.Repeat("x", 255)})
-		f.Len(f.claim("orders"), 1)
+		f.RequireField(f.Outbox.RequeueStream(f.Context(), "orders", ""), "StreamKey")
+		_, err := f.Outbox.DiscardStream(f.Context(), "", "a")
+		f.RequireField(err, "Topic")
+		f.RequireField(f.Outbox.SkipHead(f.Context(), "orders ", "a"), "Topic")
+		_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Run: -1})
+		f.RequireField(err, "ClaimParams.Run")
+		_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, OnStreamFailure: 7}, nil)
+		f.RequireField(err, "OnStreamFailure")
+		f.Empty(f.Claim("orders"))
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: strings.Repeat("x", 255)})
+		f.Len(f.Claim("orders"), 1)
 	})
 }
 
@@ -135,7 +135,7 @@ func TestStream_TopicsCountThem(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		backlog := func() (waiting, blocked int) {
 			t.Helper()
-			topics, err := f.outbox.Topics(f.ctx())
+			topics, err := f.Outbox.Topics(f.Context())
 			f.NoError(err)
 			if len(topics) == 0 {
 				return 0, 0
@@ -150,19 +150,19 @@ func TestStream_TopicsCountThem(t *testing.T) {
 			w, b := backlog()
 			f.Equal([]int{waiting, blocked}, []int{w, b})
 		}
-		f.ordered("orders", 2, 3)
+		f.Ordered("orders", 2, 3)
 		is(6, 0)
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 2})
+		held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 2})
 		is(4, 0)
-		f.enqueueN("orders", 5)
+		f.EnqueueN("orders", 5)
 		is(9, 0)
-		f.settle(settled(outbox.Fail, held[0])...)
+		f.Settle(Settled(outbox.Fail, held[0])...)
 		is(7, 1)
-		f.settle(settled(outbox.Ack, held[1])...)
+		f.Settle(Settled(outbox.Ack, held[1])...)
 		is(7, 1)
-		f.settle(settled(outbox.Ack, f.claim("orders")...)...)
+		f.Settle(Settled(outbox.Ack, f.Claim("orders")...)...)
 		is(0, 1)
-		f.NoError(f.outbox.SkipHead(f.ctx(), "orders", held[0].StreamKey))
+		f.NoError(f.Outbox.SkipHead(f.Context(), "orders", held[0].StreamKey))
 		is(2, 0)
 	})
 }

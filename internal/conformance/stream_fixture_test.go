@@ -6,39 +6,39 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// ordered enqueues n messages of each of some streams, in turn, and answers their ids. Their uuids count within the stream.
-func (f *fixture) ordered(topic string, streams, n int) []outbox.MessageID {
-	f.t.Helper()
-	return f.enqueue(orderedMessages(topic, streams, 0, n)...)
+// Ordered enqueues n messages of each of some streams, in turn, and answers their ids. Their uuids count within the stream.
+func (f *fixture) Ordered(topic string, streams, n int) []outbox.MessageID {
+	f.T.Helper()
+	return f.Enqueue(OrderedMessages(topic, streams, 0, n)...)
 }
 
-// orderedMessages are those numbered from and less than to.
-func orderedMessages(topic string, streams, from, to int) (messages []outbox.Message) {
+// OrderedMessages are those numbered from and less than to.
+func OrderedMessages(topic string, streams, from, to int) (messages []outbox.Message) {
 	for i := from; i < to; i++ {
 		for s := range streams {
-			messages = append(messages, outbox.Message{Topic: topic, StreamKey: streamKey(s), UUID: fmt.Sprint(i)})
+			messages = append(messages, outbox.Message{Topic: topic, StreamKey: StreamKey(s), UUID: fmt.Sprint(i)})
 		}
 	}
 	return messages
 }
 
-func streamKey(s int) string { return fmt.Sprint("stream ", s) }
+func StreamKey(s int) string { return fmt.Sprint("stream ", s) }
 
-// claimUpTo claims a number of messages of a topic.
-func (f *fixture) claimUpTo(limit int, topic string) []outbox.Claimed {
-	f.t.Helper()
-	return f.claimWith(outbox.ClaimParams{Topics: quotas(topic), Limit: limit})
+// ClaimUpTo claims a number of messages of a topic.
+func (f *fixture) ClaimUpTo(limit int, topic string) []outbox.Claimed {
+	f.T.Helper()
+	return f.ClaimWith(outbox.ClaimParams{Topics: Quotas(topic), Limit: limit})
 }
 
-func uuids(claimed []outbox.Claimed) (uuids []string) {
+func UUIDs(claimed []outbox.Claimed) (uuids []string) {
 	for _, c := range claimed {
 		uuids = append(uuids, c.UUID)
 	}
 	return uuids
 }
 
-// retried is a settlement for another attempt at once.
-func retried(c outbox.Claimed) outbox.Settlement {
+// Retried is a settlement for another attempt at once.
+func Retried(c outbox.Claimed) outbox.Settlement {
 	return outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: -1}
 }
 

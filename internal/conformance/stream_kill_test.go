@@ -58,7 +58,7 @@ func killStreams(t *testing.T, plan func(backend string) streamKillPlan) {
 	seed := testprocess.Seed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)
 	forEach(t, func(t *testing.T, f *fixture) {
-		r := &streamKillRun{fixture: f, streamKillPlan: plan(f.db.Name), seed: seed, random: rand.New(rand.NewPCG(seed, 0)),
+		r := &streamKillRun{fixture: f, streamKillPlan: plan(f.DB.Name), seed: seed, random: rand.New(rand.NewPCG(seed, 0)),
 			folder: t.TempDir(), lines: make(chan testprocess.Line, 100_000)}
 		started := time.Now()
 		r.run()
@@ -102,10 +102,10 @@ type streamWorker struct {
 func (r *streamKillRun) messages() int { return r.streams * r.each }
 
 func (r *streamKillRun) start() {
-	r.t.Helper()
+	r.T.Helper()
 	r.started++
-	job := streamJob{r.db.Name, r.db.DriverName, r.db.DSN, r.config.Schema, r.config.Table, r.folder, r.started, r.seed, r.lease, r.skips}
-	r.workers = append(r.workers, &streamWorker{testprocess.Start(r.t, streamWorkerVariable, job, r.lines), r.started, false})
+	job := streamJob{r.DB.Name, r.DB.DriverName, r.DB.DSN, r.Config.Schema, r.Config.Table, r.folder, r.started, r.seed, r.lease, r.skips}
+	r.workers = append(r.workers, &streamWorker{testprocess.Start(r.T, streamWorkerVariable, job, r.lines), r.started, false})
 }
 
 func (r *streamKillRun) run() {
@@ -129,7 +129,7 @@ func (r *streamKillRun) run() {
 
 // work lasts until everything has ended.
 func (r *streamKillRun) work() {
-	r.t.Helper()
+	r.T.Helper()
 	look, change := time.NewTicker(200*time.Millisecond), time.NewTimer(r.nextChange())
 	defer look.Stop()
 	defer change.Stop()
@@ -154,7 +154,7 @@ func (r *streamKillRun) work() {
 				seen, news = r.handled, time.Now()
 				continue
 			}
-			r.Less(time.Since(news), 2*patience, "no message has been handled since number %d", r.handled)
+			r.Less(time.Since(news), 2*Patience, "no message has been handled since number %d", r.handled)
 			switch {
 			case r.published < r.messages() || !r.over():
 			case len(r.killAt) > 0: // the workers were quicker than the kills: there is more to do
@@ -168,19 +168,19 @@ func (r *streamKillRun) work() {
 
 // publish adds some messages, of one stream after the other.
 func (r *streamKillRun) publish() {
-	r.t.Helper()
+	r.T.Helper()
 	const most = 500
 	var messages []outbox.Message
 	for ; len(messages) < most && r.published < r.messages(); r.published++ {
 		stream, n := r.published%r.streams, r.published/r.streams
-		messages = append(messages, outbox.Message{Topic: "work", StreamKey: streamKey(stream), UUID: strconv.Itoa(n)})
+		messages = append(messages, outbox.Message{Topic: "work", StreamKey: StreamKey(stream), UUID: strconv.Itoa(n)})
 	}
-	r.enqueue(messages...)
+	r.Enqueue(messages...)
 }
 
 // hear is for what a worker tells.
 func (r *streamKillRun) hear(line testprocess.Line) {
-	r.t.Helper()
+	r.T.Helper()
 	switch line.Text {
 	case streamHandled:
 		r.handled++
@@ -196,7 +196,7 @@ func (r *streamKillRun) hear(line testprocess.Line) {
 
 // kill kills a worker that handles messages, and starts another. It counts only if handlers were in the middle of something.
 func (r *streamKillRun) kill() {
-	r.t.Helper()
+	r.T.Helper()
 	r.NoError(r.reader.read())
 	busy := slices.DeleteFunc(slices.Clone(r.workers), func(w *streamWorker) bool { return r.reader.handles[w.number] == 0 })
 	if len(busy) == 0 {
@@ -206,7 +206,7 @@ func (r *streamKillRun) kill() {
 	victim.killed = true
 	r.NoError(victim.Kill())
 	for slices.Contains(r.leaving, victim) {
-		line, _ := take(r.fixture, r.lines, "the end of a worker")
+		line, _ := Take(r.fixture, r.lines, "the end of a worker")
 		r.hear(line)
 	}
 	r.NoError(r.story.tell(victim.number, storyIsKilled, 0, 0))
@@ -221,7 +221,7 @@ func (r *streamKillRun) kill() {
 
 // change has a worker come, or the one that came go.
 func (r *streamKillRun) change() {
-	r.t.Helper()
+	r.T.Helper()
 	if len(r.workers) == r.streamKillPlan.workers {
 		r.came++
 		r.start()
@@ -250,12 +250,12 @@ func (r *streamKillRun) nextChange() time.Duration {
 
 // stop lets the workers finish that are left.
 func (r *streamKillRun) stop() {
-	r.t.Helper()
+	r.T.Helper()
 	for len(r.workers) > 0 {
 		r.end(r.remove(r.anyone()))
 	}
 	for len(r.leaving) > 0 {
-		line, _ := take(r.fixture, r.lines, "the end of a worker")
+		line, _ := Take(r.fixture, r.lines, "the end of a worker")
 		r.hear(line)
 	}
 	r.NoError(r.reader.read())
@@ -263,28 +263,28 @@ func (r *streamKillRun) stop() {
 
 // end has a worker finish.
 func (r *streamKillRun) end(w *streamWorker) {
-	r.t.Helper()
+	r.T.Helper()
 	r.NoError(w.Stdin.Close())
 }
 
 // over reports that nothing is left to be delivered.
 func (r *streamKillRun) over() bool {
-	r.t.Helper()
-	open := r.number("SELECT COUNT(*) FROM {outbox_state} WHERE {status} NOT IN (%d, %d)", outbox.Done, outbox.Failed)
+	r.T.Helper()
+	open := r.Number("SELECT COUNT(*) FROM {outbox_state} WHERE {status} NOT IN (%d, %d)", outbox.Done, outbox.Failed)
 	return r.unblock() == 0 && open == 0 // what fails after it was counted is found blocked
 }
 
 // unblock has the streams go on that are blocked, behind what has failed or with it mended, and returns how many there were.
 func (r *streamKillRun) unblock() int {
-	r.t.Helper()
+	r.T.Helper()
 	r.failed = false
-	blocked, err := r.outbox.BlockedStreams(r.ctx(), outbox.ListParams{Limit: 1000})
+	blocked, err := r.Outbox.BlockedStreams(r.Context(), outbox.ListParams{Limit: 1000})
 	r.NoError(err)
 	heads := map[outbox.MessageID]string{}
 	for _, b := range blocked {
 		heads[b.Head] = ""
 	}
-	records, err := r.outbox.Get(r.ctx(), slices.Collect(maps.Keys(heads))...)
+	records, err := r.Outbox.Get(r.Context(), slices.Collect(maps.Keys(heads))...)
 	r.NoError(err)
 	for _, record := range records {
 		heads[record.ID] = record.UUID
@@ -294,22 +294,22 @@ func (r *streamKillRun) unblock() int {
 		if fate := streamFateOf(r.seed, stream, n); fate.broken && !fate.curable {
 			r.skipped++
 			r.NoError(r.story.tell(0, storySkips, stream, n))
-			r.NoError(r.outbox.SkipHead(r.ctx(), b.Topic, b.StreamKey))
+			r.NoError(r.Outbox.SkipHead(r.Context(), b.Topic, b.StreamKey))
 			continue
 		}
 		r.mended++
 		r.NoError(os.WriteFile(mendedIn(r.folder, stream, n), nil, 0o600))
-		r.NoError(r.outbox.RequeueStream(r.ctx(), b.Topic, b.StreamKey))
+		r.NoError(r.Outbox.RequeueStream(r.Context(), b.Topic, b.StreamKey))
 	}
 	return len(blocked)
 }
 
 // check goes through the story and the table.
 func (r *streamKillRun) check() {
-	r.t.Helper()
+	r.T.Helper()
 	read := r.reader
 	for _, problem := range read.problems {
-		r.t.Error(problem)
+		r.T.Error(problem)
 	}
 	r.Zero(r.reader.together, "two handlers in a stream")
 	r.Zero(r.reader.inversions, "inversions")
@@ -330,9 +330,9 @@ func (r *streamKillRun) check() {
 		}
 	}
 	count := func(status outbox.Status) int {
-		return int(r.number("SELECT COUNT(*) FROM {outbox_state} WHERE {status} = %d", status))
+		return int(r.Number("SELECT COUNT(*) FROM {outbox_state} WHERE {status} = %d", status))
 	}
 	r.Equal(given, count(outbox.Failed), "messages that have failed for good")
 	r.Equal(r.messages()-given, count(outbox.Done), "messages that are done")
-	r.Zero(r.number("SELECT COUNT(*) FROM {outbox_stream}"), "streams without messages leave no rows")
+	r.Zero(r.Number("SELECT COUNT(*) FROM {outbox_stream}"), "streams without messages leave no rows")
 }

@@ -34,14 +34,14 @@ func (f *fixture) watch(messages int) *streamWatch {
 
 // enter is called by a handler that begins.
 func (w *streamWatch) enter(msg *message.Message) (key string, n int) {
-	key = deliveryOf(msg).StreamKey()
+	key = DeliveryOf(msg).StreamKey()
 	n, err := strconv.Atoi(msg.UUID)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.in[key]++
 	w.tries[key]++
 	if err != nil || w.in[key] != 1 || n > w.next[key] {
-		w.f.t.Errorf("%s: message %s comes where %d was expected, to %d handlers at a time, %v", key, msg.UUID, w.next[key], w.in[key], err)
+		w.f.T.Errorf("%s: message %s comes where %d was expected, to %d handlers at a time, %v", key, msg.UUID, w.next[key], w.in[key], err)
 	}
 	if n < w.next[key] {
 		w.again++
@@ -85,13 +85,13 @@ func (w *streamWatch) handle(messages <-chan *message.Message, fails func(key st
 func TestStream_SubscribersKeepTheOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const streams, each = 20, 50
-		f.ordered("orders", streams, each)
+		f.Ordered("orders", streams, each)
 		w := f.watch(streams * each)
 		for range 3 {
-			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = -1 })
-			go w.handle(f.subscribe(s, "orders"), func(_ string, try int) bool { return try%7 == 0 })
+			s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = -1 })
+			go w.handle(f.Subscribe(s, "orders"), func(_ string, try int) bool { return try%7 == 0 })
 		}
-		take(f, w.done, "the last message")
+		Take(f, w.done, "the last message")
 		f.Zero(w.again, "nothing comes again that was acknowledged")
 	})
 }
@@ -103,18 +103,18 @@ func TestTrap_StreamsInARollingRestart(t *testing.T) {
 		const streams, each, restarts = 10, 60, 6
 		w := f.watch(streams * each)
 		never := func(string, int) bool { return false }
-		running := []*outbox.Subscriber{f.subscriber(), f.subscriber()}
+		running := []*outbox.Subscriber{f.Subscriber(), f.Subscriber()}
 		for _, s := range running {
-			go w.handle(f.subscribe(s, "orders"), never)
+			go w.handle(f.Subscribe(s, "orders"), never)
 		}
 		for i := range restarts {
-			f.enqueue(orderedMessages("orders", streams, i*each/restarts, (i+1)*each/restarts)...)
+			f.Enqueue(OrderedMessages("orders", streams, i*each/restarts, (i+1)*each/restarts)...)
 			f.NoError(running[0].Close())
-			next := f.subscriber()
-			go w.handle(f.subscribe(next, "orders"), never)
+			next := f.Subscriber()
+			go w.handle(f.Subscribe(next, "orders"), never)
 			running = append(running[1:], next)
 		}
-		take(f, w.done, "the last message")
+		Take(f, w.done, "the last message")
 		f.Zero(w.again)
 	})
 }
@@ -122,20 +122,20 @@ func TestTrap_StreamsInARollingRestart(t *testing.T) {
 // A handler that waits has one message of its stream, and holds up no other stream.
 func TestStream_OneMessageAtATime(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ordered("orders", 3, 2)
-		messages := f.subscribe(f.subscriber(), "orders")
-		first := f.receiveN(messages, 3)
+		f.Ordered("orders", 3, 2)
+		messages := f.Subscribe(f.Subscriber(), "orders")
+		first := f.ReceiveN(messages, 3)
 		keys := map[string]bool{}
 		for _, msg := range first {
 			f.Equal("0", msg.UUID)
-			keys[f.delivery(msg).StreamKey()] = true
+			keys[f.Delivery(msg).StreamKey()] = true
 		}
 		f.Len(keys, 3)
 		for _, msg := range first {
 			msg.Ack()
-			next := f.receive(messages)
+			next := f.Receive(messages)
 			f.Equal("1", next.UUID)
-			f.Equal(f.delivery(msg).StreamKey(), f.delivery(next).StreamKey())
+			f.Equal(f.Delivery(msg).StreamKey(), f.Delivery(next).StreamKey())
 			next.Ack()
 		}
 	})
@@ -145,43 +145,43 @@ func TestStream_OneMessageAtATime(t *testing.T) {
 // them has been answered. Delivery then resumes at the first that was not acked.
 func TestStream_PipelineStreams(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ordered("orders", 1, 5)
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams = true })
-		messages := f.subscribe(s, "orders")
-		run := f.receiveN(messages, 5)
+		f.Ordered("orders", 1, 5)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams = true })
+		messages := f.Subscribe(s, "orders")
+		run := f.ReceiveN(messages, 5)
 		for i, msg := range run {
 			f.Equal(fmt.Sprint(i), msg.UUID)
 		}
 		run[0].Ack()
 		run[1].Ack()
-		f.delivery(run[2]).SetErr(errors.New("not this time"))
+		f.Delivery(run[2]).SetErr(errors.New("not this time"))
 		run[2].Nack()
-		seam.Delivery(f.delivery(run[3])).Postpone(0)
+		seam.Delivery(f.Delivery(run[3])).Postpone(0)
 		run[3].Nack()
-		f.becomes(f.delivery(run[3]).MessageID(), outbox.Ready)
-		f.Empty(f.claimUpTo(10, "orders"), "the last is out")
-		seam.Delivery(f.delivery(run[4])).Postpone(0)
+		f.Becomes(f.Delivery(run[3]).MessageID(), outbox.Ready)
+		f.Empty(f.ClaimUpTo(10, "orders"), "the last is out")
+		seam.Delivery(f.Delivery(run[4])).Postpone(0)
 		run[4].Nack()
 		for i, attempt := range []int{2, 1, 1} {
-			msg := f.receive(messages)
+			msg := f.Receive(messages)
 			f.Equal(fmt.Sprint(2+i), msg.UUID)
-			f.Equal(attempt, f.delivery(msg).Attempt())
+			f.Equal(attempt, f.Delivery(msg).Attempt())
 			msg.Ack()
 		}
-		f.becomes(f.delivery(run[4]).MessageID(), outbox.Done)
+		f.Becomes(f.Delivery(run[4]).MessageID(), outbox.Done)
 	})
 }
 
 // Neither a message without attempts left nor anything behind it is handed out.
 func TestStream_PipelineStreamsBehindABlockedHead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.ordered("orders", 1, 3)
-		f.settle(retried(f.claimUpTo(1, "orders")[0]))
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams, c.MaxAttempts = true, 1 })
-		f.subscribe(s, "orders")
-		f.becomes(ids[0], outbox.Failed)
+		ids := f.Ordered("orders", 1, 3)
+		f.Settle(Retried(f.ClaimUpTo(1, "orders")[0]))
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.PipelineStreams, c.MaxAttempts = true, 1 })
+		f.Subscribe(s, "orders")
+		f.Becomes(ids[0], outbox.Failed)
 		for _, id := range ids[1:] {
-			f.becomes(id, outbox.Ready) // while it is offered to a handler it is in progress
+			f.Becomes(id, outbox.Ready) // while it is offered to a handler it is in progress
 		}
 	})
 }
@@ -193,33 +193,33 @@ func TestStream_OnStreamFailure(t *testing.T) {
 		for name, inTx := range map[string]bool{"nack": false, "SettleTx": true} {
 			for _, policy := range []outbox.FailurePolicy{outbox.Block, outbox.DeadLetter} {
 				topic := fmt.Sprint(name, policy)
-				ids := f.ordered(topic, 1, 2)
-				s := f.subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure, c.MaxAttempts = policy, 2 })
-				messages := f.subscribe(s, topic)
-				f.receive(messages).Nack()
-				last := f.receive(messages)
-				f.Equal(2, f.delivery(last).Attempt())
-				if f.delivery(last).SetErr(errors.New("for good")); inTx {
-					tx, err := f.db.BeginTx(f.ctx(), nil)
+				ids := f.Ordered(topic, 1, 2)
+				s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure, c.MaxAttempts = policy, 2 })
+				messages := f.Subscribe(s, topic)
+				f.Receive(messages).Nack()
+				last := f.Receive(messages)
+				f.Equal(2, f.Delivery(last).Attempt())
+				if f.Delivery(last).SetErr(errors.New("for good")); inTx {
+					tx, err := f.DB.BeginTx(f.Context(), nil)
 					f.NoError(err)
-					f.NoError(f.delivery(last).SettleTx(f.ctx(), tx, outbox.Fail))
+					f.NoError(f.Delivery(last).SettleTx(f.Context(), tx, outbox.Fail))
 					f.NoError(tx.Commit())
 					last.Ack()
 				} else {
 					last.Nack()
 				}
-				f.becomes(ids[0], outbox.Failed)
+				f.Becomes(ids[0], outbox.Failed)
 				if policy == outbox.Block {
 					f.Eventually(func() bool {
-						blocked, err := f.outbox.BlockedStreams(f.ctx(), outbox.ListParams{Topic: topic})
+						blocked, err := f.Outbox.BlockedStreams(f.Context(), outbox.ListParams{Topic: topic})
 						return err == nil && len(blocked) == 1
-					}, patience, tick)
-					f.NoError(f.outbox.SkipHead(f.ctx(), topic, streamKey(0)))
+					}, Patience, Tick)
+					f.NoError(f.Outbox.SkipHead(f.Context(), topic, StreamKey(0)))
 				}
-				next := f.receive(messages)
+				next := f.Receive(messages)
 				f.Equal("1", next.UUID)
 				next.Ack()
-				f.becomes(ids[1], outbox.Done)
+				f.Becomes(ids[1], outbox.Done)
 				f.NoError(s.Close())
 			}
 		}
@@ -230,19 +230,19 @@ func TestStream_OnStreamFailure(t *testing.T) {
 func TestStream_SettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, deletes := range []bool{false, true} {
-			f.ordered("orders", 1, 40)
-			s := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = deletes })
-			messages := f.subscribe(s, "orders")
+			f.Ordered("orders", 1, 40)
+			s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = deletes })
+			messages := f.Subscribe(s, "orders")
 			for i := range 40 {
-				msg := f.receive(messages)
+				msg := f.Receive(messages)
 				f.Equal(fmt.Sprint(i), msg.UUID)
-				tx, err := f.db.BeginTx(f.ctx(), nil)
+				tx, err := f.DB.BeginTx(f.Context(), nil)
 				f.NoError(err)
-				f.NoError(f.delivery(msg).SettleTx(f.ctx(), tx, outbox.Ack))
+				f.NoError(f.Delivery(msg).SettleTx(f.Context(), tx, outbox.Ack))
 				f.NoError(tx.Commit())
 				msg.Ack()
 			}
-			f.Eventually(func() bool { return f.number("SELECT COUNT(*) FROM {outbox_stream}") == 0 }, patience, tick, "streams without messages leave no rows")
+			f.Eventually(func() bool { return f.Number("SELECT COUNT(*) FROM {outbox_stream}") == 0 }, Patience, Tick, "streams without messages leave no rows")
 			f.NoError(s.Close())
 		}
 	})
@@ -258,19 +258,19 @@ func TestLong_StreamSoak(t *testing.T) {
 		w := f.watch(streams * each * rounds)
 		fails := func(string, int) bool { return random.IntN(10) == 0 } // under the lock of the watch
 		start := func() *outbox.Subscriber {
-			s := f.subscriber(func(c *outbox.SubscriberConfig) {
+			s := f.Subscriber(func(c *outbox.SubscriberConfig) {
 				c.MaxAttempts, c.MaxStreamRun, c.MaxInFlight = -1, 5, 40
 			})
-			go w.handle(f.subscribe(s, "orders"), fails)
+			go w.handle(f.Subscribe(s, "orders"), fails)
 			return s
 		}
 		running := []*outbox.Subscriber{start(), start(), start()}
 		for i := range rounds {
-			f.enqueue(orderedMessages("orders", streams, i*each, (i+1)*each)...)
+			f.Enqueue(OrderedMessages("orders", streams, i*each, (i+1)*each)...)
 			f.NoError(running[0].Close())
 			running = append(running[1:], start())
 		}
-		take(f, w.done, "the last message")
+		Take(f, w.done, "the last message")
 		t.Logf("%d messages came again", w.again)
 	})
 }

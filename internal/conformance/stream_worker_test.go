@@ -65,7 +65,7 @@ func mendedIn(folder string, stream, n int) string {
 
 // run is the worker's process.
 func (job streamJob) run() (err error) {
-	db, err := openWorker(job.Driver, job.DSN)
+	db, err := OpenWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (job streamJob) run() (err error) {
 		fmt.Fprintln(os.Stdout, event)
 	}
 	config := outbox.SubscriberConfig{
-		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
+		Dialect: Dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxInFlight: 20, MaxStreamRun: streamRun, LeaseDuration: job.Lease, MaxAttempts: 20, MaxPollInterval: 50 * time.Millisecond,
 		Backoff: func(int) time.Duration { return time.Millisecond },
 		Hooks: outbox.Hooks{OnSettle: func(e outbox.SettleEvent) {
@@ -93,9 +93,9 @@ func (job streamJob) run() (err error) {
 	if job.Skips {
 		config.OnStreamFailure = outbox.DeadLetter
 	}
-	return workUntilStdinEnds(db, config, false, func(msg *message.Message) {
+	return WorkUntilStdinEnds(db, config, false, func(msg *message.Message) {
 		if err := job.handle(story, msg); err != nil {
-			deliveryOf(msg).SetErr(err)
+			DeliveryOf(msg).SetErr(err)
 			msg.Nack()
 			return
 		}
@@ -106,7 +106,7 @@ func (job streamJob) run() (err error) {
 
 // handle takes a moment, in which the worker may be killed, and ends as the seed says. All of it is in the story.
 func (job streamJob) handle(story *story, msg *message.Message) error {
-	delivery := deliveryOf(msg)
+	delivery := DeliveryOf(msg)
 	stream, n := streamMessage(delivery.StreamKey(), msg.UUID)
 	note := func(event storyEvent) {
 		if err := story.tell(job.Number, event, stream, n); err != nil {

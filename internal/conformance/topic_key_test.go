@@ -10,15 +10,15 @@ import (
 // Two topics have the same key, as two in some billions of billions do: a claim for one gives back what is of the other.
 func TestTwoTopicsOfOneKey(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "stranger"})
-		f.exec("UPDATE {outbox_state} SET {topic_key} = %d", testdb.TopicKey("orders"))
-		claimed := f.claim("orders")
-		f.Equal(ids[:1], messageIDs(claimed))
-		r := f.row(ids[1])
-		f.Equal([]int{int(outbox.Ready), 0}, []int{r.status, r.retries})
-		f.False(r.isDue, "it comes again later, so that others get through")
-		f.settle(settled(outbox.Ack, claimed...)...)
-		f.makeDue()
-		f.Empty(f.claim("orders"))
+		ids := f.Enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "stranger"})
+		f.Exec("UPDATE {outbox_state} SET {topic_key} = %d", testdb.TopicKey("orders"))
+		claimed := f.Claim("orders")
+		f.Equal(ids[:1], MessageIDs(claimed))
+		r := f.Row(ids[1])
+		f.Equal([]int{int(outbox.Ready), 0}, []int{r.Status, r.Retries})
+		f.False(r.IsDue, "it comes again later, so that others get through")
+		f.Settle(Settled(outbox.Ack, claimed...)...)
+		f.MakeDue()
+		f.Empty(f.Claim("orders"))
 	})
 }

@@ -14,23 +14,23 @@ import (
 // first has answered was rolled back with it, and is no part of the result.
 func TestTrap_AClaimThatIsMadeAgainAnswersOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("a", 3)
+		f.EnqueueN("a", 3)
 		cut := true
-		pool := faults.Open(t, f.db, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+		pool := faults.Open(t, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
 			if cut && strings.HasPrefix(s.Text, faults.Commit) {
 				cut = false
 				return faults.Fault{Kind: faults.BadConn}
 			}
 			return faults.Fault{}
 		}})
-		claimed, err := f.newOutbox(pool).Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a"), Lease: time.Minute})
+		claimed, err := f.NewOutbox(pool).Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("a"), Lease: time.Minute})
 		if err != nil { // it is known that nothing was claimed
 			f.NotErrorIs(err, outbox.ErrUnknownOutcome)
 			f.Empty(claimed)
-			claimed = f.claim("a")
+			claimed = f.Claim("a")
 		}
 		f.Len(claimed, 3)
-		f.Len(f.rows("{status} = 1"), 3)
+		f.Len(f.Rows("{status} = 1"), 3)
 	})
 }
 
@@ -38,14 +38,14 @@ func TestTrap_AClaimThatIsMadeAgainAnswersOnce(t *testing.T) {
 // the tables.
 func TestTrap_AnInterruptedStatementIsNoMissingTable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		pool := faults.Open(t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
 			if strings.HasPrefix(s.Text, faults.Commit) { // it is over; so is the transaction
 				return context.DeadlineExceeded
 			}
 			return nil
 		}})
-		claimed := f.claimOne("a")
-		_, err := f.newOutbox(pool).Renew(f.ctx(), time.Minute, claimed.Receipt)
+		claimed := f.ClaimOne("a")
+		_, err := f.NewOutbox(pool).Renew(f.Context(), time.Minute, claimed.Receipt)
 		f.NotErrorIs(err, outbox.ErrSchema)
 	})
 }

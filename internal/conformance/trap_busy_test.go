@@ -17,96 +17,96 @@ import (
 // meanwhile, and that message as soon as it can.
 func TestTrap_AttachInALongTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlight = 200 })
-		attached, other := f.enqueueN("attached", 1)[0], f.enqueueN("other", 100)
-		one := f.receive(f.subscribe(sub, "attached"))
-		others := f.receiveN(f.subscribe(sub, "other"), 100)
-		c := f.joins()
-		id := f.start(c, join.StartParams{ExpectedSteps: 1})
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlight = 200 })
+		attached, other := f.EnqueueN("attached", 1)[0], f.EnqueueN("other", 100)
+		one := f.Receive(f.Subscribe(sub, "attached"))
+		others := f.ReceiveN(f.Subscribe(sub, "other"), 100)
+		c := f.Joins()
+		id := f.Start(c, join.StartParams{ExpectedSteps: 1})
 
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before the end
-		f.NoError(c.Attach(f.ctx(), tx, id, attached))
+		f.NoError(c.Attach(f.Context(), tx, id, attached))
 		one.Ack()
-		ackAll(others)
-		if !f.config.Dialect.Traits().Procedures { // the one writer of SQLite is that transaction
+		AckAll(others)
+		if !f.Config.Dialect.Traits().Procedures { // the one writer of SQLite is that transaction
 			f.NoError(tx.Commit())
 		}
-		f.settles(other)
-		if f.config.Dialect.Traits().Procedures {
-			f.Equal(int(outbox.InProgress), f.row(attached).status)
+		f.Settles(other)
+		if f.Config.Dialect.Traits().Procedures {
+			f.Equal(int(outbox.InProgress), f.Row(attached).Status)
 			f.NoError(tx.Commit())
 		}
-		r := f.becomes(attached, outbox.Done)
-		f.Zero(r.retries)
-		f.Eventually(func() bool { return f.joinRow(id).completed == 1 }, patience, 2*time.Millisecond)
-		f.counted(id, join.Completed, 1, 0, 0)
+		r := f.Becomes(attached, outbox.Done)
+		f.Zero(r.Retries)
+		f.Eventually(func() bool { return f.JoinRow(id).Completed == 1 }, Patience, 2*time.Millisecond)
+		f.Counted(id, join.Completed, 1, 0, 0)
 	})
 }
 
-func ackAll(messages []*message.Message) {
+func AckAll(messages []*message.Message) {
 	for _, msg := range messages {
 		msg.Ack()
 	}
 }
 
-// settles waits until all are done.
-func (f *fixture) settles(ids []outbox.MessageID) {
-	f.t.Helper()
+// Settles waits until all are done.
+func (f *fixture) Settles(ids []outbox.MessageID) {
+	f.T.Helper()
 	for _, id := range ids {
-		f.becomes(id, outbox.Done)
+		f.Becomes(id, outbox.Done)
 	}
 }
 
 // Settling in a caller's transaction waits for who has the row: it cannot come back to it later.
 func TestSettlingInATransactionWaitsForLockedRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		c := f.joins()
-		id, held := f.start(c, join.StartParams{ExpectedSteps: 1}), f.claimOne("step")
-		attaching, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		c := f.Joins()
+		id, held := f.Start(c, join.StartParams{ExpectedSteps: 1}), f.ClaimOne("step")
+		attaching, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = attaching.Rollback() }()
-		f.NoError(c.Attach(f.ctx(), attaching, id, held.ID))
+		f.NoError(c.Attach(f.Context(), attaching, id, held.ID))
 
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }()
 		done := make(chan error, 1)
 		go func() {
-			refused, err := f.outbox.Settle(context.WithoutCancel(f.ctx()), tx, settled(outbox.Ack, held))
+			refused, err := f.Outbox.Settle(context.WithoutCancel(f.Context()), tx, Settled(outbox.Ack, held))
 			if err == nil && len(refused) > 0 {
 				err = outbox.ErrLeaseLost
 			}
 			done <- err
 		}()
 		f.NoError(attaching.Commit())
-		err, _ = take(f, done, "the end of the settle")
+		err, _ = Take(f, done, "the end of the settle")
 		f.NoError(err)
 		f.NoError(tx.Commit())
-		f.counted(id, join.Completed, 1, 0, 0)
+		f.Counted(id, join.Completed, 1, 0, 0)
 	})
 }
 
 // A Subscriber that is closed while a row is locked does not wait for it for longer than for a database that is away.
 func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration, c.DrainTimeout = time.Second, patience })
-		id := f.enqueueN("locked", 1)[0]
-		msg := f.receive(f.subscribe(sub, "locked"))
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration, c.DrainTimeout = time.Second, Patience })
+		id := f.EnqueueN("locked", 1)[0]
+		msg := f.Receive(f.Subscribe(sub, "locked"))
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }()
-		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", id)
+		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", id)
 		msg.Ack()
 		closed := make(chan error, 1)
 		go func() { closed <- sub.Close() }()
-		err, _ = take(f, closed, "Close")
+		err, _ = Take(f, closed, "Close")
 		f.NoError(err)
 		f.NoError(tx.Rollback())
-		f.Equal(int(outbox.InProgress), f.row(id).status, "it is delivered again when its lease has expired")
+		f.Equal(int(outbox.InProgress), f.Row(id).Status, "it is delivered again when its lease has expired")
 	})
 }
 
@@ -114,19 +114,19 @@ func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 // settled, whichever it is.
 func TestALockedRowIsReportedWhateverItsOutcome(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
+		f.Needs(SkipLocked)
 		for _, deletes := range []bool{false, true} {
 			for locked := range 3 {
-				f.enqueueN("orders", 3)
-				held := f.claimUpTo(3, "orders")
+				f.EnqueueN("orders", 3)
+				held := f.ClaimUpTo(3, "orders")
 				f.Len(held, 3)
-				tx, err := f.db.BeginTx(f.ctx(), nil)
+				tx, err := f.DB.BeginTx(f.Context(), nil)
 				f.NoError(err)
-				f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[locked].Receipt.Seq)
+				f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[locked].Receipt.Seq)
 				f.Equal(map[outbox.WorkItemID]int64{held[locked].Receipt.Seq: 1}, f.settlePassingOver(deletes, held[:2], held[2:]), "row %d is locked", locked)
 				f.NoError(tx.Rollback())
-				f.Empty(f.settle(settled(outbox.Ack, held[locked])...), "it is still held")
-				refused := f.settle(settled(outbox.Ack, held...)...)
+				f.Empty(f.Settle(Settled(outbox.Ack, held[locked])...), "it is still held")
+				refused := f.Settle(Settled(outbox.Ack, held...)...)
 				f.Len(refused, 3, "everything is settled")
 			}
 		}
@@ -135,7 +135,7 @@ func TestALockedRowIsReportedWhateverItsOutcome(t *testing.T) {
 
 // settlePassingOver settles as a Subscriber does, and returns the status that is reported for each receipt: 1 is busy.
 func (f *fixture) settlePassingOver(deletes bool, acked, retried []outbox.Claimed) map[outbox.WorkItemID]int64 {
-	f.t.Helper()
+	f.T.Helper()
 	type group struct {
 		Owner   outbox.OwnerToken   `json:"owner"`
 		Outcome outbox.Outcome      `json:"outcome"`
@@ -150,7 +150,7 @@ func (f *fixture) settlePassingOver(deletes bool, acked, retried []outbox.Claime
 	reported := map[outbox.WorkItemID]int64{}
 	arg := map[string]any{"worker": "w", "backoff_ms": 60_000, "backoff_max_ms": 60_000, "delete_acked": deletes, "own": true,
 		"pass_over": true, "groups": all}
-	f.NoError(seam.Outbox(f.outbox).Run(f.ctx(), f.db.DB, "outbox_settle", arg, func(rows *sql.Rows) error {
+	f.NoError(seam.Outbox(f.Outbox).Run(f.Context(), f.DB.DB, "outbox_settle", arg, func(rows *sql.Rows) error {
 		var seq outbox.WorkItemID
 		var id string
 		var topic sql.NullString

@@ -39,40 +39,40 @@ var setUps = map[string]map[string][]string{
 
 func TestTrap_DatabasesThatAreSetUpOtherwise(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		if setUps[f.db.Name] == nil {
-			f.skip("databases with settings", "the connection has them all, and other tests change them")
+		if setUps[f.DB.Name] == nil {
+			f.Skip("databases with settings", "the connection has them all, and other tests change them")
 		}
-		for name, statements := range setUps[f.db.Name] {
+		for name, statements := range setUps[f.DB.Name] {
 			t.Run(name, func(t *testing.T) {
-				own := f.database(t, statements)
-				own.works()
-				own.enqueueN("ılık", 1)
-				own.enqueueN("ilik", 1)
-				own.enqueueN("ILIK", 1)
-				own.Len(own.claim("ilik"), 1, "topics compare by code point")
-				own.clear()
+				own := f.Database(t, statements)
+				own.Works()
+				own.EnqueueN("ılık", 1)
+				own.EnqueueN("ilik", 1)
+				own.EnqueueN("ILIK", 1)
+				own.Len(own.Claim("ilik"), 1, "topics compare by code point")
+				own.Clear()
 				own.manyWorkers()
 			})
 		}
 	})
 }
 
-// database is an empty outbox in a database of its own, which is dropped when the test ends.
-func (f *fixture) database(t *testing.T, statements []string) *fixture {
+// Database is an empty outbox in a database of its own, which is dropped when the test ends.
+func (f *fixture) Database(t *testing.T, statements []string) *fixture {
 	t.Helper()
 	name := "outbox_" + strings.ToLower(rand.Text()[:10])
 	for _, statement := range statements {
 		statement = strings.ReplaceAll(statement, "{db}", name)
-		if _, err := f.db.ExecContext(f.ctx(), statement); err != nil {
-			f.t.Logf("%s: %v", statement, err)
-			asked := &fixture{Assertions: f.Assertions, t: t, db: f.db, config: f.config}
-			asked.skip("a database of its own", statement[:strings.Index(statement+" ", name)]+"…: "+strings.SplitN(err.Error(), "\n", 2)[0])
+		if _, err := f.DB.ExecContext(f.Context(), statement); err != nil {
+			f.T.Logf("%s: %v", statement, err)
+			asked := &fixture{Assertions: f.Assertions, T: t, DB: f.DB, Config: f.Config}
+			asked.Skip("a database of its own", statement[:strings.Index(statement+" ", name)]+"…: "+strings.SplitN(err.Error(), "\n", 2)[0])
 		}
 		if strings.HasPrefix(statement, "CREATE") {
 			t.Cleanup(func() { f.dropDatabase(t, name) })
 		}
 	}
-	db := *f.db
+	db := *f.DB
 	dsn, err := url.Parse(db.DSN)
 	f.NoError(err)
 	if db.Name == testdb.SQLServer {
@@ -83,27 +83,27 @@ func (f *fixture) database(t *testing.T, statements []string) *fixture {
 		dsn.Path = "/" + name
 	}
 	db.DSN, db.Schema = dsn.String(), ""
-	own := newFixture(t, db.Reopen(t), "")
-	own.withoutJoins, own.withInbox = f.withoutJoins, f.withInbox
+	own := New(t, db.Reopen(t), "")
+	own.WithoutJoins, own.WithInbox = f.WithoutJoins, f.WithInbox
 	if db.Name == testdb.SQLServer {
-		if _, err := own.db.ExecContext(f.ctx(), "DECLARE @Mixed TABLE (N INT); INSERT INTO @Mixed (N) VALUES (1)"); err != nil {
-			own.skip("table variables whose names have capitals", strings.SplitN(err.Error(), "\n", 2)[0])
+		if _, err := own.DB.ExecContext(f.Context(), "DECLARE @Mixed TABLE (N INT); INSERT INTO @Mixed (N) VALUES (1)"); err != nil {
+			own.Skip("table variables whose names have capitals", strings.SplitN(err.Error(), "\n", 2)[0])
 		}
 	}
-	own.migrate()
+	own.Migrate()
 	return own
 }
 
 // dropDatabase waits for connections that have been closed but are still being taken leave of.
 func (f *fixture) dropDatabase(t *testing.T, name string) {
 	statement := "DROP DATABASE " + name
-	if f.db.Name == testdb.Postgres {
+	if f.DB.Name == testdb.Postgres {
 		statement += " WITH (FORCE)"
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.Context()), Patience)
 	defer cancel()
 	for {
-		_, err := f.db.ExecContext(ctx, statement)
+		_, err := f.DB.ExecContext(ctx, statement)
 		if err == nil {
 			return
 		}
@@ -119,24 +119,24 @@ func (f *fixture) dropDatabase(t *testing.T, name string) {
 // The other way round: several outboxes in one transaction of one database.
 func TestTrap_OneTransactionOverTwoOutboxes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		other := newFixture(t, f.db, "second")
-		other.migrate()
+		other := New(t, f.DB, "second")
+		other.Migrate()
 		for _, commit := range []bool{false, true} {
-			tx, err := f.db.BeginTx(f.ctx(), nil)
+			tx, err := f.DB.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			for _, g := range []*fixture{f, other} {
-				_, err := g.outbox.Enqueue(f.ctx(), tx, outbox.Message{Topic: "orders"})
+				_, err := g.Outbox.Enqueue(f.Context(), tx, outbox.Message{Topic: "orders"})
 				f.NoError(err)
 			}
 			f.end(tx, commit)
 		}
-		f.Equal(1, f.count())
-		f.Equal(1, other.count())
+		f.Equal(1, f.Count())
+		f.Equal(1, other.Count())
 	})
 }
 
 func (f *fixture) end(tx *sql.Tx, commit bool) {
-	f.t.Helper()
+	f.T.Helper()
 	if commit {
 		f.NoError(tx.Commit())
 	} else {

@@ -15,31 +15,31 @@ import (
 // settle is the victim, is run again when the other has ended, and succeeds.
 func TestTrap_ADeadlockIsRetried(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters, skipLocked)
-		f.enqueueN("orders", 2)
-		held := f.claim("orders")
+		f.Needs(ConcurrentWriters, SkipLocked)
+		f.EnqueueN("orders", 2)
+		held := f.Claim("orders")
 		for range 3 {
-			conn, err := f.db.Conn(f.ctx())
+			conn, err := f.DB.Conn(f.Context())
 			f.NoError(err)
 			// The other never is the victim.
-			f.execOn(conn, "%s", map[string]string{
-				testdb.Postgres: "SET deadlock_timeout = '1h'", testdb.SQLServer: "SET DEADLOCK_PRIORITY HIGH"}[f.db.Name])
-			tx, err := conn.BeginTx(f.ctx(), nil)
+			f.ExecOn(conn, "%s", map[string]string{
+				testdb.Postgres: "SET deadlock_timeout = '1h'", testdb.SQLServer: "SET DEADLOCK_PRIORITY HIGH"}[f.DB.Name])
+			tx, err := conn.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[1].Receipt.Seq)
 
-			pool := f.db.Reopen(t)
+			pool := f.DB.Reopen(t)
 			pool.SetMaxOpenConns(1)
-			if f.db.Name == testdb.Postgres {
+			if f.DB.Name == testdb.Postgres {
 				// A waiting statement looks for a deadlock once, after this long: by then the circle has to be closed.
-				_, err := pool.ExecContext(f.ctx(), "SET deadlock_timeout = '2s'")
+				_, err := pool.ExecContext(f.Context(), "SET deadlock_timeout = '2s'")
 				f.NoError(err)
 			}
-			o := f.newOutbox(pool.DB)
+			o := f.NewOutbox(pool.DB)
 			result := make(chan error, 1)
 			go func() {
-				refused, err := o.Settle(f.ctx(), pool.DB, []outbox.Settlement{
+				refused, err := o.Settle(f.Context(), pool.DB, []outbox.Settlement{
 					{Receipt: held[0].Receipt, Outcome: outbox.Retry, Delay: -1},
 					{Receipt: held[1].Receipt, Outcome: outbox.Retry, Delay: -1},
 				})
@@ -49,11 +49,11 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 				result <- err
 			}()
 			f.waitUntilLocked(held[0].Receipt.Seq)
-			f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
+			f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[0].Receipt.Seq) // closes the circle
 			f.NoError(tx.Commit())
 			f.NoError(conn.Close())
 			f.NoError(<-result)
-			held = f.claim("orders")
+			held = f.Claim("orders")
 			f.Len(held, 2)
 		}
 		for _, c := range held {
@@ -64,16 +64,16 @@ func TestTrap_ADeadlockIsRetried(t *testing.T) {
 
 // waitUntilLocked waits until somebody has locked a message. There is no signal for that.
 func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
-	f.t.Helper()
+	f.T.Helper()
 	probe := map[string]string{
 		testdb.Postgres:  "SELECT {seq} FROM {outbox_state} WHERE {seq} = %d FOR UPDATE NOWAIT",
 		testdb.SQLServer: "SET LOCK_TIMEOUT 0; UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d",
-	}[f.db.Name]
-	conn, err := f.db.Reopen(f.t).Conn(f.ctx())
+	}[f.DB.Name]
+	conn, err := f.DB.Reopen(f.T).Conn(f.Context())
 	f.NoError(err)
 	defer func() { f.NoError(conn.Close()) }()
 	f.Eventually(func() bool {
-		_, err := conn.ExecContext(f.ctx(), f.sql(probe, seq))
+		_, err := conn.ExecContext(f.Context(), f.SQL(probe, seq))
 		return err != nil
 	}, 20*time.Second, time.Millisecond)
 }
@@ -81,19 +81,19 @@ func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
 // A caller that gets a retryable error runs its transaction again, as the documentation says.
 func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(updateConflicts)
-		held := f.claimOne("orders")
+		f.Needs(updateConflicts)
+		held := f.ClaimOne("orders")
 		tries := 0
 		for again := true; again; {
 			tries++
-			tx, err := f.db.BeginTx(f.ctx(), &sql.TxOptions{Isolation: snapshotLevel[f.db.Name]})
+			tx, err := f.DB.BeginTx(f.Context(), &sql.TxOptions{Isolation: snapshotLevel[f.DB.Name]})
 			f.NoError(err)
 			var n int
-			f.NoError(tx.QueryRowContext(f.ctx(), f.sql("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes its snapshot
+			f.NoError(tx.QueryRowContext(f.Context(), f.SQL("SELECT COUNT(*) FROM {all}")).Scan(&n)) // takes its snapshot
 			if tries == 1 {
-				f.exec("UPDATE {outbox_state} SET {flags} = {flags}") // as attaching the message to a join does
+				f.Exec("UPDATE {outbox_state} SET {flags} = {flags}") // as attaching the message to a join does
 			}
-			_, err = f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, held))
+			_, err = f.Outbox.Settle(f.Context(), tx, Settled(outbox.Ack, held))
 			if again = outbox.IsRetryable(err); again {
 				f.NoError(tx.Rollback())
 				continue
@@ -102,7 +102,7 @@ func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 			f.NoError(tx.Commit())
 		}
 		f.Equal(2, tries)
-		f.Equal(int(outbox.Done), f.row(held.ID).status)
+		f.Equal(int(outbox.Done), f.Row(held.ID).Status)
 	})
 }
 
@@ -110,8 +110,8 @@ func TestTrap_ACallerRetriesWhatIsRetryable(t *testing.T) {
 var snapshotLevel = map[string]sql.IsolationLevel{testdb.Postgres: sql.LevelRepeatableRead, testdb.SQLServer: sql.LevelSnapshot}
 
 // updateConflicts: such a transaction fails, by the documented number, when it changes what another has changed since.
-var updateConflicts = &capability{"conflicts of transactions with snapshots", func(ctx context.Context, db *testdb.DB) (string, error) {
-	return withProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
+var updateConflicts = &Capability{"conflicts of transactions with snapshots", func(ctx context.Context, db *testdb.DB) (string, error) {
+	return WithProbe(ctx, db, func(probe string, one, two *sql.Conn) (string, error) {
 		level, ok := snapshotLevel[db.Name]
 		if !ok {
 			return "there is one writer, and nothing changes while it works", nil

@@ -25,7 +25,7 @@ func TestTrap_InboxAConnectionThatBreaks(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		for broken := 0; ; broken++ {
 			var sent atomic.Int32
-			pool := faults.Open(t, f.db, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+			pool := faults.Open(t, f.DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
 				if int(sent.Add(1))-1 == broken {
 					return driver.ErrBadConn
 				}
@@ -34,22 +34,22 @@ func TestTrap_InboxAConnectionThatBreaks(t *testing.T) {
 			pool.SetMaxIdleConns(0)
 			id := fmt.Sprint(broken)
 			handler := func(msg *message.Message) ([]*message.Message, error) {
-				return []*message.Message{message.NewMessage("next", nil)}, f.effect(msg.Context(), broken)
+				return []*message.Message{message.NewMessage("next", nil)}, f.Effect(msg.Context(), broken)
 			}
-			_, err := f.guarded(f.open(pool, "", nil), handler)(f.coming(id, "order"))
+			_, err := f.Guarded(f.Open(pool, "", nil), handler)(f.Coming(id, "order"))
 			if int(sent.Load()) <= broken {
 				f.NoError(err)
 				f.Greater(broken, 2, "it has been through every statement")
 				break
 			}
 			if err != nil { // where it broke before anything was sent, database/sql has tried again itself
-				f.Zero(int(f.number("SELECT COUNT(*) FROM %s WHERE id = %d", f.effects(), broken)), "statement %d: %v", broken, err)
-				f.Zero(int(f.number("SELECT COUNT(*) FROM {entry} WHERE {message_id} = '%s'", id)), "statement %d: %v", broken, err)
+				f.Zero(int(f.Number("SELECT COUNT(*) FROM %s WHERE id = %d", f.Effects(), broken)), "statement %d: %v", broken, err)
+				f.Zero(int(f.Number("SELECT COUNT(*) FROM {entry} WHERE {message_id} = '%s'", id)), "statement %d: %v", broken, err)
 			}
-			produced, err := f.guarded(f.in, handler)(f.coming(id, "order"))
+			produced, err := f.Guarded(f.In, handler)(f.Coming(id, "order"))
 			f.NoError(err)
 			f.Len(produced, 1)
-			f.Equal(1, int(f.number("SELECT COUNT(*) FROM %s WHERE id = %d", f.effects(), broken)))
+			f.Equal(1, int(f.Number("SELECT COUNT(*) FROM %s WHERE id = %d", f.Effects(), broken)))
 		}
 	})
 }
@@ -57,22 +57,22 @@ func TestTrap_InboxAConnectionThatBreaks(t *testing.T) {
 // The answer to the commit is lost: it is not known whether it was done, and the message that comes again is not handled twice.
 func TestTrap_InboxTheAnswerToTheCommitIsLost(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		pool := faults.Open(t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
 			if s.Text == faults.Commit {
 				return driver.ErrBadConn
 			}
 			return nil
 		}})
 		handler := func(msg *message.Message) ([]*message.Message, error) {
-			return []*message.Message{message.NewMessage("next", []byte("of order"))}, f.effect(msg.Context(), 1)
+			return []*message.Message{message.NewMessage("next", []byte("of order"))}, f.Effect(msg.Context(), 1)
 		}
-		_, err := f.guarded(f.open(pool, "", nil), handler)(f.coming("1", "order"))
+		_, err := f.Guarded(f.Open(pool, "", nil), handler)(f.Coming("1", "order"))
 		f.ErrorIs(err, driver.ErrBadConn)
-		produced, err := f.guarded(f.in, handler)(f.coming("1", "order"))
+		produced, err := f.Guarded(f.In, handler)(f.Coming("1", "order"))
 		f.NoError(err)
 		f.Len(produced, 1, "what has not been published is published now")
 		f.Equal("of order", string(produced[0].Payload))
-		f.Equal(1, f.countEffects())
+		f.Equal(1, f.CountEffects())
 	})
 }
 
@@ -80,19 +80,19 @@ func TestTrap_InboxTheAnswerToTheCommitIsLost(t *testing.T) {
 func TestTrap_InboxAKilledWorker(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
 		lines := make(chan testprocess.Line)
-		worker := testprocess.Start(t, inboxWorkerVariable, inboxJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.effects()}, lines)
-		line, _ := take(f.fixture, lines, "the handler")
+		worker := testprocess.Start(t, inboxWorkerVariable, inboxJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.Config.Schema, f.Effects()}, lines)
+		line, _ := Take(f.fixture, lines, "the handler")
 		f.Equal("handled", line.Text)
 		f.NoError(worker.Kill())
-		line, _ = take(f.fixture, lines, "the end of the worker")
+		line, _ = Take(f.fixture, lines, "the end of the worker")
 		f.Empty(line.Text)
 
 		var calls atomic.Int32
-		_, err := f.guarded(f.in, f.ship(&calls))(f.coming("1", "order"))
+		_, err := f.Guarded(f.In, f.Ship(&calls))(f.Coming("1", "order"))
 		f.NoError(err)
 		f.Equal(1, int(calls.Load()))
-		f.Equal(1, f.countEffects())
-		f.Equal(1, f.entry(keyOf("1")).Seen)
+		f.Equal(1, f.CountEffects())
+		f.Equal(1, f.Entry(KeyOf("1")).Seen)
 	})
 }
 
@@ -107,11 +107,11 @@ func (job inboxJob) run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	in, err := inbox.New(db, inbox.Config{Dialect: dialect(job.Backend), Schema: job.Schema}, nil)
+	in, err := inbox.New(db, inbox.Config{Dialect: Dialect(job.Backend), Schema: job.Schema}, nil)
 	if err != nil {
 		return err
 	}
-	once, err := middleware.Inbox(in, identity)
+	once, err := middleware.Inbox(in, Identity)
 	if err != nil {
 		return err
 	}

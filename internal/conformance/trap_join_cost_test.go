@@ -17,32 +17,32 @@ import (
 // noted: on a busy machine it says nothing.
 func TestLong_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		if f.db.Name == testdb.SQLServer {
-			f.needs(procedureReads) // hints keep its plans, and a server that counts nothing may not heed them
+		if f.DB.Name == testdb.SQLServer {
+			f.Needs(ProcedureReads) // hints keep its plans, and a server that counts nothing may not heed them
 		}
 		c := &joinCost{fixture: f, sent: &faults.Log{}}
-		c.db = faults.Open(t, f.db, c.sent.Hooks())
+		c.db = faults.Open(t, f.DB, c.sent.Hooks())
 		c.db.SetMaxOpenConns(1)
-		c.outbox, c.joins = f.newOutbox(c.db), f.coordinator(c.db)
-		huge := f.fewer(30_000)
-		if testing.Short() || f.db.Name == testdb.SQLite {
+		c.outbox, c.joins = f.NewOutbox(c.db), f.Coordinator(c.db)
+		huge := f.Fewer(30_000)
+		if testing.Short() || f.DB.Name == testdb.SQLite {
 			huge = 10_000
 		}
 
 		const small, expected = 100, 1 << 30
-		one := &costly{id: f.start(c.joins, join.StartParams{ExpectedSteps: expected})}
-		f.addSteps(c.joins, one.id, "small", small)
-		one.held = f.claim("small")
+		one := &costly{id: f.Start(c.joins, join.StartParams{ExpectedSteps: expected})}
+		f.AddSteps(c.joins, one.id, "small", small)
+		one.held = f.Claim("small")
 		for range 10 { // the plans of this connection are made while the tables are small
 			for _, call := range c.calls() {
 				f.NoError(call(c.db, one))
 			}
 		}
-		many := &costly{id: f.start(c.joins, join.StartParams{ExpectedSteps: expected})}
+		many := &costly{id: f.Start(c.joins, join.StartParams{ExpectedSteps: expected})}
 		for n := 0; n < huge; n += 1000 {
-			f.addSteps(c.joins, many.id, "huge", 1000)
+			f.AddSteps(c.joins, many.id, "huge", 1000)
 		}
-		many.held = f.claim("huge")
+		many.held = f.Claim("huge")
 
 		for name, call := range c.calls() {
 			var inOne, inMany []time.Duration
@@ -54,8 +54,8 @@ func TestLong_AStepCostsTheSameInAHugeJoin(t *testing.T) {
 				f.NoError(call(c.db, many), name)
 				inMany = append(inMany, time.Since(started))
 			}
-			t.Logf("%s: %v in a join of %d, %v in one of %d", name, median(inOne), small, median(inMany), huge)
-			switch f.db.Name {
+			t.Logf("%s: %v in a join of %d, %v in one of %d", name, Median(inOne), small, Median(inMany), huge)
+			switch f.DB.Name {
 			case testdb.SQLite:
 				c.plans(name, func() error { return call(c.db, many) })
 			case testdb.Postgres:
@@ -87,32 +87,32 @@ func (c *joinCost) calls() map[string]func(x outbox.Executor, j *costly) error {
 		"settling a step": func(x outbox.Executor, j *costly) error {
 			next := j.held[0]
 			j.held = j.held[1:]
-			_, err := c.outbox.Settle(c.ctx(), x, settled(outbox.Ack, next))
+			_, err := c.outbox.Settle(c.Context(), x, Settled(outbox.Ack, next))
 			return err
 		},
 		"enqueuing a step": func(x outbox.Executor, j *costly) error {
-			_, err := c.joins.Enqueue(c.ctx(), x, j.id, outbox.Message{Topic: "added"})
+			_, err := c.joins.Enqueue(c.Context(), x, j.id, outbox.Message{Topic: "added"})
 			return err
 		},
 		"attaching a step": func(x outbox.Executor, j *costly) error {
-			ids, err := c.outbox.Enqueue(c.ctx(), x, outbox.Message{Topic: "added"})
+			ids, err := c.outbox.Enqueue(c.Context(), x, outbox.Message{Topic: "added"})
 			if err != nil {
 				return err
 			}
-			return c.joins.Attach(c.ctx(), x, j.id, ids...)
+			return c.joins.Attach(c.Context(), x, j.id, ids...)
 		},
 		"reporting a step": func(x outbox.Executor, j *costly) error {
 			step, err := c.outbox.NewID()
 			if err != nil {
 				return err
 			}
-			if err := c.joins.AttachByReport(c.ctx(), x, j.id, step); err != nil {
+			if err := c.joins.AttachByReport(c.Context(), x, j.id, step); err != nil {
 				return err
 			}
-			return c.joins.ReportStepCompleted(c.ctx(), x, j.id, step)
+			return c.joins.ReportStepCompleted(c.Context(), x, j.id, step)
 		},
 		"waiting": func(x outbox.Executor, j *costly) error {
-			_, err := c.joins.EnqueueWait(c.ctx(), x, join.Wait{Join: j.id, OnComplete: join.Continuation{Topic: "next"}})
+			_, err := c.joins.EnqueueWait(c.Context(), x, join.Wait{Join: j.id, OnComplete: join.Continuation{Topic: "next"}})
 			return err
 		},
 	}
@@ -120,20 +120,20 @@ func (c *joinCost) calls() map[string]func(x outbox.Executor, j *costly) error {
 
 // reads asserts how many rows of all tables PostgreSQL has read for a call, by its own count within a transaction.
 func (c *joinCost) reads(name string, call func(x outbox.Executor) error) {
-	c.t.Helper()
-	tx, err := c.db.BeginTx(c.ctx(), nil)
+	c.T.Helper()
+	tx, err := c.db.BeginTx(c.Context(), nil)
 	c.NoError(err)
 	count := func() (scanned, fetched, entries int) {
-		c.NoError(tx.QueryRowContext(c.ctx(), `SELECT sum(t.seq_tup_read), sum(coalesce(t.idx_tup_fetch, 0)),
+		c.NoError(tx.QueryRowContext(c.Context(), `SELECT sum(t.seq_tup_read), sum(coalesce(t.idx_tup_fetch, 0)),
 			sum((SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid)) FROM pg_index AS i WHERE i.indrelid = t.relid))
-			FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1`, c.schema()).Scan(&scanned, &fetched, &entries))
+			FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1`, c.Schema()).Scan(&scanned, &fetched, &entries))
 		return scanned, fetched, entries
 	}
 	scanned, fetched, entries := count()
 	c.NoError(call(tx), name)
 	scannedNow, fetchedNow, entriesNow := count()
 	c.NoError(tx.Commit())
-	c.t.Logf("%s: %d rows scanned, %d fetched, %d entries of indexes", name, scannedNow-scanned, fetchedNow-fetched, entriesNow-entries)
+	c.T.Logf("%s: %d rows scanned, %d fetched, %d entries of indexes", name, scannedNow-scanned, fetchedNow-fetched, entriesNow-entries)
 	c.Less(scannedNow-scanned, readsOfTen, "%s: rows read by scanning a table", name)
 	c.Less(fetchedNow-fetched, readsOfTen, "%s: rows fetched", name)
 	c.Less(entriesNow-entries, readsOfTen, "%s: index entries read", name)
@@ -149,7 +149,7 @@ var (
 
 // plans asks SQLite how it runs each statement of a call: none may scan a table.
 func (c *joinCost) plans(name string, call func() error) {
-	c.t.Helper()
+	c.T.Helper()
 	c.sent.Take()
 	c.NoError(call(), name)
 	explained := 0
@@ -157,7 +157,7 @@ func (c *joinCost) plans(name string, call func() error) {
 		if !statementOfRows.MatchString(s.Text) || strings.Contains(s.Text, "sqlite_master") {
 			continue
 		}
-		rows, err := c.fixture.db.QueryContext(c.ctx(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
+		rows, err := c.fixture.DB.QueryContext(c.Context(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
 		c.NoError(err, s.Text)
 		for rows.Next() {
 			var id, parent, unused int

@@ -13,37 +13,37 @@ import (
 
 func TestTrap_FiftyStepsOfAJoinEndedInOneSettleCountFifty(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		id, _ := f.startWith(c, "step", 51)
-		held := f.claim("step")
+		c := f.Joins()
+		id, _ := f.StartWith(c, "step", 51)
+		held := f.Claim("step")
 		f.Len(held, 51)
-		f.Empty(f.settle(settled(outbox.Ack, held[:50]...)...))
-		f.counted(id, join.Pending, 50, 0, 1)
-		f.Len(f.settle(settled(outbox.Ack, held[:50]...)...), 50, "a second time")
-		f.counted(id, join.Pending, 50, 0, 1)
-		f.Empty(f.settle(settled(outbox.Ack, held[50])...))
-		f.counted(id, join.Completed, 51, 0, 0)
+		f.Empty(f.Settle(Settled(outbox.Ack, held[:50]...)...))
+		f.Counted(id, join.Pending, 50, 0, 1)
+		f.Len(f.Settle(Settled(outbox.Ack, held[:50]...)...), 50, "a second time")
+		f.Counted(id, join.Pending, 50, 0, 1)
+		f.Empty(f.Settle(Settled(outbox.Ack, held[50])...))
+		f.Counted(id, join.Completed, 51, 0, 0)
 	})
 }
 
 func TestTrap_FiftyJoinsThatShareAMessageCountOneEach(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		ids := f.enqueueN("step", 2)
+		c := f.Joins()
+		ids := f.EnqueueN("step", 2)
 		var joins []join.ID
 		for range 50 {
-			id := f.start(c, join.StartParams{ExpectedSteps: 2})
-			f.NoError(c.Attach(f.ctx(), nil, id, ids...))
+			id := f.Start(c, join.StartParams{ExpectedSteps: 2})
+			f.NoError(c.Attach(f.Context(), nil, id, ids...))
 			joins = append(joins, id)
 		}
-		held := f.claim("step")
-		f.Empty(f.settle(settled(outbox.Ack, held[0])...))
+		held := f.Claim("step")
+		f.Empty(f.Settle(Settled(outbox.Ack, held[0])...))
 		for _, id := range joins {
-			f.counted(id, join.Pending, 1, 0, 1)
+			f.Counted(id, join.Pending, 1, 0, 1)
 		}
-		f.Empty(f.settle(settled(outbox.Fail, held[1])...))
+		f.Empty(f.Settle(Settled(outbox.Fail, held[1])...))
 		for _, id := range joins {
-			f.counted(id, join.Failed, 1, 1, 0)
+			f.Counted(id, join.Failed, 1, 1, 0)
 		}
 	})
 }
@@ -58,75 +58,75 @@ func TestTrap_ASettleCountsNothingOfAnotherOwner(t *testing.T) {
 }
 
 func (f *fixture) countsNothingOfAnother(options func(*outbox.Config)) {
-	f.t.Helper()
-	c := f.joins()
-	o := f.newOutbox(f.db.DB, options)
-	mine, _ := f.startWith(c, "mine", 3)
-	theirs, _ := f.startWith(c, "theirs", 3)
-	both := f.start(c, join.StartParams{ExpectedSteps: 6})
-	held, others := f.claim("mine"), f.claim("theirs")
-	f.NoError(c.Attach(f.ctx(), nil, both, append(messageIDs(held), messageIDs(others)...)...))
+	f.T.Helper()
+	c := f.Joins()
+	o := f.NewOutbox(f.DB.DB, options)
+	mine, _ := f.StartWith(c, "mine", 3)
+	theirs, _ := f.StartWith(c, "theirs", 3)
+	both := f.Start(c, join.StartParams{ExpectedSteps: 6})
+	held, others := f.Claim("mine"), f.Claim("theirs")
+	f.NoError(c.Attach(f.Context(), nil, both, append(MessageIDs(held), MessageIDs(others)...)...))
 
 	// A stale worker: it has lost the messages to another, and one of them has ended since.
-	f.NoError(o.Ack(f.ctx(), others[0].Receipt.Owner, others[0].Receipt.Seq))
-	before := f.rows("{topic} = 'theirs'")
+	f.NoError(o.Ack(f.Context(), others[0].Receipt.Owner, others[0].Receipt.Seq))
+	before := f.Rows("{topic} = 'theirs'")
 	for _, outcome := range []outbox.Outcome{outbox.Ack, outbox.Fail, outbox.Retry, outbox.Release} {
 		var stale []outbox.Settlement
 		for _, c := range others {
 			stale = append(stale, outbox.Settlement{Receipt: outbox.Receipt{Seq: c.Receipt.Seq, Owner: held[0].Receipt.Owner}, Outcome: outcome})
 		}
-		refused, err := o.Settle(f.ctx(), f.db.DB, append(stale, settled(outbox.Ack, held[0])...))
+		refused, err := o.Settle(f.Context(), f.DB.DB, append(stale, Settled(outbox.Ack, held[0])...))
 		f.NoError(err)
-		f.Subset(refused, seqs(others), "theirs")
-		after := f.rows("{topic} = 'theirs'")
+		f.Subset(refused, Seqs(others), "theirs")
+		after := f.Rows("{topic} = 'theirs'")
 		for i := range after {
-			after[i].isDue = before[i].isDue
+			after[i].IsDue = before[i].IsDue
 		}
 		f.Equal(before, after)
-		f.counted(mine, join.Pending, 1, 0, 2)
-		f.counted(theirs, join.Pending, 1, 0, 2)
-		f.counted(both, join.Pending, 2, 0, 4)
+		f.Counted(mine, join.Pending, 1, 0, 2)
+		f.Counted(theirs, join.Pending, 1, 0, 2)
+		f.Counted(both, join.Pending, 2, 0, 4)
 	}
-	refused, err := o.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, held[1:]...), settled(outbox.Fail, others[1:]...)...))
+	refused, err := o.Settle(f.Context(), f.DB.DB, append(Settled(outbox.Ack, held[1:]...), Settled(outbox.Fail, others[1:]...)...))
 	f.NoError(err)
 	f.Empty(refused)
-	f.counted(mine, join.Completed, 3, 0, 0)
-	f.counted(theirs, join.Failed, 1, 2, 0)
-	f.counted(both, join.Failed, 4, 2, 0)
+	f.Counted(mine, join.Completed, 3, 0, 0)
+	f.Counted(theirs, join.Failed, 1, 2, 0)
+	f.Counted(both, join.Failed, 4, 2, 0)
 }
 
 // Five joins of eight messages each, of which every one is in two: in one settle, two of each outcome a join.
 func TestTrap_AMixedSettleCountsExactly(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
+		c := f.Joins()
 		const joins, steps = 5, 8
 		var ids []join.ID
 		for range joins {
-			ids = append(ids, f.start(c, join.StartParams{ExpectedSteps: 2 * steps}))
+			ids = append(ids, f.Start(c, join.StartParams{ExpectedSteps: 2 * steps}))
 		}
 		for i := range ids {
-			f.NoError(c.Attach(f.ctx(), nil, ids[(i+1)%joins], f.addSteps(c, ids[i], "step", steps)...))
+			f.NoError(c.Attach(f.Context(), nil, ids[(i+1)%joins], f.AddSteps(c, ids[i], "step", steps)...))
 		}
-		held := f.claim("step")
+		held := f.Claim("step")
 		f.Len(held, joins*steps)
 		var mixed []outbox.Settlement
 		for i, c := range held {
 			mixed = append(mixed, outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Outcome(i % 4), Delay: time.Hour})
 		}
-		f.Empty(f.settle(mixed...))
+		f.Empty(f.Settle(mixed...))
 		for _, id := range ids {
-			f.counted(id, join.Pending, 4, 4, 8)
+			f.Counted(id, join.Pending, 4, 4, 8)
 		}
-		f.Len(f.settle(mixed...), joins*steps, "a second time, nothing is held")
+		f.Len(f.Settle(mixed...), joins*steps, "a second time, nothing is held")
 		for _, id := range ids {
-			f.counted(id, join.Pending, 4, 4, 8)
+			f.Counted(id, join.Pending, 4, 4, 8)
 		}
-		f.makeDue()
-		again := f.claim("step")
+		f.MakeDue()
+		again := f.Claim("step")
 		f.Len(again, joins*steps/2)
-		f.Empty(f.settle(settled(outbox.Ack, again...)...))
+		f.Empty(f.Settle(Settled(outbox.Ack, again...)...))
 		for _, id := range ids {
-			f.counted(id, join.Failed, 12, 4, 0)
+			f.Counted(id, join.Failed, 12, 4, 0)
 		}
 	})
 }
@@ -134,22 +134,22 @@ func TestTrap_AMixedSettleCountsExactly(t *testing.T) {
 // Each message counts in the transaction that ends it: also in the handler's own, and in no other way.
 func TestTrap_ASettleInTheCallersTransactionCountsWithIt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		id, _ := f.startWith(c, "step", 1)
-		held := f.claim("step")
+		c := f.Joins()
+		id, _ := f.StartWith(c, "step", 1)
+		held := f.Claim("step")
 		for _, commit := range []bool{false, true} {
-			tx, err := f.db.BeginTx(f.ctx(), nil)
+			tx, err := f.DB.BeginTx(f.Context(), nil)
 			f.NoError(err)
-			refused, err := f.outbox.Settle(context.WithoutCancel(f.ctx()), tx, settled(outbox.Ack, held...))
+			refused, err := f.Outbox.Settle(context.WithoutCancel(f.Context()), tx, Settled(outbox.Ack, held...))
 			f.NoError(err)
 			f.Empty(refused)
 			if !commit {
 				f.NoError(tx.Rollback())
-				f.counted(id, join.Pending, 0, 0, 1)
+				f.Counted(id, join.Pending, 0, 0, 1)
 				continue
 			}
 			f.NoError(tx.Commit())
-			f.counted(id, join.Completed, 1, 0, 0)
+			f.Counted(id, join.Completed, 1, 0, 0)
 		}
 	})
 }

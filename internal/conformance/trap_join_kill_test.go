@@ -25,23 +25,23 @@ func TestLong_KilledWorkersLoseNoJoin(t *testing.T) {
 		r := &killRun{
 			fixture: f, killPlan: plan, random: rand.New(rand.NewPCG(seed, 0)), lines: make(chan testprocess.Line), handled: map[int]int{},
 			joins: joinJob{Recheck: 20 * time.Millisecond}} // so that they are claimed, looked at and put off all the time
-		if f.slow() {
+		if f.Slow() {
 			r.joins.Recheck = 500 * time.Millisecond
 		}
-		f.exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
-		c, started, waits := f.joins(), 0, 0
+		f.Exec("CREATE TABLE %s (id INT NOT NULL, worker INT NOT NULL)", r.table())
+		c, started, waits := f.Joins(), 0, 0
 		r.more = func() {
 			for range joins {
-				id := f.start(c, join.StartParams{ExpectedSteps: steps})
+				id := f.Start(c, join.StartParams{ExpectedSteps: steps})
 				var messages []outbox.Message
 				for range steps {
 					messages = append(messages, outbox.Message{UUID: fmt.Sprint(r.messages), Topic: "work"})
 					r.messages++
 				}
-				_, err := c.Enqueue(f.ctx(), nil, id, messages...)
+				_, err := c.Enqueue(f.Context(), nil, id, messages...)
 				f.NoError(err)
 				for range map[bool]int{true: 2, false: 1}[started%10 == 0] {
-					f.waitOn(c, nil, id, fmt.Sprint("next ", waits))
+					f.WaitOn(c, nil, id, fmt.Sprint("next ", waits))
 					waits++
 				}
 				started++
@@ -57,17 +57,17 @@ func TestLong_KilledWorkersLoseNoJoin(t *testing.T) {
 
 // checkJoins asks the tables, not the workers.
 func (r *killRun) checkJoins(joins, waits int) {
-	r.t.Helper()
+	r.T.Helper()
 	done := "SELECT COUNT(*) FROM {all} WHERE {status} = 2 AND {topic} = '%s'"
-	r.Equal(r.messages, int(r.number(done, "work")), "steps that are done")
-	r.Equal(waits, int(r.number(done, join.DefaultWaitTopic)), "waits that are done")
-	r.Equal(waits, int(r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'")), "continuations")
-	r.Equal(waits, int(r.number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
-	r.Equal(joins, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = %d AND {failed_steps} = 0",
-		r.sql("{join}"), r.messages/joins)), "completed joins")
-	r.Equal(r.messages, int(r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}"))), "completed steps")
-	r.Equal(r.messages, int(r.number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "steps that handlers have seen")
-	r.duplicates = int(r.number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
-	r.attempts = int(r.number("SELECT MAX({retry_count}) FROM {all}")) + 1
+	r.Equal(r.messages, int(r.Number(done, "work")), "steps that are done")
+	r.Equal(waits, int(r.Number(done, join.DefaultWaitTopic)), "waits that are done")
+	r.Equal(waits, int(r.Number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'")), "continuations")
+	r.Equal(waits, int(r.Number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'")), "waits with a continuation")
+	r.Equal(joins, int(r.Number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = %d AND {failed_steps} = 0",
+		r.SQL("{join}"), r.messages/joins)), "completed joins")
+	r.Equal(r.messages, int(r.Number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.SQL("{member}"))), "completed steps")
+	r.Equal(r.messages, int(r.Number("SELECT COUNT(DISTINCT id) FROM %s", r.table())), "steps that handlers have seen")
+	r.duplicates = int(r.Number("SELECT COUNT(*) FROM %s", r.table())) - r.messages
+	r.attempts = int(r.Number("SELECT MAX({retry_count}) FROM {all}")) + 1
 	r.LessOrEqual(r.attempts, len(r.held)+1, "attempts after %d kills", len(r.held))
 }

@@ -20,22 +20,22 @@ import (
 func TestTrap_AJoinSlowerThanAllAttemptsContinues(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const attempts = 3
-		book := newLogBook()
-		c := f.joinsLogging(book, func(c *join.Config) { c.RecheckInterval = time.Millisecond })
+		book := NewLogBook()
+		c := f.JoinsLogging(book, func(c *join.Config) { c.RecheckInterval = time.Millisecond })
 		id, last := f.lastStep()
-		waiter := f.waitOn(c, nil, id, "next")
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = attempts }) // 1 ms apart
-		follows := f.subscribe(s, "next")
+		waiter := f.WaitOn(c, nil, id, "next")
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxAttempts = attempts }) // 1 ms apart
+		follows := f.Subscribe(s, "next")
 		f.serveWaits(c, s)
-		f.Eventually(func() bool { return len(book.at("DEBUG", "waits on")) > 3*attempts }, patience, time.Millisecond)
+		f.Eventually(func() bool { return len(book.At("DEBUG", "waits on")) > 3*attempts }, Patience, time.Millisecond)
 		f.Empty(follows)
-		f.Empty(f.settle(settled(outbox.Ack, last)...))
-		msg := f.receive(follows)
-		f.Equal(1, f.delivery(msg).Attempt())
+		f.Empty(f.Settle(Settled(outbox.Ack, last)...))
+		msg := f.Receive(follows)
+		f.Equal(1, f.Delivery(msg).Attempt())
 		msg.Ack()
-		r := f.becomes(waiter, outbox.Done)
-		f.Zero(r.retries)
-		f.False(r.hasError)
+		r := f.Becomes(waiter, outbox.Done)
+		f.Zero(r.Retries)
+		f.False(r.HasError)
 	})
 }
 
@@ -43,46 +43,46 @@ func TestTrap_AJoinSlowerThanAllAttemptsContinues(t *testing.T) {
 // ack of its last step to the handler of what follows.
 type latencies struct{ plain, join []time.Duration }
 
-func median(times []time.Duration) time.Duration {
+func Median(times []time.Duration) time.Duration {
 	slices.Sort(times)
 	return times[len(times)/2].Round(10 * time.Microsecond)
 }
 
 func (l latencies) String() string {
 	return fmt.Sprintf("median of %d: %v after the last ack, at most %v; a plain message takes %v",
-		len(l.join), median(l.join), slices.Max(l.join).Round(10*time.Microsecond), median(l.plain))
+		len(l.join), Median(l.join), slices.Max(l.join).Round(10*time.Microsecond), Median(l.plain))
 }
 
 // comesAtOnce asserts that what follows a join waits for no poll, which comes every ten seconds. By the clock it takes as long
 // as some plain messages, which is noted: a join is a settle, a claim, a transaction of five calls and another claim.
 func (f *fixture) comesAtOnce(l latencies) {
-	f.t.Helper()
-	f.t.Log(l)
-	f.Less(median(l.join), 2*time.Second)
+	f.T.Helper()
+	f.T.Log(l)
+	f.Less(Median(l.join), 2*time.Second)
 }
 
 func TestTrap_WhatFollowsAJoinComesAtOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		// Nothing but wake-ups has it claim, and those of other tests are for other topics.
 		step, next := "step of "+t.Name(), "next of "+t.Name()
-		c := f.joins(func(c *join.Config) { c.WaitTopic = "wait of " + t.Name() })
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.PollInterval, c.MaxPollInterval = 10*time.Second, 10*time.Second })
-		steps, follows := f.subscribe(s, step), f.subscribe(s, next)
+		c := f.Joins(func(c *join.Config) { c.WaitTopic = "wait of " + t.Name() })
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.PollInterval, c.MaxPollInterval = 10*time.Second, 10*time.Second })
+		steps, follows := f.Subscribe(s, step), f.Subscribe(s, next)
 		f.serveWaits(c, s)
 		var l latencies
 		for range 20 {
 			started := time.Now()
-			f.enqueueN(next, 1)
-			f.receive(follows).Ack()
+			f.EnqueueN(next, 1)
+			f.Receive(follows).Ack()
 			l.plain = append(l.plain, time.Since(started))
 
-			id, _ := f.startWith(c, step, 2)
-			f.waitOn(c, nil, id, next)
-			both := f.receiveN(steps, 2)
+			id, _ := f.StartWith(c, step, 2)
+			f.WaitOn(c, nil, id, next)
+			both := f.ReceiveN(steps, 2)
 			f.becomesDone(both[0])
 			started = time.Now()
 			both[1].Ack()
-			f.receive(follows).Ack()
+			f.Receive(follows).Ack()
 			l.join = append(l.join, time.Since(started))
 		}
 		f.comesAtOnce(l)
@@ -91,40 +91,40 @@ func TestTrap_WhatFollowsAJoinComesAtOnce(t *testing.T) {
 
 // becomesDone acks a message and waits until it is settled.
 func (f *fixture) becomesDone(msg *message.Message) {
-	f.t.Helper()
-	id := f.delivery(msg).MessageID()
+	f.T.Helper()
+	id := f.Delivery(msg).MessageID()
 	msg.Ack()
-	f.becomes(id, outbox.Done)
+	f.Becomes(id, outbox.Done)
 }
 
 // The last ack is here, and the wait and what follows are in another process. Only on PostgreSQL does one wake the other;
 // elsewhere it polls, and the figure is for the record.
 func TestTrap_WhatFollowsAJoinComesAtOnceInAnotherProcess(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		rounds, wakes := 5, f.db.Name == testdb.Postgres
-		r := &killRun{fixture: f, killPlan: killPlan{patience: patience}, lines: make(chan testprocess.Line),
+		rounds, wakes := 5, f.DB.Name == testdb.Postgres
+		r := &killRun{fixture: f, killPlan: killPlan{patience: Patience}, lines: make(chan testprocess.Line),
 			joins: joinJob{Recheck: time.Hour, Poll: 500 * time.Millisecond, Mark: " of " + t.Name()}}
 		next := "next" + r.joins.Mark
 		if wakes {
-			rounds, r.joins.Poll, r.joins.Channel = 20, 10*time.Second, "joins of "+f.db.Schema
-			notifier, err := wakepgx.NewNotifier(f.db.DB, wakepgx.NotifierConfig{Channel: r.joins.Channel}, nil)
+			rounds, r.joins.Poll, r.joins.Channel = 20, 10*time.Second, "joins of "+f.DB.Schema
+			notifier, err := wakepgx.NewNotifier(f.DB.DB, wakepgx.NotifierConfig{Channel: r.joins.Channel}, nil)
 			f.NoError(err)
 			defer func() { f.NoError(notifier.Close()) }()
 		}
 		r.start()
 		r.warmUp(next)
-		c := f.joins(func(c *join.Config) { c.WaitTopic = join.DefaultWaitTopic + r.joins.Mark })
+		c := f.Joins(func(c *join.Config) { c.WaitTopic = join.DefaultWaitTopic + r.joins.Mark })
 		var l latencies
 		for i := 1; i <= rounds; i++ {
 			started := time.Now()
-			f.enqueue(outbox.Message{Topic: next, Payload: fmt.Append(nil, 2*i)})
+			f.Enqueue(outbox.Message{Topic: next, Payload: fmt.Append(nil, 2*i)})
 			r.followed(2 * i)
 			l.plain = append(l.plain, time.Since(started))
 
 			id, last := f.lastStep()
-			_, err := c.EnqueueWait(f.ctx(), nil, join.Wait{Join: id, OnComplete: join.Continuation{Topic: next, Payload: fmt.Append(nil, 2*i+1)}})
+			_, err := c.EnqueueWait(f.Context(), nil, join.Wait{Join: id, OnComplete: join.Continuation{Topic: next, Payload: fmt.Append(nil, 2*i+1)}})
 			f.NoError(err)
-			f.Empty(f.settle(settled(outbox.Ack, last)...))
+			f.Empty(f.Settle(Settled(outbox.Ack, last)...))
 			started = time.Now()
 			r.followed(2*i + 1)
 			l.join = append(l.join, time.Since(started))
@@ -140,7 +140,7 @@ func TestTrap_WhatFollowsAJoinComesAtOnceInAnotherProcess(t *testing.T) {
 
 // warmUp publishes until the worker has heard of it: it begins to listen in the background.
 func (r *killRun) warmUp(topic string) {
-	r.t.Helper()
+	r.T.Helper()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for {
@@ -150,7 +150,7 @@ func (r *killRun) warmUp(topic string) {
 				return
 			}
 		case <-again.C:
-			r.enqueue(outbox.Message{Topic: topic, Payload: []byte("0")})
+			r.Enqueue(outbox.Message{Topic: topic, Payload: []byte("0")})
 		case <-time.After(r.patience):
 			r.FailNow("the worker has heard of nothing")
 		}
@@ -159,7 +159,7 @@ func (r *killRun) warmUp(topic string) {
 
 // followed waits until a message has reached the worker's handler.
 func (r *killRun) followed(message int) {
-	r.t.Helper()
+	r.T.Helper()
 	for news := range r.all() {
 		if news.event == killFollowed && news.message == message {
 			return

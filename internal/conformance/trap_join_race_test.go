@@ -21,7 +21,7 @@ import (
 // OUTBOX_TEST_JOINS=full (make joins) 20,000; where it takes too long to start them, there are fewer.
 func TestLong_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		r := &joinRace{fixture: f, patience: patience, ended: map[join.ID]int{}}
+		r := &joinRace{fixture: f, patience: Patience, ended: map[join.ID]int{}}
 		size, budget := 200, 10*time.Second
 		if os.Getenv("OUTBOX_TEST_JOINS") == "full" {
 			size, budget, r.patience = 20_000, 5*time.Minute, 2*time.Minute
@@ -29,8 +29,8 @@ func TestLong_TwoWorkersRaceForTheLastTwoMembers(t *testing.T) {
 		started := time.Now()
 		r.prepare(size, started.Add(budget))
 		prepared := time.Now()
-		c := f.joins()
-		stop := f.serveWaits(c, f.subscriber())
+		c := f.Joins()
+		stop := f.serveWaits(c, f.Subscriber())
 		r.race(c)
 		raced := time.Now()
 		r.await()
@@ -68,9 +68,9 @@ func (r *joinRace) enqueueWait(ctx context.Context, c *join.Coordinator, x outbo
 
 // inTracks runs f on some parts of the joins at the same time, where several can write.
 func (r *joinRace) inTracks(f func(racers []racer) error) {
-	r.t.Helper()
+	r.T.Helper()
 	tracks, size := 4, len(r.racers)
-	if r.db.Name == testdb.SQLite || probes.ask(separateProcedures, r.db) != "" {
+	if r.DB.Name == testdb.SQLite || Probes.Ask(separateProcedures, r.DB) != "" {
 		tracks = 1
 	}
 	var calls []func() error
@@ -82,8 +82,8 @@ func (r *joinRace) inTracks(f func(racers []racer) error) {
 
 // prepare starts the joins, as many as it can before a moment, and claims all their steps.
 func (r *joinRace) prepare(size int, until time.Time) {
-	r.t.Helper()
-	c := r.joins()
+	r.T.Helper()
+	c := r.Joins()
 	r.racers = make([]racer, size)
 	for i := range r.racers {
 		r.racers[i] = racer{late: i%3 == 0, next: fmt.Sprint("next ", i)}
@@ -119,7 +119,7 @@ func (r *joinRace) prepare(size int, until time.Time) {
 		sides[one.steps[0]], sides[one.steps[1]] = &one.left, &one.right
 	}
 	for held := 0; held < 2*len(r.racers); {
-		claimed := r.claimWith(outbox.ClaimParams{Topics: quotas("step"), Limit: 1000, Lease: time.Hour})
+		claimed := r.ClaimWith(outbox.ClaimParams{Topics: Quotas("step"), Limit: 1000, Lease: time.Hour})
 		r.NotEmpty(claimed)
 		for _, one := range claimed {
 			*sides[one.ID] = outbox.Settlement{Receipt: one.Receipt, Outcome: outbox.Ack}
@@ -130,7 +130,7 @@ func (r *joinRace) prepare(size int, until time.Time) {
 
 // each does something for some joins in one transaction.
 func (r *joinRace) each(racers []racer, do func(ctx context.Context, x outbox.Executor, one *racer) error) error {
-	return seam.Outbox(r.outbox).InTx(r.ctx(), r.db.DB, func(ctx context.Context, x outbox.Executor) error {
+	return seam.Outbox(r.Outbox).InTx(r.Context(), r.DB.DB, func(ctx context.Context, x outbox.Executor) error {
 		for i := range racers {
 			if err := do(ctx, x, &racers[i]); err != nil {
 				return err
@@ -142,7 +142,7 @@ func (r *joinRace) each(racers []racer, do func(ctx context.Context, x outbox.Ex
 
 // race ends the steps: one join after the other, and sometimes several at a time.
 func (r *joinRace) race(c *join.Coordinator) {
-	r.t.Helper()
+	r.T.Helper()
 	told := func(o *outbox.Config) {
 		o.Hooks.OnJoinEnd = func(e outbox.JoinEvent) {
 			r.mu.Lock()
@@ -152,10 +152,10 @@ func (r *joinRace) race(c *join.Coordinator) {
 	}
 	var workers []func(settlements []outbox.Settlement) error
 	for range 2 {
-		pool := r.db.Reopen(r.t)
-		o := r.newOutbox(pool.DB, told)
+		pool := r.DB.Reopen(r.T)
+		o := r.NewOutbox(pool.DB, told)
 		workers = append(workers, func(settlements []outbox.Settlement) error {
-			refused, err := o.Settle(r.ctx(), pool.DB, settlements)
+			refused, err := o.Settle(r.Context(), pool.DB, settlements)
 			if err == nil && len(refused) > 0 {
 				err = fmt.Errorf("refused: %v", refused)
 			}
@@ -179,7 +179,7 @@ func (r *joinRace) race(c *join.Coordinator) {
 				func() error { return workers[1](right) },
 				func() (err error) {
 					for _, one := range late {
-						err = errors.Join(err, r.enqueueWait(r.ctx(), c, nil, one))
+						err = errors.Join(err, r.enqueueWait(r.Context(), c, nil, one))
 					}
 					return err
 				})
@@ -209,13 +209,13 @@ func atOnce(calls ...func() error) error {
 
 // await waits until there are as many continuations as joins. A wake-up that is lost shows as no news.
 func (r *joinRace) await() {
-	r.t.Helper()
+	r.T.Helper()
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
 	var n int64
 	for since := time.Now(); n < int64(len(r.racers)); <-look.C {
 		before := n
-		if n = r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"); n != before {
+		if n = r.Number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"); n != before {
 			since = time.Now()
 		}
 		r.Less(time.Since(since), r.patience, "%d of %d joins have continued, and no more do", n, len(r.racers))
@@ -224,13 +224,13 @@ func (r *joinRace) await() {
 
 // check asks the tables, and what the workers were told.
 func (r *joinRace) check() {
-	r.t.Helper()
+	r.T.Helper()
 	n := int64(len(r.racers))
-	r.Equal(n, r.number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"), "continuations")
-	r.Equal(n, r.number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
-	r.Equal(n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.sql("{join}")), "completed joins")
-	r.Equal(2*n, r.number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.sql("{member}")), "completed steps")
-	r.Equal(n, r.number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
+	r.Equal(n, r.Number("SELECT COUNT(*) FROM {all} WHERE {topic} LIKE 'next %%'"), "continuations")
+	r.Equal(n, r.Number("SELECT COUNT(DISTINCT {topic}) FROM {all} WHERE {topic} LIKE 'next %%'"), "joins with a continuation")
+	r.Equal(n, r.Number("SELECT COUNT(*) FROM %s WHERE {status} = 1 AND {completed_steps} = 2 AND {failed_steps} = 0", r.SQL("{join}")), "completed joins")
+	r.Equal(2*n, r.Number("SELECT COUNT(*) FROM %s WHERE {status} = 1", r.SQL("{member}")), "completed steps")
+	r.Equal(n, r.Number("SELECT COUNT(*) FROM {all} WHERE {topic} = '%s' AND {status} = 2 AND {retry_count} = 0", join.DefaultWaitTopic),
 		"waits that are done and have spent no attempt")
 	for _, one := range r.racers {
 		r.Equal(1, r.ended[one.join], "how often the join %v has ended", one.join)

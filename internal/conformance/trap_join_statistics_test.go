@@ -13,29 +13,29 @@ import (
 func TestLong_EndingStepsReadsTensOfRows(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.load(f.backlog() / 10)
-		c := f.joins()
+		c := f.Joins()
 		for range 200 {
-			f.startWith(c, "steps", 50)
+			f.StartWith(c, "steps", 50)
 		}
 		for _, analyzed := range []bool{false, true} {
-			f.remove("{status} = 2")
+			f.Remove("{status} = 2")
 			if analyzed {
 				f.analyze()
 			}
-			f.Empty(f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})...)...))
-			held := f.claimWith(outbox.ClaimParams{Topics: quotas("steps"), Limit: 1000})[:10] // of all that are held
+			f.Empty(f.Settle(Settled(outbox.Ack, f.ClaimWith(outbox.ClaimParams{Topics: Quotas("steps"), Limit: 1000})...)...))
+			held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("steps"), Limit: 1000})[:10] // of all that are held
 			f.cost(func(o *outbox.Outbox, db *sql.DB) {
-				refused, err := o.Settle(f.ctx(), db, settled(outbox.Ack, held...))
+				refused, err := o.Settle(f.Context(), db, Settled(outbox.Ack, held...))
 				f.NoError(err)
 				f.Empty(refused)
 			})
-			another := f.start(c, join.StartParams{ExpectedSteps: len(held)})
+			another := f.Start(c, join.StartParams{ExpectedSteps: len(held)})
 			f.cost(func(_ *outbox.Outbox, db *sql.DB) {
 				for _, h := range held {
-					f.NoError(c.Attach(f.ctx(), db, another, h.ID))
+					f.NoError(c.Attach(f.Context(), db, another, h.ID))
 				}
 			})
-			f.stands(c, another, join.Completed, len(held), 0)
+			f.Stands(c, another, join.Completed, len(held), 0)
 		}
 	})
 }

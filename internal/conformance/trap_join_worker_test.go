@@ -60,7 +60,7 @@ func (job killJob) workOnJoins(db *sql.DB, config outbox.SubscriberConfig, tell 
 	})
 	c.AddWaitHandler(router, sub).AddMiddleware(func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			_, owner := seam.Delivery(deliveryOf(msg)).Claim()
+			_, owner := seam.Delivery(DeliveryOf(msg)).Claim()
 			tell(killTaken, owner)
 			produced, err := next(msg)
 			tell(killContinued, "")

@@ -59,17 +59,17 @@ func TestTrap_HungSettle(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const topics, each, lease, drain = 10, 100, 20 * time.Second, time.Second
 		hung := newHanging()
-		pool := faults.Open(t, f.db, hung.hooks(isSettle))
-		s := f.subscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
+		pool := faults.Open(t, f.DB, hung.hooks(isSettle))
+		s := f.SubscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
 			c.LeaseDuration, c.MaxInFlight, c.DrainTimeout = lease, topics*each, drain
 		})
 		var channels []<-chan *message.Message
 		for i := range topics {
-			f.enqueueN(fmt.Sprintf("topic %d", i), each)
-			channels = append(channels, f.subscribe(s, fmt.Sprintf("topic %d", i)))
+			f.EnqueueN(fmt.Sprintf("topic %d", i), each)
+			channels = append(channels, f.Subscribe(s, fmt.Sprintf("topic %d", i)))
 		}
-		f.receive(channels[0]).Ack()
-		take(f, hung.began, "the settle that hangs")
+		f.Receive(channels[0]).Ack()
+		Take(f, hung.began, "the settle that hangs")
 		began := time.Now()
 		for _, messages := range channels {
 			go func() {
@@ -78,13 +78,13 @@ func TestTrap_HungSettle(t *testing.T) {
 				}
 			}()
 		}
-		f.Eventually(func() bool { return len(f.rows("{status} = 2 AND {topic} <> 'topic 0'")) == (topics-1)*each }, patience, 10*time.Millisecond,
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2 AND {topic} <> 'topic 0'")) == (topics-1)*each }, Patience, 10*time.Millisecond,
 			"the other topics are not settled")
 		f.Less(time.Since(began), lease)
 		closing := time.Now()
 		f.NoError(s.Close())
 		f.Less(time.Since(closing), drain+15*time.Second)
-		f.Len(f.rows("{status} = 2 AND {retry_count} = 0"), topics*each, "nothing that was acked is dropped")
+		f.Len(f.Rows("{status} = 2 AND {retry_count} = 0"), topics*each, "nothing that was acked is dropped")
 	})
 }
 
@@ -100,20 +100,20 @@ func TestTrap_HungRenewal(t *testing.T) {
 				renewed <- struct{}{}
 			}
 		}
-		pool := faults.Open(t, f.db, hooks)
-		f.enqueueN("orders", n)
-		messages := f.subscribe(f.subscriberOn(pool, nil, leaseOf(4*time.Second)), "orders")
-		received := f.receiveN(messages, n)
-		take(f, hung.began, "the renewal that hangs")
+		pool := faults.Open(t, f.DB, hooks)
+		f.EnqueueN("orders", n)
+		messages := f.Subscribe(f.SubscriberOn(pool, nil, LeaseOf(4*time.Second)), "orders")
+		received := f.ReceiveN(messages, n)
+		Take(f, hung.began, "the renewal that hangs")
 		select {
 		case <-renewed:
 		case again := <-messages:
-			f.FailNow("delivered again while the first handler lives", "%v: attempt %d", again.UUID, f.delivery(again).Attempt())
+			f.FailNow("delivered again while the first handler lives", "%v: attempt %d", again.UUID, f.Delivery(again).Attempt())
 		}
 		for _, msg := range received {
 			if msg.Context().Err() == nil { // or else the machine was too busy to renew in time
 				msg.Ack()
-				f.Zero(f.becomes(f.delivery(msg).MessageID(), outbox.Done).retries)
+				f.Zero(f.Becomes(f.Delivery(msg).MessageID(), outbox.Done).Retries)
 			}
 		}
 	})
@@ -125,19 +125,19 @@ func TestTrap_HowOftenALeaseIsRenewed(t *testing.T) {
 		const lease = 4 * time.Second
 		sent := make(chan time.Time, 100)
 		var last string
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if isRenewal(s) && (last == "" || last == s.Text) { // the first of its statements
 				last = s.Text
 				sent <- time.Now()
 			}
 			return nil
 		}})
-		f.enqueueN("orders", 1)
-		msg := f.receive(f.subscribe(f.subscriberOn(pool, nil, leaseOf(lease)), "orders"))
-		before, _ := take(f, sent, "a renewal")
+		f.EnqueueN("orders", 1)
+		msg := f.Receive(f.Subscribe(f.SubscriberOn(pool, nil, LeaseOf(lease)), "orders"))
+		before, _ := Take(f, sent, "a renewal")
 		var gaps []time.Duration
 		for range 5 {
-			now, _ := take(f, sent, "a renewal")
+			now, _ := Take(f, sent, "a renewal")
 			gaps = append(gaps, now.Sub(before))
 			before = now
 		}
@@ -150,8 +150,8 @@ func TestTrap_HowOftenALeaseIsRenewed(t *testing.T) {
 
 // handedAgain receives a message again: not before the context of its first handler has ended.
 func (f *fixture) handedAgain(messages <-chan *message.Message, first []*message.Message) *message.Message {
-	f.t.Helper()
-	again := f.receive(messages)
+	f.T.Helper()
+	again := f.Receive(messages)
 	for _, msg := range first {
 		if msg.UUID == again.UUID {
 			f.Error(msg.Context().Err(), "%s is delivered again while its first handler lives", msg.UUID)
@@ -164,9 +164,9 @@ func (f *fixture) handedAgain(messages <-chan *message.Message, first []*message
 
 // ended waits until the contexts of all have ended.
 func (f *fixture) ended(received []*message.Message) {
-	f.t.Helper()
+	f.T.Helper()
 	for _, msg := range received {
-		take(f, msg.Context().Done(), "the end of the context of a message whose lease has run out")
+		Take(f, msg.Context().Done(), "the end of the context of a message whose lease has run out")
 		f.ErrorIs(context.Cause(msg.Context()), outbox.ErrLeaseLost)
 	}
 }
@@ -178,7 +178,7 @@ func TestTrap_OutageLongerThanTheLease(t *testing.T) {
 		const n = 20
 		var down sync.Map
 		gaveBack := make(chan struct{}, 1000)
-		pool := faults.Open(t, f.db, faults.Hooks{
+		pool := faults.Open(t, f.DB, faults.Hooks{
 			Before: func(_ context.Context, s faults.Statement) error {
 				if _, yes := down.Load("down"); yes && !strings.Contains(strings.ToUpper(s.Text), "ROLLBACK") {
 					return errors.New("connection refused")
@@ -191,22 +191,22 @@ func TestTrap_OutageLongerThanTheLease(t *testing.T) {
 				}
 			},
 		})
-		f.enqueueN("orders", n)
-		messages := f.subscribe(f.subscriberOn(pool, nil, leaseOf(2*time.Second)), "orders")
-		received := f.receiveN(messages, n)
+		f.EnqueueN("orders", n)
+		messages := f.Subscribe(f.SubscriberOn(pool, nil, LeaseOf(2*time.Second)), "orders")
+		received := f.ReceiveN(messages, n)
 		down.Store("down", true)
 		f.ended(received)
-		f.Eventually(func() bool { return len(f.rows("{status} = 1 AND {locked_until} < {now}")) == n }, patience, 10*time.Millisecond)
+		f.Eventually(func() bool { return len(f.Rows("{status} = 1 AND {locked_until} < {now}")) == n }, Patience, 10*time.Millisecond)
 		for len(gaveBack) > 0 {
 			<-gaveBack
 		}
 		down.Delete("down")
 		for range 3 {
-			take(f, gaveBack, "a claim that gives back expired leases")
+			Take(f, gaveBack, "a claim that gives back expired leases")
 		}
 		select {
 		case again := <-messages:
-			f.FailNow("delivered again before its first handler has returned", "%v: attempt %d", again.UUID, f.delivery(again).Attempt())
+			f.FailNow("delivered again before its first handler has returned", "%v: attempt %d", again.UUID, f.Delivery(again).Attempt())
 		default:
 		}
 		for i, msg := range received { // whatever they say: their contexts have ended in the middle
@@ -218,10 +218,10 @@ func TestTrap_OutageLongerThanTheLease(t *testing.T) {
 		}
 		for range n {
 			again := f.handedAgain(messages, received)
-			f.Equal(1, f.delivery(again).Attempt(), "the outage spent an attempt")
+			f.Equal(1, f.Delivery(again).Attempt(), "the outage spent an attempt")
 			again.Ack()
 		}
-		f.Eventually(func() bool { return len(f.rows("{status} = 2 AND {retry_count} = 0")) == n }, patience, 5*time.Millisecond)
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2 AND {retry_count} = 0")) == n }, Patience, 5*time.Millisecond)
 	})
 }
 
@@ -229,13 +229,13 @@ func TestTrap_OutageLongerThanTheLease(t *testing.T) {
 func TestTrap_ATransactionLongerThanTheLease(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const n = 20
-		f.enqueueN("orders", n)
-		messages := f.subscribe(f.subscriber(leaseOf(2*time.Second)), "orders")
-		received := f.receiveN(messages, n)
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.EnqueueN("orders", n)
+		messages := f.Subscribe(f.Subscriber(LeaseOf(2*time.Second)), "orders")
+		received := f.ReceiveN(messages, n)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }() // for a failure before it
-		f.execOn(tx, "UPDATE {outbox_lease} SET {locked_until} = {locked_until}")
+		f.ExecOn(tx, "UPDATE {outbox_lease} SET {locked_until} = {locked_until}")
 		f.ended(received)
 		f.NoError(tx.Rollback())
 		for _, msg := range received {
@@ -244,44 +244,44 @@ func TestTrap_ATransactionLongerThanTheLease(t *testing.T) {
 		for range n {
 			f.handedAgain(messages, received).Ack()
 		}
-		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == n }, patience, 5*time.Millisecond)
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) == n }, Patience, 5*time.Millisecond)
 	})
 }
 
 func (f *fixture) settleAndRollBack(msg *message.Message) {
-	f.t.Helper()
-	err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-		return errors.Join(f.delivery(msg).SettleTx(ctx, tx, outbox.Ack), errBoom)
+	f.T.Helper()
+	err := outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+		return errors.Join(f.Delivery(msg).SettleTx(ctx, tx, outbox.Ack), ErrBoom)
 	})
-	f.ErrorIs(err, errBoom)
+	f.ErrorIs(err, ErrBoom)
 	f.NotErrorIs(err, outbox.ErrLeaseLost)
 }
 
 // A retry middleware runs the handler again after a transaction that was rolled back. What it acks then counts.
 func TestTrap_AckAfterARolledBackSettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		id := f.enqueueN("orders", 1)[0]
-		msg := f.receive(f.subscribe(f.subscriber(leaseOf(time.Hour)), "orders"))
+		id := f.EnqueueN("orders", 1)[0]
+		msg := f.Receive(f.Subscribe(f.Subscriber(LeaseOf(time.Hour)), "orders"))
 		f.settleAndRollBack(msg)
 		msg.Ack()
-		f.Zero(f.becomes(id, outbox.Done).retries)
+		f.Zero(f.Becomes(id, outbox.Done).Retries)
 	})
 }
 
 func TestTrap_NoRenewalAfterARolledBackSettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		id := f.enqueueN("orders", 1)[0]
-		messages := f.subscribe(f.subscriber(leaseOf(4*time.Second)), "orders")
-		msg := f.receive(messages)
+		id := f.EnqueueN("orders", 1)[0]
+		messages := f.Subscribe(f.Subscriber(LeaseOf(4*time.Second)), "orders")
+		msg := f.Receive(messages)
 		f.settleAndRollBack(msg)
-		first := f.row(id)
+		first := f.Row(id)
 		f.Eventually(func() bool {
 			f.Empty(messages, "delivered again")
-			return f.row(id).lockedUntil.After(first.lockedUntil)
-		}, patience, 10*time.Millisecond, "the lease is not renewed")
-		f.Zero(f.row(id).retries)
+			return f.Row(id).LockedUntil.After(first.LockedUntil)
+		}, Patience, 10*time.Millisecond, "the lease is not renewed")
+		f.Zero(f.Row(id).Retries)
 		msg.Ack()
-		f.becomes(id, outbox.Done)
+		f.Becomes(id, outbox.Done)
 	})
 }
 
@@ -289,30 +289,30 @@ func TestTrap_NoRenewalAfterARolledBackSettleTx(t *testing.T) {
 // end its context.
 func TestTrap_SettleTxCommitsBesideARenewal(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
+		f.Needs(ConcurrentWriters)
 		renewing, committed := make(chan struct{}, 100), make(chan struct{})
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if isRenewal(s) {
 				renewing <- struct{}{}
 				<-committed
 			}
 			return nil
 		}})
-		ids := f.enqueueN("orders", 2)
-		s := f.subscriberOn(pool, nil, leaseOf(4*time.Second))
-		received := f.receiveN(f.subscribe(s, "orders"), 2)
-		take(f, renewing, "a renewal that has looked what is held")
+		ids := f.EnqueueN("orders", 2)
+		s := f.SubscriberOn(pool, nil, LeaseOf(4*time.Second))
+		received := f.ReceiveN(f.Subscribe(s, "orders"), 2)
+		Take(f, renewing, "a renewal that has looked what is held")
 		settled := received[0]
-		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			return f.delivery(settled).SettleTx(ctx, tx, outbox.Ack)
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return f.Delivery(settled).SettleTx(ctx, tx, outbox.Ack)
 		}))
 		close(committed)
-		take(f, renewing, "the next renewal")
+		Take(f, renewing, "the next renewal")
 		f.NoError(settled.Context().Err())
 		settled.Ack()
 		received[1].Ack()
-		f.becomes(ids[0], outbox.Done)
-		f.becomes(ids[1], outbox.Done)
+		f.Becomes(ids[0], outbox.Done)
+		f.Becomes(ids[1], outbox.Done)
 	})
 }
 
@@ -320,26 +320,26 @@ func TestTrap_SettleTxCommitsBesideARenewal(t *testing.T) {
 func TestTrap_OnSettleCountsWhatIsCommitted(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		events := make(chan outbox.SettleEvent, 100)
-		book := newLogBook()
-		s := f.subscriberOn(f.db.DB, book, func(c *outbox.SubscriberConfig) {
+		book := NewLogBook()
+		s := f.SubscriberOn(f.DB.DB, book, func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnSettle = func(e outbox.SettleEvent) { events <- e }
 		})
-		messages := f.subscribe(s, "orders")
+		messages := f.Subscribe(s, "orders")
 		next := func() outbox.SettleEvent {
-			e, _ := take(f, events, "an event")
+			e, _ := Take(f, events, "an event")
 			return e
 		}
 
-		f.enqueueN("orders", 1)
-		msg := f.receive(messages)
+		f.EnqueueN("orders", 1)
+		msg := f.Receive(messages)
 		f.settleAndRollBack(msg)
 		f.Empty(events, "nothing is settled yet")
 		msg.Nack()
 		f.Equal(map[outbox.Outcome]int{outbox.Retry: 1}, next().Outcomes)
 
-		msg = f.receive(messages)
-		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			return f.delivery(msg).SettleTx(ctx, tx, outbox.Fail)
+		msg = f.Receive(messages)
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			return f.Delivery(msg).SettleTx(ctx, tx, outbox.Fail)
 		}))
 		msg.Ack()
 		e := next()
@@ -360,61 +360,61 @@ func TestTrap_OnSettleAfterALostAnswer(t *testing.T) {
 
 func (f *fixture) settleAndLoseTheAnswer(topic string, maxInFlight int) {
 	events := make(chan outbox.SettleEvent, 100)
-	book := newLogBook()
+	book := NewLogBook()
 	var lost, lostCommit atomic.Bool
-	pool := faults.Open(f.t, f.db, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
+	pool := faults.Open(f.T, f.DB, faults.Hooks{Answer: func(_ context.Context, s faults.Statement) error {
 		if isSettle(s) && lost.CompareAndSwap(true, false) {
 			lostCommit.Store(true)
 		}
-		commits := s.Text == faults.Commit || f.config.Dialect.Name() != "sqlite" && isSettle(s) // a procedure commits by itself
+		commits := s.Text == faults.Commit || f.Config.Dialect.Name() != "sqlite" && isSettle(s) // a procedure commits by itself
 		if commits && lostCommit.CompareAndSwap(true, false) {
 			return errors.New("connection reset by peer")
 		}
 		return nil
 	}})
-	s := f.subscriberOn(pool, book, func(c *outbox.SubscriberConfig) {
+	s := f.SubscriberOn(pool, book, func(c *outbox.SubscriberConfig) {
 		c.MaxInFlight = maxInFlight
 		c.Hooks.OnSettle = func(e outbox.SettleEvent) { events <- e }
 	})
-	messages := f.subscribe(s, topic)
+	messages := f.Subscribe(s, topic)
 	next := func() outbox.SettleEvent {
-		e, _ := take(f, events, "an event")
+		e, _ := Take(f, events, "an event")
 		return e
 	}
-	id := f.enqueueN(topic, 1)[0]
-	msg := f.receive(messages)
+	id := f.EnqueueN(topic, 1)[0]
+	msg := f.Receive(messages)
 	lost.Store(true)
 	msg.Ack()
 	f.Error(next().Err, "the answer is lost")
 	e := next()
-	f.Equal([]int{0, 1}, []int{e.Refused, e.Unknown}, "%s: %v", topic, book.lines())
-	f.becomes(id, outbox.Done)
+	f.Equal([]int{0, 1}, []int{e.Refused, e.Unknown}, "%s: %v", topic, book.Lines())
+	f.Becomes(id, outbox.Done)
 	f.NoError(s.Close())
-	f.Empty(book.at("INFO", "Leases were lost"))
-	f.Empty(book.at("INFO", "Lost the lease"))
+	f.Empty(book.At("INFO", "Leases were lost"))
+	f.Empty(book.At("INFO", "Lost the lease"))
 }
 
 // A handler that hangs loses its message in the end, and somebody is told.
 func TestTrap_AHandlerThatHangs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		told := make(chan outbox.HandledEvent, 10)
-		id := f.enqueueN("orders", 1)[0]
-		s := f.subscriber(func(c *outbox.SubscriberConfig) {
+		id := f.EnqueueN("orders", 1)[0]
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.MaxHandlerTime, c.DrainTimeout, c.MaxAttempts = 100*time.Millisecond, 50*time.Millisecond, 2
 			c.Hooks.OnHandlerTimeout = func(e outbox.HandledEvent) { told <- e }
 		})
-		messages := f.subscribe(s, "orders")
-		deaf := f.receive(messages)
-		take(f, deaf.Context().Done(), "the end of the context of a handler that hangs")
-		e, _ := take(f, told, "a word of it")
+		messages := f.Subscribe(s, "orders")
+		deaf := f.Receive(messages)
+		Take(f, deaf.Context().Done(), "the end of the context of a handler that hangs")
+		e, _ := Take(f, told, "a word of it")
 		f.Equal([]any{"orders", id, 1, outbox.Retry}, []any{e.Topic, e.MessageID, e.Attempt, e.Outcome})
 		f.GreaterOrEqual(e.Took, 150*time.Millisecond)
-		second := f.receive(messages)
-		f.Equal(2, f.delivery(second).Attempt())
+		second := f.Receive(messages)
+		f.Equal(2, f.Delivery(second).Attempt())
 		deaf.Ack() // too late
-		e, _ = take(f, told, "a word of the last attempt")
+		e, _ = Take(f, told, "a word of the last attempt")
 		f.Equal(outbox.Fail, e.Outcome)
-		r := f.becomes(id, outbox.Failed)
-		f.Contains(r.lastError, "MaxHandlerTime")
+		r := f.Becomes(id, outbox.Failed)
+		f.Contains(r.LastError, "MaxHandlerTime")
 	})
 }

@@ -34,136 +34,136 @@ type lossy struct {
 }
 
 func (f *fixture) lossy(hooks faults.Hooks) *lossy {
-	f.t.Helper()
-	pool := faults.Open(f.t, f.db, hooks)
-	c, err := join.NewCoordinator(pool, join.Config{Dialect: f.config.Dialect, Schema: f.config.Schema}, nil)
+	f.T.Helper()
+	pool := faults.Open(f.T, f.DB, hooks)
+	c, err := join.NewCoordinator(pool, join.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 	f.NoError(err)
-	return &lossy{f, pool, f.newOutbox(pool), c}
+	return &lossy{f, pool, f.NewOutbox(pool), c}
 }
 
 // close leaves nothing for the next call.
 func (l *lossy) close() {
-	l.t.Helper()
+	l.T.Helper()
 	l.NoError(l.pool.Close())
-	l.exec("DELETE FROM {wait}")
-	l.exec("DELETE FROM {member}")
-	l.exec("DELETE FROM {join}")
-	l.clear()
+	l.Exec("DELETE FROM {wait}")
+	l.Exec("DELETE FROM {member}")
+	l.Exec("DELETE FROM {join}")
+	l.Clear()
 }
 
 var changingCalls = []changingCall{
 	{"Publish", false, func(f *fixture) (func(l *lossy) error, func() bool) {
 		return func(l *lossy) error {
-			return l.publisher(l.pool).Publish("orders", message.NewMessage("1", nil))
+			return l.Publisher(l.pool).Publish("orders", message.NewMessage("1", nil))
 		}, f.grows("{outbox}")
 	}},
 	{"Enqueue in batches", false, func(f *fixture) (func(l *lossy) error, func() bool) {
 		return func(l *lossy) error {
-			_, err := l.outbox.Enqueue(f.ctx(), l.pool, make1100("orders")...)
+			_, err := l.outbox.Enqueue(f.Context(), l.pool, make1100("orders")...)
 			return err
 		}, f.grows("{outbox}")
 	}},
 	{"InTx", false, func(f *fixture) (func(l *lossy) error, func() bool) {
 		return func(l *lossy) error {
-			return outbox.InTx(f.ctx(), l.pool, func(ctx context.Context, tx *sql.Tx) error {
+			return outbox.InTx(f.Context(), l.pool, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := l.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "orders"})
 				return err
 			})
 		}, f.grows("{outbox}")
 	}},
 	{"Claim", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id := f.enqueueN("orders", 1)[0]
+		id := f.EnqueueN("orders", 1)[0]
 		return func(l *lossy) error {
-			_, err := l.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders")})
+			_, err := l.outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders")})
 			return err
-		}, func() bool { return f.row(id).status == int(outbox.InProgress) }
+		}, func() bool { return f.Row(id).Status == int(outbox.InProgress) }
 	}},
 	{"Settle", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		held := f.claimOne("orders")
+		held := f.ClaimOne("orders")
 		return func(l *lossy) error {
-			_, err := l.outbox.Settle(f.ctx(), l.pool, settled(outbox.Ack, held))
+			_, err := l.outbox.Settle(f.Context(), l.pool, Settled(outbox.Ack, held))
 			return err
-		}, func() bool { return f.row(held.ID).status == int(outbox.Done) }
+		}, func() bool { return f.Row(held.ID).Status == int(outbox.Done) }
 	}},
 	{"Renew", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		held := f.claimOne("orders")
+		held := f.ClaimOne("orders")
 		return func(l *lossy) error {
-				_, err := l.outbox.Renew(f.ctx(), 3*time.Hour, held.Receipt)
+				_, err := l.outbox.Renew(f.Context(), 3*time.Hour, held.Receipt)
 				return err
 			}, func() bool {
-				return len(f.rows("{message_id} = '"+held.ID.String()+"' AND {locked_until} > {future}")) == 1
+				return len(f.Rows("{message_id} = '"+held.ID.String()+"' AND {locked_until} > {future}")) == 1
 			}
 	}},
 	{"ReapExpired", true, func(f *fixture) (func(l *lossy) error, func() bool) {
-		held := f.claimOne("orders")
-		f.expireLeases()
+		held := f.ClaimOne("orders")
+		f.ExpireLeases()
 		return func(l *lossy) error {
-			_, err := l.outbox.ReapExpired(f.ctx())
+			_, err := l.outbox.ReapExpired(f.Context())
 			return err
-		}, func() bool { return f.row(held.ID).status == int(outbox.Ready) }
+		}, func() bool { return f.Row(held.ID).Status == int(outbox.Ready) }
 	}},
 	{"Requeue", true, func(f *fixture) (func(l *lossy) error, func() bool) {
-		held := f.claimOne("orders")
-		f.settle(settled(outbox.Fail, held)...)
+		held := f.ClaimOne("orders")
+		f.Settle(Settled(outbox.Fail, held)...)
 		return func(l *lossy) error {
-			_, err := l.outbox.Requeue(f.ctx(), outbox.RequeueParams{IDs: []outbox.MessageID{held.ID}})
+			_, err := l.outbox.Requeue(f.Context(), outbox.RequeueParams{IDs: []outbox.MessageID{held.ID}})
 			return err
-		}, func() bool { return f.row(held.ID).status == int(outbox.Ready) }
+		}, func() bool { return f.Row(held.ID).Status == int(outbox.Ready) }
 	}},
 	{"Purge", true, func(f *fixture) (func(l *lossy) error, func() bool) {
-		f.settle(settled(outbox.Ack, f.claimOne("orders"))...)
+		f.Settle(Settled(outbox.Ack, f.ClaimOne("orders"))...)
 		return func(l *lossy) error {
-			_, err := l.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+			_, err := l.outbox.Purge(f.Context(), outbox.PurgeParams{})
 			return err
-		}, func() bool { return len(f.rows("{status} = 2")) == 0 }
+		}, func() bool { return len(f.Rows("{status} = 2")) == 0 }
 	}},
 	{"join.Start", false, func(f *fixture) (func(l *lossy) error, func() bool) {
 		return func(l *lossy) error {
-			_, err := l.joins.Start(f.ctx(), nil, join.StartParams{ExpectedSteps: 1})
+			_, err := l.joins.Start(f.Context(), nil, join.StartParams{ExpectedSteps: 1})
 			return err
 		}, f.grows("{join}")
 	}},
 	{"join.Enqueue", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id := f.start(f.joins(), join.StartParams{Open: true})
+		id := f.Start(f.Joins(), join.StartParams{Open: true})
 		return func(l *lossy) error {
-			_, err := l.joins.Enqueue(f.ctx(), nil, id, outbox.Message{Topic: "orders"})
+			_, err := l.joins.Enqueue(f.Context(), nil, id, outbox.Message{Topic: "orders"})
 			return err
 		}, f.grows("{outbox}")
 	}},
 	{"join.Attach", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id, message := f.start(f.joins(), join.StartParams{Open: true}), f.enqueueN("orders", 1)[0]
-		return func(l *lossy) error { return l.joins.Attach(f.ctx(), nil, id, message) },
-			func() bool { return len(f.steps(id)) == 1 }
+		id, message := f.Start(f.Joins(), join.StartParams{Open: true}), f.EnqueueN("orders", 1)[0]
+		return func(l *lossy) error { return l.joins.Attach(f.Context(), nil, id, message) },
+			func() bool { return len(f.Steps(id)) == 1 }
 	}},
 	{"join.ReportStepCompleted", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id := f.start(f.joins(), join.StartParams{ExpectedSteps: 1})
-		f.NoError(f.joins().AttachByReport(f.ctx(), nil, id, outbox.MessageID{1}))
-		return func(l *lossy) error { return l.joins.ReportStepCompleted(f.ctx(), nil, id, outbox.MessageID{1}) },
-			func() bool { return f.join(f.joins(), id).CompletedSteps == 1 }
+		id := f.Start(f.Joins(), join.StartParams{ExpectedSteps: 1})
+		f.NoError(f.Joins().AttachByReport(f.Context(), nil, id, outbox.MessageID{1}))
+		return func(l *lossy) error { return l.joins.ReportStepCompleted(f.Context(), nil, id, outbox.MessageID{1}) },
+			func() bool { return f.Join(f.Joins(), id).CompletedSteps == 1 }
 	}},
 	{"join.EnqueueWait", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id := f.start(f.joins(), join.StartParams{Open: true})
+		id := f.Start(f.Joins(), join.StartParams{Open: true})
 		return func(l *lossy) error {
-			_, err := l.joins.EnqueueWait(f.ctx(), nil, join.Wait{Join: id, OnComplete: join.Continuation{Topic: "next"}})
+			_, err := l.joins.EnqueueWait(f.Context(), nil, join.Wait{Join: id, OnComplete: join.Continuation{Topic: "next"}})
 			return err
 		}, f.grows("{outbox}")
 	}},
 	{"join.AttachJoin", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		parent, child := f.start(f.joins(), join.StartParams{Open: true}), f.start(f.joins(), join.StartParams{Open: true})
-		return func(l *lossy) error { return l.joins.AttachJoin(f.ctx(), nil, parent, child) },
-			func() bool { return len(f.steps(parent)) == 1 }
+		parent, child := f.Start(f.Joins(), join.StartParams{Open: true}), f.Start(f.Joins(), join.StartParams{Open: true})
+		return func(l *lossy) error { return l.joins.AttachJoin(f.Context(), nil, parent, child) },
+			func() bool { return len(f.Steps(parent)) == 1 }
 	}},
 	{"join.Cancel", false, func(f *fixture) (func(l *lossy) error, func() bool) {
-		id := f.start(f.joins(), join.StartParams{Open: true})
-		return func(l *lossy) error { return l.joins.Cancel(f.ctx(), nil, id) },
-			func() bool { return f.join(f.joins(), id).Status == join.Cancelled }
+		id := f.Start(f.Joins(), join.StartParams{Open: true})
+		return func(l *lossy) error { return l.joins.Cancel(f.Context(), nil, id) },
+			func() bool { return f.Join(f.Joins(), id).Status == join.Cancelled }
 	}},
 }
 
 // grows tells whether a table has more rows than now.
 func (f *fixture) grows(table string) func() bool {
-	before := f.number("SELECT COUNT(*) FROM %s", table)
-	return func() bool { return f.number("SELECT COUNT(*) FROM %s", table) > before }
+	before := f.Number("SELECT COUNT(*) FROM %s", table)
+	return func() bool { return f.Number("SELECT COUNT(*) FROM %s", table) > before }
 }
 
 func make1100(topic string) []outbox.Message {
@@ -177,7 +177,7 @@ func make1100(topic string) []outbox.Message {
 // committing is the number of the statement of the call that commits. The calls that repeat themselves until they find no
 // more have committed with the first.
 func (c changingCall) committing(f *fixture) int64 {
-	f.t.Helper()
+	f.T.Helper()
 	log := &faults.Log{}
 	l := f.lossy(log.Hooks())
 	run, done := c.prepare(f)
@@ -241,9 +241,9 @@ func TestTrap_WhatIsKnownNotToBeCommittedIsNotUnknown(t *testing.T) {
 
 			l := f.lossy(faults.Hooks{})
 			l.pool.SetMaxOpenConns(1)
-			taken, err := l.pool.Conn(f.ctx())
+			taken, err := l.pool.Conn(f.Context())
 			f.NoError(err)
-			run, done := c.prepare(&fixture{Assertions: f.Assertions, t: t, db: f.db, config: f.config, outbox: f.outbox})
+			run, done := c.prepare(&fixture{Assertions: f.Assertions, T: t, DB: f.DB, Config: f.Config, Outbox: f.Outbox})
 			answered := make(chan error)
 			go func() { answered <- run(l) }()
 			f.Eventually(func() bool { return l.pool.Stats().WaitCount == 1 }, 10*time.Second, time.Millisecond)
@@ -268,8 +268,8 @@ func TestTrap_WhatWasNotSentIsSentAgain(t *testing.T) {
 			}
 			return nil
 		}})
-		_, err := l.outbox.Enqueue(f.ctx(), l.pool, outbox.Message{Topic: "orders"})
+		_, err := l.outbox.Enqueue(f.Context(), l.pool, outbox.Message{Topic: "orders"})
 		f.NoError(err)
-		f.Equal(1, f.count())
+		f.Equal(1, f.Count())
 	})
 }

@@ -29,17 +29,17 @@ type wire struct {
 
 // openOverAWire returns a pool on the database of the fixture whose connections go over a wire.
 func (f *fixture) openOverAWire() (*sql.DB, *wire) {
-	f.t.Helper()
-	dsn, err := url.Parse(f.db.DSN)
+	f.T.Helper()
+	dsn, err := url.Parse(f.DB.DSN)
 	f.NoError(err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	f.NoError(err)
 	w := &wire{listener: listener, target: dsn.Host}
 	w.running.Go(w.serve)
 	dsn.Host = listener.Addr().String()
-	pool, err := sql.Open(f.db.DriverName, dsn.String())
+	pool, err := sql.Open(f.DB.DriverName, dsn.String())
 	f.NoError(err)
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		f.NoError(pool.Close())
 		f.NoError(listener.Close())
 		w.running.Wait()
@@ -89,15 +89,15 @@ func TestTrap_LostAnswersOnTheWire(t *testing.T) {
 			continue // has no wire
 		}
 		t.Run(backend.Name, func(t *testing.T) {
-			f := newFixture(t, backend.Open(t), "")
-			f.migrate()
+			f := New(t, backend.Open(t), "")
+			f.Migrate()
 			pool, w := f.openOverAWire()
-			l := &lossy{fixture: f, pool: pool, outbox: f.newOutbox(pool)}
+			l := &lossy{fixture: f, pool: pool, outbox: f.NewOutbox(pool)}
 			publish := func() error {
-				return l.publisher(pool).Publish("orders", message.NewMessage("1", nil))
+				return l.Publisher(pool).Publish("orders", message.NewMessage("1", nil))
 			}
 			inTx := func() error {
-				return outbox.InTx(f.ctx(), pool, func(ctx context.Context, tx *sql.Tx) error {
+				return outbox.InTx(f.Context(), pool, func(ctx context.Context, tx *sql.Tx) error {
 					_, err := l.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "orders"})
 					w.cut.Store(w.armed.Load())
 					return err
@@ -107,12 +107,12 @@ func TestTrap_LostAnswersOnTheWire(t *testing.T) {
 				f.NoError(publish())
 				f.NoError(inTx())
 			}
-			before := f.count()
+			before := f.Count()
 
 			w.cut.Store(true)
 			err := publish()
 			f.ErrorIs(err, outbox.ErrUnknownOutcome)
-			f.Eventually(func() bool { return f.count() == before+1 }, 10*time.Second, 10*time.Millisecond)
+			f.Eventually(func() bool { return f.Count() == before+1 }, 10*time.Second, 10*time.Millisecond)
 			w.cut.Store(false)
 
 			f.NoError(inTx(), "the pool goes on")
@@ -120,7 +120,7 @@ func TestTrap_LostAnswersOnTheWire(t *testing.T) {
 			w.armed.Store(true)
 			err = inTx()
 			f.ErrorIs(err, outbox.ErrUnknownOutcome)
-			f.Eventually(func() bool { return f.count() == before+4 }, 10*time.Second, 10*time.Millisecond)
+			f.Eventually(func() bool { return f.Count() == before+4 }, 10*time.Second, 10*time.Millisecond)
 		})
 	}
 }

@@ -42,13 +42,13 @@ func TestLong_PeakMemory(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		payload := make([]byte, plan.Size)
 		for range plan.Messages {
-			f.enqueue(outbox.Message{Topic: "large", Payload: payload})
+			f.Enqueue(outbox.Message{Topic: "large", Payload: payload})
 		}
 		peak := testprocess.PeakMemoryOf(t, memoryWorkerVariable,
-			memoryJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.config.Table, plan})
+			memoryJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.Config.Schema, f.Config.Table, plan})
 		t.Logf("%d messages of %d MB: peak of the resident memory %d MB", plan.Messages, plan.Size>>20, peak>>20)
-		f.Zero(f.number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done))
-		if f.db.Name == testdb.SQLite {
+		f.Zero(f.Number("SELECT COUNT(*) FROM {all} WHERE {status} <> %d", outbox.Done))
+		if f.DB.Name == testdb.SQLite {
 			plan.peak += 130 << 20 // an update rewrites the whole row, in the process
 		}
 		f.LessOrEqual(peak, plan.peak)
@@ -63,7 +63,7 @@ func (job memoryJob) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	sub, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
-		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table, MaxInFlightBytes: job.Plan.Budget,
+		Dialect: Dialect(job.Backend), Schema: job.Schema, Table: job.Table, MaxInFlightBytes: job.Plan.Budget,
 	}, nil)
 	if err != nil {
 		return err
@@ -88,11 +88,11 @@ func (job memoryJob) run() (err error) {
 func TestClaimKeepsToItsBytes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		large, small := make([]byte, 1000), make([]byte, 100)
-		f.enqueue(outbox.Message{Topic: "a", Payload: small}, outbox.Message{Topic: "a", Payload: small},
+		f.Enqueue(outbox.Message{Topic: "a", Payload: small}, outbox.Message{Topic: "a", Payload: small},
 			outbox.Message{Topic: "a", Payload: large}, outbox.Message{Topic: "a", Payload: small},
 			outbox.Message{Topic: "b", Payload: small, Headers: map[string]string{"header": string(large)}}, outbox.Message{Topic: "b", Payload: small})
 		claim := func(bytes int64, topics ...string) (sizes []int) {
-			for _, c := range f.claimWith(outbox.ClaimParams{Topics: quotas(topics...), Bytes: bytes}) {
+			for _, c := range f.ClaimWith(outbox.ClaimParams{Topics: Quotas(topics...), Bytes: bytes}) {
 				sizes = append(sizes, len(c.Payload))
 			}
 			return sizes
@@ -101,34 +101,34 @@ func TestClaimKeepsToItsBytes(t *testing.T) {
 		f.Equal([]int{1000}, claim(500, "a", "b"), "the first is larger, and then nothing fits")
 		f.Equal([]int{100}, claim(1000, "a", "b"), "headers count")
 		f.Equal([]int{100, 100}, claim(0, "a", "b"), "no limit")
-		_, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a"), Bytes: -1})
-		f.requireField(err, "ClaimParams.Bytes")
+		_, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("a"), Bytes: -1})
+		f.RequireField(err, "ClaimParams.Bytes")
 	})
 }
 
 // Large messages of a topic whose handlers are stuck leave room for another topic.
 func TestBytesInFlightStarveNoTopic(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		sub := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlightBytes = 1000 })
+		sub := f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlightBytes = 1000 })
 		for range 20 {
-			f.enqueue(outbox.Message{Topic: "stuck", Payload: make([]byte, 100)})
+			f.Enqueue(outbox.Message{Topic: "stuck", Payload: make([]byte, 100)})
 		}
-		other, stuck := f.subscribe(sub, "other"), f.subscribe(sub, "stuck")
-		held := f.receiveN(stuck, 5)
-		ids := f.enqueueN("other", 5)
+		other, stuck := f.Subscribe(sub, "other"), f.Subscribe(sub, "stuck")
+		held := f.ReceiveN(stuck, 5)
+		ids := f.EnqueueN("other", 5)
 		for range ids {
-			f.receive(other).Ack()
+			f.Receive(other).Ack()
 		}
-		f.settles(ids)
-		f.LessOrEqual(f.number("SELECT COUNT(*) FROM {all} WHERE {status} = 1"), int64(10))
-		huge := f.enqueue(outbox.Message{Topic: "huge", Payload: make([]byte, 5000)})
-		ackAll(held)
+		f.Settles(ids)
+		f.LessOrEqual(f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = 1"), int64(10))
+		huge := f.Enqueue(outbox.Message{Topic: "huge", Payload: make([]byte, 5000)})
+		AckAll(held)
 		go func() {
 			for msg := range stuck { // no longer; it ends with the subscriber
 				msg.Ack()
 			}
 		}()
-		f.receive(f.subscribe(sub, "huge")).Ack()
-		f.settles(huge)
+		f.Receive(f.Subscribe(sub, "huge")).Ack()
+		f.Settles(huge)
 	})
 }

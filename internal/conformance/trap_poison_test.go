@@ -56,18 +56,18 @@ func TestLong_PoisonThatKillsTheProcess(t *testing.T) {
 
 // poison lets workers handle all messages, and starts another for each that is ended by one.
 func (f *fixture) poison(workers int, alone bool) {
-	f.t.Helper()
+	f.T.Helper()
 	plan := newPoisonPlan()
-	f.enqueueN("work", plan.Messages) // their UUIDs are 0, 1, 2 …
-	job := poisonJob{f.db.Name, f.db.DriverName, f.db.DSN, f.config.Schema, f.config.Table, plan, alone}
+	f.EnqueueN("work", plan.Messages) // their UUIDs are 0, 1, 2 …
+	job := poisonJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.Config.Schema, f.Config.Table, plan, alone}
 	lines := make(chan testprocess.Line)
 	alive := map[*testprocess.Process]bool{}
-	start := func() { alive[testprocess.Start(f.t, poisonWorkerVariable, job, lines)] = true }
+	start := func() { alive[testprocess.Start(f.T, poisonWorkerVariable, job, lines)] = true }
 	for range workers {
 		start()
 	}
 	deaths, started := 0, time.Now()
-	left := func() int64 { return f.number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)") }
+	left := func() int64 { return f.Number("SELECT COUNT(*) FROM {all} WHERE {status} IN (0, 1)") }
 	for left() > 0 {
 		line := f.nextLine(lines)
 		if line.Text != "" {
@@ -85,18 +85,18 @@ func (f *fixture) poison(workers int, alone bool) {
 			delete(alive, line.From)
 		}
 	}
-	failed := f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)
-	most := f.number("SELECT MAX({retry_count}) FROM {all} WHERE {uuid} <> '%s'", poisonous)
-	f.t.Logf("%d processes ended by one message: %d failed; another has spent at most %d attempts; %v",
+	failed := f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)
+	most := f.Number("SELECT MAX({retry_count}) FROM {all} WHERE {uuid} <> '%s'", poisonous)
+	f.T.Logf("%d processes ended by one message: %d failed; another has spent at most %d attempts; %v",
 		deaths, failed, most, time.Since(started).Round(time.Millisecond))
 	f.Equal(int64(1), failed, "messages that failed")
-	f.Equal(int64(1), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d AND {uuid} = '%s'", outbox.Failed, poisonous))
-	f.Equal(int64(plan.Messages-1), f.number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done))
+	f.Equal(int64(1), f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d AND {uuid} = '%s'", outbox.Failed, poisonous))
+	f.Equal(int64(plan.Messages-1), f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Done))
 }
 
 // nextLine waits as long as a lease at the defaults and the longest backoff take.
 func (f *fixture) nextLine(lines <-chan testprocess.Line) testprocess.Line {
-	f.t.Helper()
+	f.T.Helper()
 	timer := time.NewTimer(2 * time.Minute)
 	defer timer.Stop()
 	select {
@@ -110,20 +110,20 @@ func (f *fixture) nextLine(lines <-chan testprocess.Line) testprocess.Line {
 
 // run is the worker's process.
 func (job poisonJob) run() (err error) {
-	db, err := openWorker(job.Driver, job.DSN)
+	db, err := OpenWorker(job.Driver, job.DSN)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	config := outbox.SubscriberConfig{
-		Dialect: dialect(job.Backend), Schema: job.Schema, Table: job.Table,
+		Dialect: Dialect(job.Backend), Schema: job.Schema, Table: job.Table,
 		MaxAttempts: job.Plan.MaxAttempts, LeaseDuration: job.Plan.Lease, MaxPollInterval: job.Plan.Poll,
 		Hooks: outbox.Hooks{OnSettle: func(outbox.SettleEvent) { fmt.Println("settled") }},
 	}
 	if job.Plan.Base > 0 {
 		config.Backoff = outbox.ExponentialBackoff(job.Plan.Base, job.Plan.Limit)
 	}
-	return workUntilStdinEnds(db, config, job.Alone, func(msg *message.Message) {
+	return WorkUntilStdinEnds(db, config, job.Alone, func(msg *message.Message) {
 		if msg.UUID == poisonous {
 			os.Exit(3)
 		}

@@ -31,26 +31,26 @@ func TestTrap_RenewalUnderAStarvedPool(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, size := range sizes {
 			topic := fmt.Sprintf("pool of %d", size.connections)
-			pool := f.db.Reopen(t)
+			pool := f.DB.Reopen(t)
 			pool.SetMaxOpenConns(size.connections)
-			f.enqueueN(topic, size.messages)
-			s := f.subscriberOn(pool.DB, nil, leaseOf(size.lease))
+			f.EnqueueN(topic, size.messages)
+			s := f.SubscriberOn(pool.DB, nil, LeaseOf(size.lease))
 			h := &starvedHandlers{pool: pool, hold: size.hold, live: map[string]context.Context{}, done: map[string]bool{}}
-			messages := f.subscribe(s, topic)
+			messages := f.Subscribe(s, topic)
 			var handlers sync.WaitGroup
 			handlers.Go(func() {
 				for msg := range messages {
 					handlers.Go(func() { h.handle(msg) })
 				}
 			})
-			f.Eventually(func() bool { return h.finished() == size.messages }, 20*patience, 10*time.Millisecond)
+			f.Eventually(func() bool { return h.finished() == size.messages }, 20*Patience, 10*time.Millisecond)
 			f.NoError(s.Close())
 			handlers.Wait()
 			t.Logf("%s, %d in flight that hold one for %v, lease %v: two live handlers %d, done again %d, deliveries %d",
 				topic, size.messages, size.hold, size.lease, h.doubled, h.repeated, h.deliveries)
 			f.Zero(h.doubled, "two live handlers of one message")
 			f.Zero(h.repeated, "done again, because what was acked could not be settled")
-			f.Len(f.rows("{status} = 2 AND {topic} = '%s'", topic), size.messages)
+			f.Len(f.Rows("{status} = 2 AND {topic} = '%s'", topic), size.messages)
 		}
 	})
 }

@@ -22,25 +22,25 @@ func TestTrap_AnExactDelayWinsOverItsRoundedTime(t *testing.T) {
 		for i := range 10 {
 			msg := message.NewMessage(fmt.Sprint(i), nil)
 			delay.Message(msg, delay.For(900*time.Millisecond))
-			f.NoError(f.publisher(f.db.DB).Publish("delayed", msg))
-			r := f.rows("{uuid} = '%d'", i)[0]
-			f.sameTime(r.created.Add(900*time.Millisecond), r.due)
+			f.NoError(f.Publisher(f.DB.DB).Publish("delayed", msg))
+			r := f.Rows("{uuid} = '%d'", i)[0]
+			f.SameTime(r.Created.Add(900*time.Millisecond), r.Due)
 		}
 		old := message.NewMessage("old", nil)
 		delay.Message(old, delay.For(time.Hour))
 		old.Metadata[delay.DelayedUntilKey] = time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
-		f.NoError(f.publisher(f.db.DB).Publish("delayed", old))
-		f.True(f.rows("{uuid} = 'old'")[0].isDue, "a message that was published before is not delayed again")
+		f.NoError(f.Publisher(f.DB.DB).Publish("delayed", old))
+		f.True(f.Rows("{uuid} = 'old'")[0].IsDue, "a message that was published before is not delayed again")
 	})
 }
 
 func TestTrap_DueAtOutsideTheYears(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, year := range []int{-1, 0, 10_000, 290_000} {
-			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders", DueAt: time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)})
-			f.requireField(err, "DueAt")
+			_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders", DueAt: time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)})
+			f.RequireField(err, "DueAt")
 		}
-		f.Zero(f.count())
+		f.Zero(f.Count())
 	})
 }
 
@@ -51,7 +51,7 @@ func TestTrap_StreamKeysOfAPublisher(t *testing.T) {
 			if header != "" {
 				msg.Metadata[outbox.HeaderStreamKey] = header
 			}
-			return f.publisher(f.db.DB, options...).Publish("orders", msg)
+			return f.Publisher(f.DB.DB, options...).Publish("orders", msg)
 		}
 		byID := func(c *outbox.PublisherConfig) {
 			c.StreamKey = func(topic string, msg *message.Message) string { return strings.TrimPrefix(topic+msg.UUID, "orders2") }
@@ -61,13 +61,13 @@ func TestTrap_StreamKeysOfAPublisher(t *testing.T) {
 		f.NoError(publish("2", "customer 7", byID))
 		f.NoError(publish("2", ""))
 		var keys []string
-		for _, c := range f.claim("orders") {
+		for _, c := range f.Claim("orders") {
 			keys = append(keys, c.StreamKey)
 		}
 		f.Equal([]string{"customer 7", "orders1", "customer 7", ""}, keys)
 		for _, bad := range []string{" customer", "customer\t", strings.Repeat("x", 256), "\xff"} {
-			f.requireField(publish("1", bad), "StreamKey")
-			f.requireField(publish("1", "", func(c *outbox.PublisherConfig) {
+			f.RequireField(publish("1", bad), "StreamKey")
+			f.RequireField(publish("1", "", func(c *outbox.PublisherConfig) {
 				c.StreamKey = func(string, *message.Message) string { return bad }
 			}), "StreamKey")
 		}
@@ -77,12 +77,12 @@ func TestTrap_StreamKeysOfAPublisher(t *testing.T) {
 func TestLong_HeadersCountTowardsABatch(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		log := &faults.Log{}
-		pool := faults.Open(t, f.db, log.Hooks())
+		pool := faults.Open(t, f.DB, log.Hooks())
 		messages := make([]outbox.Message, 20)
 		for i := range messages {
 			messages[i] = outbox.Message{Topic: "orders", Headers: map[string]string{"h": strings.Repeat("x", 1<<20)}}
 		}
-		_, err := f.newOutbox(pool).Enqueue(f.ctx(), pool, messages...)
+		_, err := f.NewOutbox(pool).Enqueue(f.Context(), pool, messages...)
 		f.NoError(err)
 		longest := 0
 		for _, s := range log.Take() {
@@ -93,7 +93,7 @@ func TestLong_HeadersCountTowardsABatch(t *testing.T) {
 			}
 		}
 		f.Less(longest, 9<<20)
-		f.Equal(len(messages), f.count())
+		f.Equal(len(messages), f.Count())
 	})
 }
 
@@ -101,7 +101,7 @@ func TestLong_HeadersCountTowardsABatch(t *testing.T) {
 func TestTrap_AConnectionWithoutATransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		insert := 0
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if len(s.Args) > 0 {
 				if insert++; insert == 2 {
 					return &faults.Error{Number: 50000, State: "XX000", Result: 19}
@@ -109,88 +109,88 @@ func TestTrap_AConnectionWithoutATransaction(t *testing.T) {
 			}
 			return nil
 		}})
-		conn, err := pool.Conn(f.ctx())
+		conn, err := pool.Conn(f.Context())
 		f.NoError(err)
 		defer func() { f.NoError(conn.Close()) }()
-		o := f.newOutbox(pool)
-		_, err = o.Enqueue(f.ctx(), conn, make1100("orders")...)
+		o := f.NewOutbox(pool)
+		_, err = o.Enqueue(f.Context(), conn, make1100("orders")...)
 		f.Error(err)
 		f.NotErrorIs(err, outbox.ErrUnknownOutcome)
-		f.Zero(f.count(), "all or none")
+		f.Zero(f.Count(), "all or none")
 
-		_, err = o.Enqueue(f.ctx(), conn, make1100("orders")...)
+		_, err = o.Enqueue(f.Context(), conn, make1100("orders")...)
 		f.NoError(err)
-		f.Equal(1100, f.count())
+		f.Equal(1100, f.Count())
 
-		tx, err := conn.BeginTx(f.ctx(), nil)
+		tx, err := conn.BeginTx(f.Context(), nil)
 		f.NoError(err)
-		_, err = o.Enqueue(f.ctx(), conn, make1100("orders")...)
+		_, err = o.Enqueue(f.Context(), conn, make1100("orders")...)
 		f.NoError(err)
 		f.NoError(tx.Rollback())
-		f.Equal(1100, f.count(), "a transaction that the caller has begun is the caller's to end")
+		f.Equal(1100, f.Count(), "a transaction that the caller has begun is the caller's to end")
 	})
 }
 
 func TestTrap_AnIDThatIsThereAlready(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		id, err := f.outbox.NewID()
+		id, err := f.Outbox.NewID()
 		f.NoError(err)
 		again := outbox.Message{ID: id, Topic: "orders"}
-		f.Equal([]outbox.MessageID{id}, f.enqueue(again))
-		_, err = f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders"}, again)
+		f.Equal([]outbox.MessageID{id}, f.Enqueue(again))
+		_, err = f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders"}, again)
 		f.ErrorIs(err, outbox.ErrDuplicateID)
 		f.NotErrorIs(err, outbox.ErrUnknownOutcome)
-		f.Equal(1, f.count(), "all or none")
+		f.Equal(1, f.Count(), "all or none")
 		settings := []string{"SELECT 1"}
-		if f.db.Name == testdb.SQLServer {
+		if f.DB.Name == testdb.SQLServer {
 			settings = append(settings, "SET XACT_ABORT ON") // as many callers do
 		}
 		for i, setting := range settings {
-			f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+			f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, setting)
 				f.NoError(err)
-				_, err = f.outbox.Enqueue(ctx, tx, again)
+				_, err = f.Outbox.Enqueue(ctx, tx, again)
 				f.ErrorIs(err, outbox.ErrDuplicateID)
-				_, err = f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "the transaction goes on"})
+				_, err = f.Outbox.Enqueue(ctx, tx, outbox.Message{Topic: "the transaction goes on"})
 				return err
 			}), setting)
-			f.Equal(2+i, f.count())
+			f.Equal(2+i, f.Count())
 		}
 	})
 }
 
 func TestTrap_AJoinThatIsStartedAgain(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		unique, err := f.outbox.NewID()
+		c := f.Joins()
+		unique, err := f.Outbox.NewID()
 		f.NoError(err)
 		params := join.StartParams{ID: join.ID(unique), ExpectedSteps: 1}
-		f.Equal(params.ID, f.start(c, params))
-		id, err := c.Start(f.ctx(), nil, params)
+		f.Equal(params.ID, f.Start(c, params))
+		id, err := c.Start(f.Context(), nil, params)
 		f.ErrorIs(err, join.ErrExists)
 		f.Equal(params.ID, id)
 
 		wait := join.Wait{Join: id, OnComplete: join.Continuation{Topic: "next"}, Headers: map[string]string{"traceparent": "00-1"}}
-		wait.ID, err = f.outbox.NewID()
+		wait.ID, err = f.Outbox.NewID()
 		f.NoError(err)
-		sent, err := c.EnqueueWait(f.ctx(), nil, wait)
+		sent, err := c.EnqueueWait(f.Context(), nil, wait)
 		f.NoError(err)
 		f.Equal(wait.ID, sent)
-		_, err = c.EnqueueWait(f.ctx(), nil, wait)
+		_, err = c.EnqueueWait(f.Context(), nil, wait)
 		f.ErrorIs(err, outbox.ErrDuplicateID)
 
-		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := c.Start(ctx, tx, params)
 			f.ErrorIs(err, join.ErrExists)
 			_, err = c.EnqueueWait(ctx, tx, wait)
 			f.ErrorIs(err, outbox.ErrDuplicateID)
 			return c.AttachByReport(ctx, tx, id, outbox.MessageID{1})
 		}))
-		f.Equal(1, f.joinCount())
+		f.Equal(1, f.JoinCount())
 
-		f.runWaits(c)
-		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, outbox.MessageID{1}))
-		f.Equal("00-1", f.continues(wait.ID, "next").Headers["traceparent"], "the trace goes on")
-		f.Len(f.rows("{topic} = 'next'"), 1)
+		f.RunWaits(c)
+		f.NoError(c.ReportStepCompleted(f.Context(), nil, id, outbox.MessageID{1}))
+		f.Equal("00-1", f.Continues(wait.ID, "next").Headers["traceparent"], "the trace goes on")
+		f.Len(f.Rows("{topic} = 'next'"), 1)
 	})
 }

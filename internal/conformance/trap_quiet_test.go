@@ -23,10 +23,10 @@ func TestTrap_ManyUnhandledTopics(t *testing.T) {
 		for i := range messages {
 			messages[i] = outbox.Message{UUID: "1", Topic: fmt.Sprintf("nobody's %04d", i)}
 		}
-		f.enqueue(messages...)
-		book, looks := newLogBook(), make(chan []outbox.TopicBacklog)
+		f.Enqueue(messages...)
+		book, looks := NewLogBook(), make(chan []outbox.TopicBacklog)
 		done := make(chan struct{})
-		s := f.subscriberOn(f.db.DB, book, func(c *outbox.SubscriberConfig) {
+		s := f.SubscriberOn(f.DB.DB, book, func(c *outbox.SubscriberConfig) {
 			c.UnhandledAfter = 5 * time.Millisecond
 			c.Hooks.OnBacklog = func(topics []outbox.TopicBacklog) {
 				select {
@@ -35,24 +35,24 @@ func TestTrap_ManyUnhandledTopics(t *testing.T) {
 				}
 			}
 		})
-		f.subscribe(s, "handled")
+		f.Subscribe(s, "handled")
 		for range 5 {
-			backlog, _ := take(f, looks, "a look at all topics")
+			backlog, _ := Take(f, looks, "a look at all topics")
 			f.Len(backlog, topics+1)
 		}
-		f.enqueue(outbox.Message{UUID: "1", Topic: "another"})
+		f.Enqueue(outbox.Message{UUID: "1", Topic: "another"})
 		f.Eventually(func() bool {
-			_, _ = take(f, looks, "a look at all topics")
-			return len(book.at("ERROR", "without a handler")) > 1
-		}, patience, time.Millisecond)
+			_, _ = Take(f, looks, "a look at all topics")
+			return len(book.At("ERROR", "without a handler")) > 1
+		}, Patience, time.Millisecond)
 		close(done)
 		f.NoError(s.Close())
-		lines := book.at("ERROR", "without a handler")
+		lines := book.At("ERROR", "without a handler")
 		f.Len(lines, 2, "one line for the first look, one for the topic that came later")
-		assert.Equal(t, topics, lines[0].fields["topics"])
-		assert.Equal(t, "nobody's 0000, nobody's 0001, nobody's 0002, nobody's 0003, nobody's 0004, …", lines[0].fields["names"])
-		assert.Equal(t, "another", lines[1].fields["names"])
-		assert.Equal(t, 1, lines[1].fields["new"])
+		assert.Equal(t, topics, lines[0].Fields["topics"])
+		assert.Equal(t, "nobody's 0000, nobody's 0001, nobody's 0002, nobody's 0003, nobody's 0004, …", lines[0].Fields["names"])
+		assert.Equal(t, "another", lines[1].Fields["names"])
+		assert.Equal(t, 1, lines[1].Fields["new"])
 	})
 }
 
@@ -60,8 +60,8 @@ func TestTrap_ManyUnhandledTopics(t *testing.T) {
 func TestSubscriber_BacklogsFallToZero(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		looks, done := make(chan []outbox.TopicBacklog), make(chan struct{})
-		f.enqueueN("another's", 1)
-		s := f.subscriber(func(c *outbox.SubscriberConfig) {
+		f.EnqueueN("another's", 1)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.UnhandledAfter = time.Millisecond
 			c.Hooks.OnBacklog = func(topics []outbox.TopicBacklog) {
 				select {
@@ -70,7 +70,7 @@ func TestSubscriber_BacklogsFallToZero(t *testing.T) {
 				}
 			}
 		})
-		f.subscribe(s, "mine")
+		f.Subscribe(s, "mine")
 		waiting := func(topics []outbox.TopicBacklog) map[string]int {
 			counts := map[string]int{}
 			for _, topic := range topics {
@@ -78,15 +78,15 @@ func TestSubscriber_BacklogsFallToZero(t *testing.T) {
 			}
 			return counts
 		}
-		first, _ := take(f, looks, "a look")
+		first, _ := Take(f, looks, "a look")
 		f.Equal(map[string]int{"mine": 0, "another's": 1}, waiting(first))
-		f.Len(f.claim("another's"), 1)
+		f.Len(f.Claim("another's"), 1)
 		f.Eventually(func() bool {
-			now, _ := take(f, looks, "a look")
+			now, _ := Take(f, looks, "a look")
 			n, told := waiting(now)["another's"]
 			return told && n == 0
-		}, patience, time.Millisecond)
-		last, _ := take(f, looks, "a look")
+		}, Patience, time.Millisecond)
+		last, _ := Take(f, looks, "a look")
 		f.Equal(map[string]int{"mine": 0}, waiting(last))
 		close(done)
 		f.NoError(s.Close())
@@ -96,12 +96,12 @@ func TestSubscriber_BacklogsFallToZero(t *testing.T) {
 func TestHooks_AClaimNamesItsTopics(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var events []outbox.ClaimEvent
-		o := f.newOutbox(f.db.DB, func(c *outbox.Config) {
+		o := f.NewOutbox(f.DB.DB, func(c *outbox.Config) {
 			c.Hooks.OnClaim = func(e outbox.ClaimEvent) { events = append(events, e) }
 		})
-		f.enqueueN("a", 2)
-		f.enqueueN("b", 1)
-		_, err := o.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("a", "b", "c")})
+		f.EnqueueN("a", 2)
+		f.EnqueueN("b", 1)
+		_, err := o.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("a", "b", "c")})
 		f.NoError(err)
 		f.Len(events, 1)
 		f.Equal(map[string]int{"a": 2, "b": 1}, events[0].Topics)

@@ -11,9 +11,9 @@ import (
 func TestTrap_RequeueOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const n = 5000
-		f.enqueueN("orders", n)
-		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {outbox_state} SET {status} = 3, {processed_at} = {past}")
+		f.EnqueueN("orders", n)
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {status} = 3, {processed_at} = {past}")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() { // fails what is ready, as fast as it can
 			defer close(stopped)
@@ -23,9 +23,9 @@ func TestTrap_RequeueOnce(t *testing.T) {
 					return
 				default:
 				}
-				claimed, err := f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Limit: 200})
+				claimed, err := f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Limit: 200})
 				if err == nil {
-					_, err = f.outbox.Settle(f.ctx(), f.db.DB, settled(outbox.Fail, claimed...))
+					_, err = f.Outbox.Settle(f.Context(), f.DB.DB, Settled(outbox.Fail, claimed...))
 				}
 				if err != nil {
 					t.Errorf("the worker: %v", err)
@@ -33,9 +33,9 @@ func TestTrap_RequeueOnce(t *testing.T) {
 				}
 			}
 		}()
-		requeued, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
+		requeued, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{All: true})
 		close(stop)
-		take(f, stopped, "the end of the worker")
+		Take(f, stopped, "the end of the worker")
 		f.NoError(err)
 		f.Equal(n, requeued)
 	})
@@ -43,19 +43,19 @@ func TestTrap_RequeueOnce(t *testing.T) {
 
 func TestRequeue_NoIDsAreNone(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.claimOne("orders")
-		f.settle(settled(outbox.Fail, c)...)
+		c := f.ClaimOne("orders")
+		f.Settle(Settled(outbox.Fail, c)...)
 		for _, params := range []outbox.RequeueParams{{IDs: []outbox.MessageID{}}, {IDs: []outbox.MessageID{}, Topic: "orders"}} {
-			n, err := f.outbox.Requeue(f.ctx(), params)
+			n, err := f.Outbox.Requeue(f.Context(), params)
 			f.NoError(err)
 			f.Zero(n)
 		}
 		for _, params := range []outbox.RequeueParams{{}, {All: true, Topic: "orders"}, {All: true, IDs: []outbox.MessageID{}}} {
-			_, err := f.outbox.Requeue(f.ctx(), params)
-			f.requireField(err, "RequeueParams.All")
+			_, err := f.Outbox.Requeue(f.Context(), params)
+			f.RequireField(err, "RequeueParams.All")
 		}
-		f.Equal(int(outbox.Failed), f.row(c.ID).status)
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
+		f.Equal(int(outbox.Failed), f.Row(c.ID).Status)
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{All: true})
 		f.NoError(err)
 		f.Equal(1, n)
 	})
@@ -65,11 +65,11 @@ func TestRequeue_NoIDsAreNone(t *testing.T) {
 func TestTrap_NULInArguments(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const bad = "or\x00ders"
-		_, err := f.outbox.Failed(f.ctx(), outbox.ListParams{Topic: bad})
-		f.requireField(err, "ListParams.Topic")
-		_, err = f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: bad})
-		f.requireField(err, "RequeueParams.Topic")
-		f.requireField(f.outbox.ForgetGroup(f.ctx(), bad), "group")
+		_, err := f.Outbox.Failed(f.Context(), outbox.ListParams{Topic: bad})
+		f.RequireField(err, "ListParams.Topic")
+		_, err = f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: bad})
+		f.RequireField(err, "RequeueParams.Topic")
+		f.RequireField(f.Outbox.ForgetGroup(f.Context(), bad), "group")
 	})
 }
 
@@ -77,11 +77,11 @@ func TestTrap_NULInArguments(t *testing.T) {
 func TestRequeue_AtOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for range 20 {
-			f.settle(settled(outbox.Fail, f.claimOne("orders"))...)
-			n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: "orders"})
+			f.Settle(Settled(outbox.Fail, f.ClaimOne("orders"))...)
+			n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: "orders"})
 			f.NoError(err)
 			f.Equal(1, n)
-			f.settle(settled(outbox.Ack, f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Lease: time.Minute})...)...)
+			f.Settle(Settled(outbox.Ack, f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Lease: time.Minute})...)...)
 		}
 	})
 }

@@ -32,31 +32,31 @@ type counted struct {
 var errCounted = errors.New("has been counted")
 
 func (f *fixture) counting(x outbox.Executor, pool *sql.DB) *counted {
-	return &counted{f, x, pool, f.newOutbox(pool), f.coordinator(pool)}
+	return &counted{f, x, pool, f.NewOutbox(pool), f.Coordinator(pool)}
 }
 
-// alone is the same outbox, installed where no one else's snapshot keeps dead rows: on PostgreSQL in a database of its own.
-func (f *fixture) alone() *fixture {
-	f.t.Helper()
-	if f.db.Name == testdb.Postgres {
-		return f.database(f.t, []string{"CREATE DATABASE {db}"})
+// Alone is the same outbox, installed where no one else's snapshot keeps dead rows: on PostgreSQL in a database of its own.
+func (f *fixture) Alone() *fixture {
+	f.T.Helper()
+	if f.DB.Name == testdb.Postgres {
+		return f.Database(f.T, []string{"CREATE DATABASE {db}"})
 	}
-	f.migrate()
+	f.Migrate()
 	return f
 }
 
 // underAllStatistics asserts for each call what it reads, whatever the database believes. SQLite, which cannot tell what is
 // read, shows how it runs each statement there is.
 func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {
-	f.t.Helper()
-	if f.db.Name == testdb.SQLite {
-		all := newFixture(f.t, f.db.Open(f.t), "")
-		all.withInbox = true
-		all.migrate()
+	f.T.Helper()
+	if f.DB.Name == testdb.SQLite {
+		all := New(f.T, f.DB.Open(f.T), "")
+		all.WithInbox = true
+		all.Migrate()
 		all.seeksUnderAllStatistics()
 		return
 	}
-	defer f.exec("ANALYZE") // for what is asked at the end of the test
+	defer f.Exec("ANALYZE") // for what is asked at the end of the test
 	for _, rows := range believedRows {
 		f.believe(rows)
 		for name, call := range calls {
@@ -70,50 +70,50 @@ func (f *fixture) underAllStatistics(calls map[string]func(*counted) error) {
 
 // uncounted keeps autovacuum away, which counts rows and whose snapshots keep dead entries.
 func (f *fixture) uncounted() {
-	f.t.Helper()
-	if f.db.Name != testdb.Postgres {
+	f.T.Helper()
+	if f.DB.Name != testdb.Postgres {
 		return
 	}
-	tables, err := f.strings(f.db, fmt.Sprintf("SELECT tablename FROM pg_tables WHERE schemaname = '%s'", f.schema()))
+	tables, err := f.Strings(f.DB, fmt.Sprintf("SELECT tablename FROM pg_tables WHERE schemaname = '%s'", f.Schema()))
 	f.NoError(err)
 	for _, table := range tables {
-		f.exec("ALTER TABLE %s.%s SET (autovacuum_enabled = off)", f.schema(), table)
+		f.Exec("ALTER TABLE %s.%s SET (autovacuum_enabled = off)", f.Schema(), table)
 	}
 }
 
 // believe tells the database how many rows each table has; -1 are no statistics.
 func (f *fixture) believe(rows int) {
-	f.t.Helper()
+	f.T.Helper()
 	f.uncounted()
-	ours := fmt.Sprintf("SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '%s'::regnamespace AND c.relkind IN ('r', 'i')", f.schema())
-	f.exec("DELETE FROM pg_statistic WHERE starelid IN (%s)", ours)
-	f.exec("UPDATE pg_class SET reltuples = %d, relpages = pg_relation_size(oid) / 8192 WHERE oid IN (%s)", rows, ours)
+	ours := fmt.Sprintf("SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = '%s'::regnamespace AND c.relkind IN ('r', 'i')", f.Schema())
+	f.Exec("DELETE FROM pg_statistic WHERE starelid IN (%s)", ours)
+	f.Exec("UPDATE pg_class SET reltuples = %d, relpages = pg_relation_size(oid) / 8192 WHERE oid IN (%s)", rows, ours)
 }
 
 // readsLittle runs a call in a transaction, in which PostgreSQL counts what is read, and takes it back.
 func (f *fixture) readsLittle(name, plans string, call func(*counted) error) {
-	f.t.Helper()
-	again := f.db.Reopen(f.t) // a connection that has counted nothing yet, and whose plans are new
-	tx, err := again.BeginTx(f.ctx(), nil)
+	f.T.Helper()
+	again := f.DB.Reopen(f.T) // a connection that has counted nothing yet, and whose plans are new
+	tx, err := again.BeginTx(f.Context(), nil)
 	f.NoError(err)
-	_, err = tx.ExecContext(f.ctx(), "SET LOCAL plan_cache_mode = "+plans)
+	_, err = tx.ExecContext(f.Context(), "SET LOCAL plan_cache_mode = "+plans)
 	f.NoError(err)
-	pool := faults.Open(f.t, f.db, faults.Hooks{Before: func(ctx context.Context, s faults.Statement) error {
+	pool := faults.Open(f.T, f.DB, faults.Hooks{Before: func(ctx context.Context, s faults.Statement) error {
 		return errors.Join(runToTheEnd(ctx, tx, s), errCounted)
 	}})
 	if err := call(f.counting(tx, pool)); !errors.Is(err, errCounted) {
 		f.NoError(err, name)
 	}
 	var scanned, fetched, entries int
-	f.NoError(tx.QueryRowContext(f.ctx(), `SELECT sum(t.seq_tup_read), sum(coalesce(t.idx_tup_fetch, 0)),
+	f.NoError(tx.QueryRowContext(f.Context(), `SELECT sum(t.seq_tup_read), sum(coalesce(t.idx_tup_fetch, 0)),
 		sum((SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid)) FROM pg_index AS i WHERE i.indrelid = t.relid))
-		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1`, f.schema()).Scan(&scanned, &fetched, &entries))
+		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1`, f.Schema()).Scan(&scanned, &fetched, &entries))
 	f.NoError(tx.Rollback())
 	f.NoError(pool.Close())
 	f.NoError(again.Close())
 	told := fmt.Sprintf("%s, %s: %d rows scanned, %d fetched, %d entries of indexes", name, plans, scanned, fetched, entries)
 	f.Less(max(scanned, fetched, entries), readsOfTenKeys, told)
-	f.t.Log(told)
+	f.T.Log(told)
 }
 
 func runToTheEnd(ctx context.Context, x outbox.Executor, s faults.Statement) error {

@@ -17,12 +17,12 @@ import (
 // Whatever the database believes about its tables, a call of ten keys reads what belongs to those ten, of all tables.
 
 // setsStatistics: a test may tell the database how many rows it believes in.
-var setsStatistics = &capability{"statistics that a test can set", func(ctx context.Context, db *testdb.DB) (string, error) {
+var setsStatistics = &Capability{"statistics that a test can set", func(ctx context.Context, db *testdb.DB) (string, error) {
 	switch db.Name {
 	case testdb.SQLServer:
 		return "its plans are pinned by hints", nil
 	case testdb.Postgres:
-		return probeValue(ctx, db, map[string]string{testdb.Postgres: "SELECT current_setting('is_superuser')"}, "on")
+		return ProbeValue(ctx, db, map[string]string{testdb.Postgres: "SELECT current_setting('is_superuser')"}, "on")
 	default:
 		return "", nil
 	}
@@ -30,40 +30,40 @@ var setsStatistics = &capability{"statistics that a test can set", func(ctx cont
 
 func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(setsStatistics)
-		f.withInbox = true
-		f = f.alone()
+		f.Needs(setsStatistics)
+		f.WithInbox = true
+		f = f.Alone()
 		const keys = 10
 		f.load(5000)
-		c := f.joins()
+		c := f.Joins()
 		for range 100 {
-			f.startWith(c, "steps", 30)
+			f.StartWith(c, "steps", 30)
 		}
 		take := func(topic string, limit int) []outbox.Claimed { // for longer than the test takes
-			return f.claimWith(outbox.ClaimParams{Topics: quotas(topic), Limit: limit, Lease: time.Hour})
+			return f.ClaimWith(outbox.ClaimParams{Topics: Quotas(topic), Limit: limit, Lease: time.Hour})
 		}
-		f.Empty(f.settle(settled(outbox.Ack, take("steps", 1000)...)...))
-		large := f.start(c, join.StartParams{ExpectedSteps: 1 << 20})
-		f.addSteps(c, large, "large", 1000)
-		logged := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
+		f.Empty(f.Settle(Settled(outbox.Ack, take("steps", 1000)...)...))
+		large := f.Start(c, join.StartParams{ExpectedSteps: 1 << 20})
+		f.AddSteps(c, large, "large", 1000)
+		logged := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
 		f.logInto(logged, 3000)
 
 		others, held := take("steps", 1000), take("large", keys)
-		free := f.enqueueN("free", keys)
+		free := f.EnqueueN("free", keys)
 		ended := take("topic 1", keys)
-		f.Empty(f.settle(settled(outbox.Ack, ended...)...))
-		almost, last := f.startWith(c, "last", 1)
-		f.wait(c, waits(almost, "next", ""))
+		f.Empty(f.Settle(Settled(outbox.Ack, ended...)...))
+		almost, last := f.StartWith(c, "last", 1)
+		f.Wait(c, Waits(almost, "next", ""))
 		ending := take("last", keys)
 		f.Len(ending, len(last))
 
 		calls := map[string]func(c *counted) error{
 			"claim": func(c *counted) error {
-				_, err := c.outbox.Claim(c.ctx(), outbox.ClaimParams{Topics: quotas("topic 1", "topic 2", "none"), Limit: keys})
+				_, err := c.outbox.Claim(c.Context(), outbox.ClaimParams{Topics: Quotas("topic 1", "topic 2", "none"), Limit: keys})
 				return err
 			},
 			"renew": func(c *counted) error {
-				refused, err := c.outbox.Renew(c.ctx(), time.Minute, receipts(held)...)
+				refused, err := c.outbox.Renew(c.Context(), time.Minute, receipts(held)...)
 				c.Empty(refused)
 				return err
 			},
@@ -71,40 +71,43 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			"fail steps":         func(c *counted) error { return c.settles(outbox.Fail, others[:keys]) },
 			"retry":              func(c *counted) error { return c.settles(outbox.Retry, held) },
 			"end a join":         func(c *counted) error { return c.settles(outbox.Ack, ending) },
-			"settle what others": func(c *counted) error { _, err := c.outbox.Settle(c.ctx(), c.x, lost(held)); return err },
+			"settle what others": func(c *counted) error { _, err := c.outbox.Settle(c.Context(), c.x, lost(held)); return err },
 			"delete acked": func(c *counted) error {
-				o := c.newOutbox(c.pool, func(c *outbox.Config) { c.DeleteOnAck = true })
-				_, err := o.Settle(c.ctx(), c.x, settled(outbox.Ack, held...))
+				o := c.NewOutbox(c.pool, func(c *outbox.Config) { c.DeleteOnAck = true })
+				_, err := o.Settle(c.Context(), c.x, Settled(outbox.Ack, held...))
 				return err
 			},
-			"reap":    func(c *counted) error { _, err := c.outbox.ReapExpired(c.ctx()); return err },
-			"get":     func(c *counted) error { _, err := c.outbox.Get(c.ctx(), free...); return err },
-			"enqueue": func(c *counted) error { _, err := c.outbox.Enqueue(c.ctx(), c.x, someMessages(keys)...); return err },
+			"reap": func(c *counted) error { _, err := c.outbox.ReapExpired(c.Context()); return err },
+			"get":  func(c *counted) error { _, err := c.outbox.Get(c.Context(), free...); return err },
+			"enqueue": func(c *counted) error {
+				_, err := c.outbox.Enqueue(c.Context(), c.x, someMessages(keys)...)
+				return err
+			},
 			"purge": func(c *counted) error {
-				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
+				_, err := c.outbox.Purge(c.Context(), outbox.PurgeParams{OlderThan: 24 * time.Hour})
 				return err
 			},
 			"purge the log": func(c *counted) error {
-				_, err := c.outbox.Purge(c.ctx(), outbox.PurgeParams{Log: true, OlderThan: 24 * time.Hour})
+				_, err := c.outbox.Purge(c.Context(), outbox.PurgeParams{Log: true, OlderThan: 24 * time.Hour})
 				return err
 			},
 			"failed": func(c *counted) error {
-				_, err := c.outbox.Failed(c.ctx(), outbox.ListParams{Limit: keys})
+				_, err := c.outbox.Failed(c.Context(), outbox.ListParams{Limit: keys})
 				return err
 			},
-			"attach": func(c *counted) error { return c.joins.Attach(c.ctx(), c.x, large, free...) },
+			"attach": func(c *counted) error { return c.joins.Attach(c.Context(), c.x, large, free...) },
 			"attach what has ended": func(c *counted) error {
-				return c.joins.Attach(c.ctx(), c.x, large, messageIDs(ended)...)
+				return c.joins.Attach(c.Context(), c.x, large, MessageIDs(ended)...)
 			},
-			"attach by report": func(c *counted) error { return c.joins.AttachByReport(c.ctx(), c.x, large, free...) },
+			"attach by report": func(c *counted) error { return c.joins.AttachByReport(c.Context(), c.x, large, free...) },
 			"report": func(c *counted) error {
-				return c.joins.ReportStepCompleted(c.ctx(), c.x, large, held[0].ID)
+				return c.joins.ReportStepCompleted(c.Context(), c.x, large, held[0].ID)
 			},
-			"wait":     func(c *counted) error { c.waitOn(c.joins, c.x, large, "next"); return nil },
+			"wait":     func(c *counted) error { c.WaitOn(c.joins, c.x, large, "next"); return nil },
 			"log read": func(c *counted) error { return c.readLog("logged 1", 100, keys) },
-			"cancel":   func(c *counted) error { return c.joins.Cancel(c.ctx(), c.x, almost) },
-			"join":     func(c *counted) error { _, err := c.joins.Get(c.ctx(), c.x, large); return err },
-			"steps":    func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
+			"cancel":   func(c *counted) error { return c.joins.Cancel(c.Context(), c.x, almost) },
+			"join":     func(c *counted) error { _, err := c.joins.Get(c.Context(), c.x, large); return err },
+			"steps":    func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})
@@ -112,28 +115,28 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 
 func TestLong_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
-		f.needs(setsStatistics)
+		f.Needs(setsStatistics)
 		ids := make([]string, 3000)
 		for i := range ids {
 			ids[i] = fmt.Sprint("message ", i)
 		}
 		for n := 0; n < len(ids); n += 1000 {
-			f.received(ids[n : n+1000]...)
+			f.Received(ids[n : n+1000]...)
 		}
 		var keys []inbox.Key
 		var again []inbox.Received
 		for _, id := range ids[:10] {
-			keys = append(keys, keyOf(id))
-			again = append(again, receivedOf(id, "payload of "+id))
+			keys = append(keys, KeyOf(id))
+			again = append(again, ReceivedOf(id, "payload of "+id))
 		}
 		f.underAllStatistics(map[string]func(c *counted) error{
-			"entries": func(c *counted) error { _, err := f.open(c.pool, "", nil).Get(c.ctx(), keys...); return err },
+			"entries": func(c *counted) error { _, err := f.Open(c.pool, "", nil).Get(c.Context(), keys...); return err },
 			"enqueue again": func(c *counted) error {
-				_, err := f.open(c.pool, "", nil).Enqueue(c.ctx(), c.x, again...)
+				_, err := f.Open(c.pool, "", nil).Enqueue(c.Context(), c.x, again...)
 				return err
 			},
 			"purge entries": func(c *counted) error {
-				_, err := f.open(c.pool, "", nil).Purge(c.ctx(), outbox.PurgeParams{OlderThan: time.Hour})
+				_, err := f.Open(c.pool, "", nil).Purge(c.Context(), outbox.PurgeParams{OlderThan: time.Hour})
 				return err
 			},
 		})
@@ -142,19 +145,19 @@ func TestLong_EachStatementOfAnInboxIsDrivenFromItsKeys(t *testing.T) {
 
 // logInto publishes n messages into the log, over ten topics, and gives them their positions.
 func (f *fixture) logInto(o *outbox.Outbox, n int) {
-	f.t.Helper()
+	f.T.Helper()
 	for i := 0; i < n; i += 1000 {
 		messages := someMessages(1000)
 		for k := range messages {
 			messages[k].Topic = fmt.Sprint("logged ", k%10)
 		}
-		_, err := o.Enqueue(f.ctx(), f.db, messages...)
+		_, err := o.Enqueue(f.Context(), f.DB, messages...)
 		f.NoError(err)
 	}
-	sequencer, err := outbox.NewSequencer(f.db.DB, outbox.SequencerConfig{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
+	sequencer, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
 	f.NoError(err)
 	for stamped := 0; stamped < n; {
-		more, err := seam.Sequencer(sequencer).Stamp(f.ctx())
+		more, err := seam.Sequencer(sequencer).Stamp(f.Context())
 		f.NoError(err)
 		stamped += more
 	}
@@ -177,7 +180,7 @@ func receipts(claimed []outbox.Claimed) (list []outbox.Receipt) {
 
 // lost are settlements by somebody who does not hold the messages.
 func lost(claimed []outbox.Claimed) []outbox.Settlement {
-	list := settled(outbox.Ack, claimed...)
+	list := Settled(outbox.Ack, claimed...)
 	for i := range list {
 		list[i].Receipt.Owner = base.NewOwnerToken()
 	}
@@ -185,7 +188,7 @@ func lost(claimed []outbox.Claimed) []outbox.Settlement {
 }
 
 func (c *counted) settles(outcome outbox.Outcome, claimed []outbox.Claimed) error {
-	refused, err := c.outbox.Settle(c.ctx(), c.x, settled(outcome, claimed...))
+	refused, err := c.outbox.Settle(c.Context(), c.x, Settled(outcome, claimed...))
 	c.Empty(refused)
 	return err
 }
@@ -193,7 +196,7 @@ func (c *counted) settles(outcome outbox.Outcome, claimed []outbox.Claimed) erro
 func (c *counted) readLog(topic string, after int64, limit int) error {
 	cursor, err := seam.NewCursor[outbox.LogMessage](c.outbox, seam.CursorConfig{Group: "readers", Topic: topic})
 	c.NoError(err)
-	messages, err := cursor.Read(c.ctx(), after, limit)
+	messages, err := cursor.Read(c.Context(), after, limit)
 	if err == nil {
 		c.Len(messages, limit)
 	}

@@ -21,28 +21,28 @@ func TestTrap_StreamsUnderOtherIsolationLevels(t *testing.T) {
 			testdb.SQLServer: {"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"},
 		}
 		const streams, each, workers = 4, 20, 3
-		for _, level := range levels[f.db.Name] {
-			f.ordered(level[len(level)-12:], streams, each)
+		for _, level := range levels[f.DB.Name] {
+			f.Ordered(level[len(level)-12:], streams, each)
 			w := &isolatedWorkers{fixture: f, topic: level[len(level)-12:], left: streams * each, got: map[string][]string{}}
 			failures := make([]error, workers)
 			var group sync.WaitGroup
 			for worker := range workers {
-				pools := []*testdb.DB{f.db.Reopen(t), f.db.Reopen(t)}
+				pools := []*testdb.DB{f.DB.Reopen(t), f.DB.Reopen(t)}
 				for _, pool := range pools {
 					pool.SetMaxOpenConns(1)
-					_, err := pool.ExecContext(f.ctx(), level)
+					_, err := pool.ExecContext(f.Context(), level)
 					f.NoError(err)
 				}
 				group.Go(func() {
 					for failures[worker] == nil && !w.done() {
-						failures[worker] = w.work(f.newOutbox(pools[0].DB), f.newOutbox(pools[1].DB))
+						failures[worker] = w.work(f.NewOutbox(pools[0].DB), f.NewOutbox(pools[1].DB))
 					}
 				})
 			}
 			group.Wait()
 			f.NoError(errors.Join(failures...))
 			for key, got := range w.got {
-				want := uuids(claimedOf(orderedMessages("", 1, 0, each)))
+				want := UUIDs(claimedOf(OrderedMessages("", 1, 0, each)))
 				f.Equal(want, got, "%s of %s", key, level)
 			}
 		}
@@ -73,7 +73,7 @@ func (w *isolatedWorkers) done() bool {
 
 // work claims, and settles the one half on one connection and the other on another.
 func (w *isolatedWorkers) work(a, b *outbox.Outbox) error {
-	claimed, err := a.Claim(w.ctx(), outbox.ClaimParams{Topics: quotas(w.topic), Limit: 10})
+	claimed, err := a.Claim(w.Context(), outbox.ClaimParams{Topics: Quotas(w.topic), Limit: 10})
 	if err != nil {
 		return err
 	}
@@ -83,14 +83,14 @@ func (w *isolatedWorkers) work(a, b *outbox.Outbox) error {
 	}
 	w.mu.Unlock()
 	var halves [2][]outbox.Settlement
-	for i, s := range settled(outbox.Ack, claimed...) {
+	for i, s := range Settled(outbox.Ack, claimed...) {
 		halves[i%2] = append(halves[i%2], s)
 	}
 	var errs [2]error
 	var both sync.WaitGroup
 	for i, o := range []*outbox.Outbox{a, b} {
 		both.Go(func() {
-			refused, err := o.Settle(w.ctx(), o.DB(), halves[i])
+			refused, err := o.Settle(w.Context(), o.DB(), halves[i])
 			if len(refused) > 0 {
 				err = errors.Join(err, errors.New("refused"))
 			}

@@ -11,40 +11,40 @@ import (
 // What works on streams reads little of many, whatever the database believes about its tables.
 func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(setsStatistics)
-		f = f.alone()
+		f.Needs(setsStatistics)
+		f = f.Alone()
 		f.uncounted()
 		const keys = 10
 		take := func(topic string, limit, run int) []outbox.Claimed { // no lease expires while a busy machine is at it
-			return f.claimWith(outbox.ClaimParams{Topics: quotas(topic), Limit: limit, Run: run, Lease: time.Hour})
+			return f.ClaimWith(outbox.ClaimParams{Topics: Quotas(topic), Limit: limit, Run: run, Lease: time.Hour})
 		}
-		f.ordered("done", 2000, 1)
+		f.Ordered("done", 2000, 1)
 		for range 2 {
-			f.Empty(f.settle(settled(outbox.Ack, take("done", 1000, 0)...)...))
+			f.Empty(f.Settle(Settled(outbox.Ack, take("done", 1000, 0)...)...))
 		}
-		f.ordered("blocked", 1000, 3)
-		f.Empty(f.settle(settled(outbox.Fail, take("blocked", 1000, 1)...)...))
-		f.ordered("hot", 1, 3000)
-		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
-			f.claimUpTo(1, "none")
+		f.Ordered("blocked", 1000, 3)
+		f.Empty(f.Settle(Settled(outbox.Fail, take("blocked", 1000, 1)...)...))
+		f.Ordered("hot", 1, 3000)
+		for f.Number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.ClaimUpTo(1, "none")
 		}
 		f.Len(take("hot", 1, 0), 1)
-		f.ordered("orders", 1000, 3)
-		for f.number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
-			f.claimUpTo(1, "none")
+		f.Ordered("orders", 1000, 3)
+		for f.Number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.ClaimUpTo(1, "none")
 		}
-		if f.db.Name == testdb.Postgres { // it is empty, and its dead entries stay while another test has an old snapshot
-			f.exec("TRUNCATE {arrivals}")
+		if f.DB.Name == testdb.Postgres { // it is empty, and its dead entries stay while another test has an old snapshot
+			f.Exec("TRUNCATE {arrivals}")
 		}
 		held := take("orders", keys, 1)
 		f.Len(held, keys)
 
 		claim := func(c *counted, topic string) error {
-			_, err := c.outbox.Claim(c.ctx(), outbox.ClaimParams{Topics: quotas(topic), Limit: keys})
+			_, err := c.outbox.Claim(c.Context(), outbox.ClaimParams{Topics: Quotas(topic), Limit: keys})
 			return err
 		}
 		settle := func(c *counted, outcome outbox.Outcome) error { // not in a caller's transaction, which frees no stream
-			_, err := c.outbox.Settle(c.ctx(), c.pool, settled(outcome, held...))
+			_, err := c.outbox.Settle(c.Context(), c.pool, Settled(outcome, held...))
 			return err
 		}
 		f.underAllStatistics(map[string]func(c *counted) error{
@@ -54,15 +54,18 @@ func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 			"ack":            func(c *counted) error { return settle(c, outbox.Ack) },
 			"retry":          func(c *counted) error { return settle(c, outbox.Retry) },
 			"fail":           func(c *counted) error { return settle(c, outbox.Fail) },
-			"requeue stream": func(c *counted) error { return c.outbox.RequeueStream(c.ctx(), "blocked", streamKey(0)) },
-			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.ctx(), "blocked", streamKey(0)) },
-			"discard":        func(c *counted) error { _, err := c.outbox.DiscardStream(c.ctx(), "blocked", streamKey(0)); return err },
+			"requeue stream": func(c *counted) error { return c.outbox.RequeueStream(c.Context(), "blocked", StreamKey(0)) },
+			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.Context(), "blocked", StreamKey(0)) },
+			"discard": func(c *counted) error {
+				_, err := c.outbox.DiscardStream(c.Context(), "blocked", StreamKey(0))
+				return err
+			},
 			"list": func(c *counted) error {
-				_, err := c.outbox.BlockedStreams(c.ctx(), outbox.ListParams{Limit: keys})
+				_, err := c.outbox.BlockedStreams(c.Context(), outbox.ListParams{Limit: keys})
 				return err
 			},
 			"enqueue": func(c *counted) error {
-				_, err := c.outbox.Enqueue(c.ctx(), c.x, orderedMessages("new", keys, 0, 1)...)
+				_, err := c.outbox.Enqueue(c.Context(), c.x, OrderedMessages("new", keys, 0, 1)...)
 				return err
 			},
 		})

@@ -18,55 +18,55 @@ import (
 // A message in its last attempt holds its stream as in any other.
 func TestTrap_StreamIsHeldInTheLastAttempt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ordered("orders", 1, 2)
+		f.Ordered("orders", 1, 2)
 		for attempt := range 10 {
-			held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Run: 1})
-			f.Equal([]string{"0"}, uuids(held))
+			held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Run: 1})
+			f.Equal([]string{"0"}, UUIDs(held))
 			f.Equal(attempt, held[0].RetryCount)
-			f.Empty(f.claim("orders"))
+			f.Empty(f.Claim("orders"))
 			if attempt < 9 {
-				f.settle(retried(held[0]))
+				f.Settle(Retried(held[0]))
 			} else {
-				f.settle(settled(outbox.Ack, held...)...)
+				f.Settle(Settled(outbox.Ack, held...)...)
 			}
 		}
-		f.Equal([]string{"1"}, uuids(f.claim("orders")))
+		f.Equal([]string{"1"}, UUIDs(f.Claim("orders")))
 	})
 }
 
 // Messages that another transaction has locked are not passed over in their stream.
 func TestTrap_StreamWithALockedHead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		ids := f.ordered("orders", 2, 2)
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		ids := f.Ordered("orders", 2, 2)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }()
-		f.execOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", f.row(ids[0]).seq)
-		f.Equal([]outbox.MessageID{ids[1], ids[3]}, messageIDs(f.claim("orders")), "the other stream goes on")
+		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", f.Row(ids[0]).Seq)
+		f.Equal([]outbox.MessageID{ids[1], ids[3]}, MessageIDs(f.Claim("orders")), "the other stream goes on")
 		f.NoError(tx.Rollback())
 		var held []outbox.Claimed
-		f.Eventually(func() bool { held = f.claim("orders"); return len(held) > 0 }, patience, tick)
-		f.Equal([]outbox.MessageID{ids[0], ids[2]}, messageIDs(held))
+		f.Eventually(func() bool { held = f.Claim("orders"); return len(held) > 0 }, Patience, Tick)
+		f.Equal([]outbox.MessageID{ids[0], ids[2]}, MessageIDs(held))
 	})
 }
 
 // Messages without a key are no stream: one that fails holds up nobody, and neither do streams.
 func TestTrap_KeylessMessagesAreNoStream(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 4)
-		first := f.claimUpTo(1, "orders")
-		f.settle(settled(outbox.Fail, first...)...)
-		f.Len(f.claimUpTo(2, "orders"), 2)
+		f.EnqueueN("orders", 4)
+		first := f.ClaimUpTo(1, "orders")
+		f.Settle(Settled(outbox.Fail, first...)...)
+		f.Len(f.ClaimUpTo(2, "orders"), 2)
 
-		f.ordered("orders", 50, 1)
+		f.Ordered("orders", 50, 1)
 		kinds := map[bool]bool{}
 		f.Eventually(func() bool { // one kind now, the other then
-			for _, c := range f.claimUpTo(1, "orders") {
+			for _, c := range f.ClaimUpTo(1, "orders") {
 				kinds[c.StreamKey == ""] = true
 			}
 			return len(kinds) == 2
-		}, patience, tick, "messages without a key starve beside streams, or the other way round")
+		}, Patience, Tick, "messages without a key starve beside streams, or the other way round")
 	})
 }
 
@@ -75,7 +75,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const claimers = 64
 		for round := range 5 {
-			ids := f.ordered("orders", 1, 3)
+			ids := f.Ordered("orders", 1, 3)
 			claims := make([][]outbox.Claimed, claimers)
 			start := make(chan struct{})
 			var done sync.WaitGroup
@@ -83,7 +83,7 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 				done.Go(func() {
 					<-start
 					var err error
-					claims[i], err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas("orders"), Run: 1 + i%3, Lease: time.Hour})
+					claims[i], err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas("orders"), Run: 1 + i%3, Lease: time.Hour})
 					f.NoError(err)
 				})
 			}
@@ -91,13 +91,13 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 			done.Wait()
 			got := slices.DeleteFunc(claims, func(c []outbox.Claimed) bool { return len(c) == 0 })
 			if len(got) == 0 { // all of them met one that was routing
-				got = append(got, f.claim("orders"))
+				got = append(got, f.Claim("orders"))
 			}
 			f.Len(got, 1, "claims that have a message of the stream, round %d", round)
-			f.Equal(ids[:len(got[0])], messageIDs(got[0]))
+			f.Equal(ids[:len(got[0])], MessageIDs(got[0]))
 			for len(got[0]) > 0 {
-				f.settle(settled(outbox.Ack, got[0]...)...)
-				got[0] = f.claim("orders")
+				f.Settle(Settled(outbox.Ack, got[0]...)...)
+				got[0] = f.Claim("orders")
 			}
 		}
 	})
@@ -107,9 +107,9 @@ func TestTrap_StreamIsTakenByOneOfManyClaims(t *testing.T) {
 func TestTrap_StreamOfOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var ids []outbox.MessageID
-		f.NoError(seam.Outbox(f.outbox).InTx(f.ctx(), f.db.DB, func(ctx context.Context, x outbox.Executor) error {
+		f.NoError(seam.Outbox(f.Outbox).InTx(f.Context(), f.DB.DB, func(ctx context.Context, x outbox.Executor) error {
 			for i := range 10 {
-				added, err := f.outbox.Enqueue(ctx, x, orderedMessages("orders", 1, 100*i, 100*(i+1))...)
+				added, err := f.Outbox.Enqueue(ctx, x, OrderedMessages("orders", 1, 100*i, 100*(i+1))...)
 				if ids = append(ids, added...); err != nil {
 					return err
 				}
@@ -118,10 +118,10 @@ func TestTrap_StreamOfOneTransaction(t *testing.T) {
 		}))
 		var got []outbox.MessageID
 		for len(got) < len(ids) {
-			held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Run: 77})
+			held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Run: 77})
 			f.NotEmpty(held)
-			got = append(got, messageIDs(held)...)
-			f.settle(settled(outbox.Ack, held...)...)
+			got = append(got, MessageIDs(held)...)
+			f.Settle(Settled(outbox.Ack, held...)...)
 		}
 		f.Equal(ids, got)
 	})
@@ -131,92 +131,92 @@ func TestTrap_StreamOfOneTransaction(t *testing.T) {
 // never runs beside that, and comes before what is behind that.
 func TestTrap_StreamThatIsCommittedOutOfOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
-		late, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(ConcurrentWriters)
+		late, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = late.Rollback() }()
-		_, err = f.outbox.Enqueue(f.ctx(), late, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "50"})
+		_, err = f.Outbox.Enqueue(f.Context(), late, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "50"})
 		f.NoError(err)
-		f.enqueue(outbox.Message{Topic: "orders", StreamKey: "s", UUID: "51"}, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "52"})
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Run: 1})
-		f.Equal([]string{"51"}, uuids(held))
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "s", UUID: "51"}, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "52"})
+		held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Run: 1})
+		f.Equal([]string{"51"}, UUIDs(held))
 		f.NoError(late.Commit())
-		f.Empty(f.claim("orders"), "51 is out")
-		f.settle(settled(outbox.Ack, held...)...)
-		f.Equal([]string{"50", "52"}, uuids(f.claim("orders")))
+		f.Empty(f.Claim("orders"), "51 is out")
+		f.Settle(Settled(outbox.Ack, held...)...)
+		f.Equal([]string{"50", "52"}, UUIDs(f.Claim("orders")))
 	})
 }
 
 // One that blocks its stream does so, too, when one with a lower number is committed late.
 func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters)
-		late, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(ConcurrentWriters)
+		late, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = late.Rollback() }()
-		_, err = f.outbox.Enqueue(f.ctx(), late, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "50"})
+		_, err = f.Outbox.Enqueue(f.Context(), late, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "50"})
 		f.NoError(err)
-		f.enqueue(outbox.Message{Topic: "orders", StreamKey: "s", UUID: "51"})
-		f.settle(settled(outbox.Fail, f.claim("orders")...)...)
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "s", UUID: "51"})
+		f.Settle(Settled(outbox.Fail, f.Claim("orders")...)...)
 		f.NoError(late.Commit())
-		f.Empty(f.claim("orders"))
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{All: true})
+		f.Empty(f.Claim("orders"))
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{All: true})
 		f.NoError(err)
 		f.Equal(1, n)
-		f.Equal([]string{"50", "51"}, uuids(f.claim("orders")))
+		f.Equal([]string{"50", "51"}, UUIDs(f.Claim("orders")))
 	})
 }
 
 // What has failed and was skipped comes again in its order, before what is behind it.
 func TestTrap_StreamIsRequeuedInOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		skipping := f.newOutbox(f.db.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.DeadLetter })
-		f.ordered("orders", 1, 6)
-		held := f.claimUpTo(5, "orders")
-		_, err := skipping.Settle(f.ctx(), f.db.DB, append(settled(outbox.Ack, held[0], held[4]), settled(outbox.Fail, held[3], held[1], held[2])...))
+		skipping := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.OnStreamFailure = outbox.DeadLetter })
+		f.Ordered("orders", 1, 6)
+		held := f.ClaimUpTo(5, "orders")
+		_, err := skipping.Settle(f.Context(), f.DB.DB, append(Settled(outbox.Ack, held[0], held[4]), Settled(outbox.Fail, held[3], held[1], held[2])...))
 		f.NoError(err)
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: "orders"})
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: "orders"})
 		f.NoError(err)
 		f.Equal(3, n)
-		f.Equal([]string{"1", "2", "3", "5"}, uuids(f.claim("orders")))
+		f.Equal([]string{"1", "2", "3", "5"}, UUIDs(f.Claim("orders")))
 	})
 }
 
 // A token of an earlier claim changes neither message nor stream.
 func TestTrap_StreamAndAStaleToken(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ordered("orders", 1, 2)
-		stale := f.claim("orders")
-		f.expireLeases()
-		held := f.claim("orders")
-		f.Equal([]string{"0", "1"}, uuids(held))
-		f.Len(f.settle(settled(outbox.Ack, stale...)...), 2)
-		f.Empty(f.claim("orders"), "the stream is still held")
-		f.Empty(f.settle(settled(outbox.Ack, held...)...))
+		f.Ordered("orders", 1, 2)
+		stale := f.Claim("orders")
+		f.ExpireLeases()
+		held := f.Claim("orders")
+		f.Equal([]string{"0", "1"}, UUIDs(held))
+		f.Len(f.Settle(Settled(outbox.Ack, stale...)...), 2)
+		f.Empty(f.Claim("orders"), "the stream is still held")
+		f.Empty(f.Settle(Settled(outbox.Ack, held...)...))
 	})
 }
 
 // A handler's open transaction that has settled its message holds its own stream, and nobody else.
 func TestTrap_StreamAndAnOpenSettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(skipLocked)
-		f.ordered("orders", 2, 2)
-		held := f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 2})
-		f.Equal([]string{"0", "0"}, uuids(held))
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.Needs(SkipLocked)
+		f.Ordered("orders", 2, 2)
+		held := f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 2})
+		f.Equal([]string{"0", "0"}, UUIDs(held))
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		defer func() { _ = tx.Rollback() }()
-		refused, err := f.outbox.Settle(f.ctx(), tx, settled(outbox.Ack, held[0]))
+		refused, err := f.Outbox.Settle(f.Context(), tx, Settled(outbox.Ack, held[0]))
 		f.NoError(err)
 		f.Empty(refused)
-		f.settle(settled(outbox.Ack, held[1])...)
-		next := f.claim("orders")
-		f.Equal([]string{"1"}, uuids(next))
+		f.Settle(Settled(outbox.Ack, held[1])...)
+		next := f.Claim("orders")
+		f.Equal([]string{"1"}, UUIDs(next))
 		f.Equal(held[1].StreamKey, next[0].StreamKey)
 		f.NoError(tx.Commit())
-		f.Equal([]outbox.WorkItemID{held[0].Receipt.Seq}, f.settle(settled(outbox.Ack, held[0])...), "as a Subscriber does after the ack")
-		last := f.claim("orders")
-		f.Equal([]string{"1"}, uuids(last))
+		f.Equal([]outbox.WorkItemID{held[0].Receipt.Seq}, f.Settle(Settled(outbox.Ack, held[0])...), "as a Subscriber does after the ack")
+		last := f.Claim("orders")
+		f.Equal([]string{"1"}, UUIDs(last))
 		f.Equal(held[0].StreamKey, last[0].StreamKey)
 	})
 }
@@ -224,29 +224,29 @@ func TestTrap_StreamAndAnOpenSettleTx(t *testing.T) {
 // The same where the process has died after its transaction: the run ends with the lease at the latest.
 func TestTrap_StreamWhoseWorkerDiesAfterSettleTx(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ordered("orders", 1, 2)
-		held := f.claimUpTo(1, "orders")
-		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := f.outbox.Settle(ctx, tx, settled(outbox.Ack, held...))
+		f.Ordered("orders", 1, 2)
+		held := f.ClaimUpTo(1, "orders")
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := f.Outbox.Settle(ctx, tx, Settled(outbox.Ack, held...))
 			return err
 		}))
-		f.exec("UPDATE {outbox_lease} SET {locked_until} = {past}")
-		_, err := f.outbox.ReapExpired(f.ctx())
+		f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past}")
+		_, err := f.Outbox.ReapExpired(f.Context())
 		f.NoError(err)
-		f.Equal([]string{"1"}, uuids(f.claim("orders")))
+		f.Equal([]string{"1"}, UUIDs(f.Claim("orders")))
 	})
 }
 
 // A delayed head holds its stream, and no other.
 func TestTrap_StreamWithADelayedHead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueue(outbox.Message{Topic: "orders", StreamKey: "a", UUID: "later", Delay: time.Hour},
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "a", UUID: "later", Delay: time.Hour},
 			outbox.Message{Topic: "orders", StreamKey: "a", UUID: "behind"}, outbox.Message{Topic: "orders", StreamKey: "b", UUID: "now"})
-		f.Equal([]string{"now"}, uuids(f.claim("orders")))
-		f.Empty(f.claim("orders"))
-		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 5")
-		f.exec("UPDATE {outbox_stream} SET {next_attempt_at} = {past}")
-		f.Equal([]string{"later", "behind"}, uuids(f.claim("orders")))
+		f.Equal([]string{"now"}, UUIDs(f.Claim("orders")))
+		f.Empty(f.Claim("orders"))
+		f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 5")
+		f.Exec("UPDATE {outbox_stream} SET {next_attempt_at} = {past}")
+		f.Equal([]string{"later", "behind"}, UUIDs(f.Claim("orders")))
 	})
 }
 
@@ -257,12 +257,12 @@ func TestTrap_AHotStreamStarvesNoOther(t *testing.T) {
 		for i := range hot {
 			hot[i] = outbox.Message{Topic: "orders", StreamKey: "hot", UUID: fmt.Sprint(i)}
 		}
-		f.enqueue(hot...)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 4}), 4)
-		f.ordered("orders", 3, 10)
+		f.Enqueue(hot...)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 4}), 4)
+		f.Ordered("orders", 3, 10)
 		served := map[string]int{}
 		for range 4 {
-			for _, c := range f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 8}) {
+			for _, c := range f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 8}) {
 				served[c.StreamKey]++
 			}
 		}
@@ -273,27 +273,27 @@ func TestTrap_AHotStreamStarvesNoOther(t *testing.T) {
 // A head that somebody has deleted, or put off by hand, does not stop its stream for ever.
 func TestTrap_StreamWhoseHeadIsGone(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.ordered("orders", 3, 3)
-		f.settle(settled(outbox.Release, f.claim("orders")...)...) // all are in their queues
-		f.remove("{message_id} = '%s'", ids[0])
-		f.exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {seq} = %d", f.row(ids[1]).seq)
+		ids := f.Ordered("orders", 3, 3)
+		f.Settle(Settled(outbox.Release, f.Claim("orders")...)...) // all are in their queues
+		f.Remove("{message_id} = '%s'", ids[0])
+		f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {seq} = %d", f.Row(ids[1]).Seq)
 		var held []outbox.Claimed
-		f.Eventually(func() bool { held = append(held, f.claim("orders")...); return len(held) == 5 }, patience, tick)
-		f.ElementsMatch([]outbox.MessageID{ids[2], ids[3], ids[5], ids[6], ids[8]}, messageIDs(held))
-		f.Empty(f.claim("orders"))
-		f.settle(settled(outbox.Ack, held...)...)
+		f.Eventually(func() bool { held = append(held, f.Claim("orders")...); return len(held) == 5 }, Patience, Tick)
+		f.ElementsMatch([]outbox.MessageID{ids[2], ids[3], ids[5], ids[6], ids[8]}, MessageIDs(held))
+		f.Empty(f.Claim("orders"))
+		f.Settle(Settled(outbox.Ack, held...)...)
 	})
 }
 
 // Neither does one that somebody has deleted stop claims when more arrives in its stream.
 func TestTrap_StreamWhoseHeadIsGoneWhenMoreArrives(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.ordered("orders", 1, 2)
-		f.settle(settled(outbox.Release, f.claim("orders")...)...) // both are in the queue
-		f.remove("{message_id} = '%s'", ids[0])
-		ids = append(ids, f.enqueue(outbox.Message{Topic: "orders", StreamKey: streamKey(0), UUID: "more"})...)
+		ids := f.Ordered("orders", 1, 2)
+		f.Settle(Settled(outbox.Release, f.Claim("orders")...)...) // both are in the queue
+		f.Remove("{message_id} = '%s'", ids[0])
+		ids = append(ids, f.Enqueue(outbox.Message{Topic: "orders", StreamKey: StreamKey(0), UUID: "more"})...)
 		var held []outbox.Claimed
-		f.Eventually(func() bool { held = append(held, f.claim("orders")...); return len(held) == 2 }, patience, tick)
-		f.Equal(ids[1:], messageIDs(held))
+		f.Eventually(func() bool { held = append(held, f.Claim("orders")...); return len(held) == 2 }, Patience, Tick)
+		f.Equal(ids[1:], MessageIDs(held))
 	})
 }

@@ -23,74 +23,74 @@ import (
 // shortLease leaves a busy machine time to renew: a quarter of it passes before that, and three quarters after.
 const shortLease = 5 * time.Second
 
-func leaseOf(lease time.Duration) func(*outbox.SubscriberConfig) {
+func LeaseOf(lease time.Duration) func(*outbox.SubscriberConfig) {
 	return func(c *outbox.SubscriberConfig) { c.LeaseDuration = lease }
 }
 
 func TestTrap_ASlowHandlerKeepsItsLease(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const lease = shortLease
-		id := f.enqueueN("orders", 1)[0]
-		s := f.subscriber(leaseOf(lease))
-		msg := f.receive(f.subscribe(s, "orders"))
-		first := f.row(id)
-		competing := f.subscriber(leaseOf(lease))
-		other := f.subscribe(competing, "orders")
+		id := f.EnqueueN("orders", 1)[0]
+		s := f.Subscriber(LeaseOf(lease))
+		msg := f.Receive(f.Subscribe(s, "orders"))
+		first := f.Row(id)
+		competing := f.Subscriber(LeaseOf(lease))
+		other := f.Subscribe(competing, "orders")
 		f.Eventually(func() bool { // longer than the lease that it got
 			f.Empty(other, "another has it too")
-			return f.now().After(first.lockedUntil)
-		}, lease+patience, 5*time.Millisecond)
-		f.Equal(first.owner, f.row(id).owner)
+			return f.Now().After(first.LockedUntil)
+		}, lease+Patience, 5*time.Millisecond)
+		f.Equal(first.Owner, f.Row(id).Owner)
 		f.NoError(msg.Context().Err())
 		msg.Ack()
-		f.Zero(f.becomes(id, outbox.Done).retries)
+		f.Zero(f.Becomes(id, outbox.Done).Retries)
 	})
 }
 
 func TestTrap_AHandlerThatLostItsLeaseChangesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		const lease = shortLease
-		ids := f.enqueueN("orders", 2)
-		s := f.subscriber(leaseOf(lease))
-		messages := f.subscribe(s, "orders")
-		received := f.receiveN(messages, 2)
+		ids := f.EnqueueN("orders", 2)
+		s := f.Subscriber(LeaseOf(lease))
+		messages := f.Subscribe(s, "orders")
+		received := f.ReceiveN(messages, 2)
 		// Another worker has them, as after a pause of the whole process.
 		thief := base.NewOwnerToken()
-		f.exec("UPDATE {outbox_state} SET {owner_token} = '%s'", thief)
-		f.exec("UPDATE {outbox_lease} SET {owner_token} = '%s', {locked_until} = {future}", thief)
+		f.Exec("UPDATE {outbox_state} SET {owner_token} = '%s'", thief)
+		f.Exec("UPDATE {outbox_lease} SET {owner_token} = '%s', {locked_until} = {future}", thief)
 		for _, msg := range received {
-			take(f, msg.Context().Done(), "the end of the context of a message whose lease is lost")
+			Take(f, msg.Context().Done(), "the end of the context of a message whose lease is lost")
 		}
 		received[0].Ack()
 		received[1].Nack()
 		f.NoError(s.Close())
 		for _, id := range ids {
-			r := f.row(id)
-			f.Equal(int(outbox.InProgress), r.status)
-			f.Equal(thief, r.owner)
-			f.Zero(r.retries)
+			r := f.Row(id)
+			f.Equal(int(outbox.InProgress), r.Status)
+			f.Equal(thief, r.Owner)
+			f.Zero(r.Retries)
 		}
 	})
 }
 
 func TestTrap_CloseInTheMiddleOfABatch(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 30)
-		s := f.subscriber(func(c *outbox.SubscriberConfig) {
-			c.MaxInFlight, c.LeaseDuration, c.DrainTimeout = 20, time.Hour, patience
+		f.EnqueueN("orders", 30)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
+			c.MaxInFlight, c.LeaseDuration, c.DrainTimeout = 20, time.Hour, Patience
 		})
-		messages := f.subscribe(s, "orders")
-		received := f.receiveN(messages, 3)
-		f.Eventually(func() bool { return len(f.rows("{status} = 1")) == 20 }, patience, 2*time.Millisecond)
+		messages := f.Subscribe(s, "orders")
+		received := f.ReceiveN(messages, 3)
+		f.Eventually(func() bool { return len(f.Rows("{status} = 1")) == 20 }, Patience, 2*time.Millisecond)
 		closed := make(chan error, 3)
 		for range 3 { // from many goroutines at once
 			go func() { closed <- s.Close() }()
 		}
 		// What was never handed out is released at once, while handlers are still at work.
-		f.Eventually(func() bool { return len(f.rows("{status} = 1")) == 3 }, patience, 2*time.Millisecond)
-		f.Len(f.rows("{status} = 0 AND {retry_count} = 0"), 27, "releasing spends no attempt")
-		f.Len(f.claim("orders"), 27, "and they are due")
-		_, open := take(f, messages, "the end of the channel")
+		f.Eventually(func() bool { return len(f.Rows("{status} = 1")) == 3 }, Patience, 2*time.Millisecond)
+		f.Len(f.Rows("{status} = 0 AND {retry_count} = 0"), 27, "releasing spends no attempt")
+		f.Len(f.Claim("orders"), 27, "and they are due")
+		_, open := Take(f, messages, "the end of the channel")
 		f.False(open)
 		for _, msg := range received {
 			f.NoError(msg.Context().Err(), "a handler in flight may finish")
@@ -100,143 +100,143 @@ func TestTrap_CloseInTheMiddleOfABatch(t *testing.T) {
 		received[1].Nack()
 		received[2].Ack()
 		for range 3 {
-			err, _ := take(f, closed, "Close")
+			err, _ := Take(f, closed, "Close")
 			f.NoError(err)
 		}
-		f.Len(f.rows("{status} = 2"), 2, "what handlers finished is settled")
-		f.Len(f.rows("{status} = 0 AND {retry_count} = 1"), 1)
+		f.Len(f.Rows("{status} = 2"), 2, "what handlers finished is settled")
+		f.Len(f.Rows("{status} = 0 AND {retry_count} = 1"), 1)
 		f.NoError(s.Close(), "again")
 	})
 }
 
 func TestTrap_CloseIsBoundedByDrainTimeout(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueueN("orders", 2)
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.DrainTimeout = 50 * time.Millisecond })
-		received := f.receiveN(f.subscribe(s, "orders"), 2)
+		ids := f.EnqueueN("orders", 2)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.DrainTimeout = 50 * time.Millisecond })
+		received := f.ReceiveN(f.Subscribe(s, "orders"), 2)
 		f.NoError(s.Close())
 		for i, msg := range received {
 			f.Error(msg.Context().Err(), "the context of a handler that did not finish has ended")
-			r := f.row(ids[i])
-			f.Equal(int(outbox.Ready), r.status)
-			f.Zero(r.retries, "it was not its fault")
+			r := f.Row(ids[i])
+			f.Equal(int(outbox.Ready), r.Status)
+			f.Zero(r.Retries, "it was not its fault")
 		}
 		received[0].Ack() // too late
-		f.Len(f.claim("orders"), 2)
+		f.Len(f.Claim("orders"), 2)
 	})
 }
 
 func TestTrap_AContextOfOneSubscriptionEndsThatOneOnly(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Hour })
-		ctx, cancel := context.WithCancel(context.WithoutCancel(f.ctx()))
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Hour })
+		ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 		a, err := s.Subscribe(ctx, "a")
 		f.NoError(err)
-		b := f.subscribe(s, "b")
-		f.enqueueN("a", 5)
-		held := f.receive(a)
+		b := f.Subscribe(s, "b")
+		f.EnqueueN("a", 5)
+		held := f.Receive(a)
 		cancel()
 		for range a { // one may have been on its way
 		}
 		f.NoError(held.Context().Err(), "the handler may finish")
-		f.enqueueN("b", 1)
-		f.receive(b).Ack()
+		f.EnqueueN("b", 1)
+		f.Receive(b).Ack()
 		held.Ack()
 		f.Eventually(func() bool {
-			return len(f.rows("{topic} = 'a' AND {status} = 0 AND {retry_count} = 0")) >= 3 && len(f.rows("{topic} = 'a' AND {status} = 1")) == 0
+			return len(f.Rows("{topic} = 'a' AND {status} = 0 AND {retry_count} = 0")) >= 3 && len(f.Rows("{topic} = 'a' AND {status} = 1")) == 0
 		},
-			patience, 2*time.Millisecond, "the others are released")
-		again := f.subscribe(s, "a")
-		f.receive(again).Ack()
+			Patience, 2*time.Millisecond, "the others are released")
+		again := f.Subscribe(s, "a")
+		f.Receive(again).Ack()
 	})
 }
 
 func TestTrap_ANackHoldsUpNoOther(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.enqueueN("orders", 20)
-		s := f.subscriber(func(c *outbox.SubscriberConfig) {
+		f.EnqueueN("orders", 20)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
 			c.MaxInFlight = 2
 			c.Backoff = func(int) time.Duration { return time.Hour }
 		})
-		messages := f.subscribe(s, "orders")
-		f.receive(messages).Nack()
+		messages := f.Subscribe(s, "orders")
+		f.Receive(messages).Nack()
 		for range 19 {
-			f.receive(messages).Ack()
+			f.Receive(messages).Ack()
 		}
-		f.Eventually(func() bool { return len(f.rows("{status} = 2")) == 19 }, patience, 2*time.Millisecond)
-		f.Len(f.rows("{status} = 0 AND {retry_count} = 1"), 1)
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) == 19 }, Patience, 2*time.Millisecond)
+		f.Len(f.Rows("{status} = 0 AND {retry_count} = 1"), 1)
 	})
 }
 
 func TestTrap_AStuckTopicStarvesNoOther(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlight = 5 })
-		stuck, fine := f.subscribe(s, "stuck"), f.subscribe(s, "zfine")
-		f.enqueueN("stuck", 50)
-		f.receiveN(stuck, 4) // and never answers
-		f.enqueueN("zfine", 20)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.MaxInFlight = 5 })
+		stuck, fine := f.Subscribe(s, "stuck"), f.Subscribe(s, "zfine")
+		f.EnqueueN("stuck", 50)
+		f.ReceiveN(stuck, 4) // and never answers
+		f.EnqueueN("zfine", 20)
 		for range 20 {
-			f.receive(fine).Ack()
+			f.Receive(fine).Ack()
 		}
 	})
 }
 
 func TestTrap_TheHandlersOwnTransactionSettles(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		s := f.subscriber()
-		messages := f.subscribe(s, "orders")
-		id := f.enqueueN("orders", 1)[0]
+		s := f.Subscriber()
+		messages := f.Subscribe(s, "orders")
+		id := f.EnqueueN("orders", 1)[0]
 
 		// Rolled back: the message is delivered again, and what the handler wrote is gone.
-		msg := f.receive(messages)
-		err := outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "produced"})
-			return errors.Join(err, f.delivery(msg).SettleTx(ctx, tx, outbox.Ack), errBoom)
+		msg := f.Receive(messages)
+		err := outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := f.Outbox.Enqueue(ctx, tx, outbox.Message{Topic: "produced"})
+			return errors.Join(err, f.Delivery(msg).SettleTx(ctx, tx, outbox.Ack), ErrBoom)
 		})
-		f.ErrorIs(err, errBoom)
+		f.ErrorIs(err, ErrBoom)
 		msg.Nack()
 
-		msg = f.receive(messages)
-		f.NoError(outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := f.outbox.Enqueue(ctx, tx, outbox.Message{Topic: "produced"})
-			return errors.Join(err, f.delivery(msg).SettleTx(ctx, tx, outbox.Ack))
+		msg = f.Receive(messages)
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := f.Outbox.Enqueue(ctx, tx, outbox.Message{Topic: "produced"})
+			return errors.Join(err, f.Delivery(msg).SettleTx(ctx, tx, outbox.Ack))
 		}))
-		f.Equal(int(outbox.Done), f.row(id).status, "from the commit on, without any ack")
+		f.Equal(int(outbox.Done), f.Row(id).Status, "from the commit on, without any ack")
 		msg.Ack()
-		f.Len(f.claim("produced"), 1)
+		f.Len(f.Claim("produced"), 1)
 
 		// A lease that is lost is told, so that the handler rolls back.
-		f.enqueueN("orders", 1)
-		msg = f.receive(messages)
-		f.steal("{status} = 1")
-		err = outbox.InTx(f.ctx(), f.db.DB, func(ctx context.Context, tx *sql.Tx) error { return f.delivery(msg).SettleTx(ctx, tx, outbox.Ack) })
+		f.EnqueueN("orders", 1)
+		msg = f.Receive(messages)
+		f.Steal("{status} = 1")
+		err = outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error { return f.Delivery(msg).SettleTx(ctx, tx, outbox.Ack) })
 		f.ErrorIs(err, outbox.ErrLeaseLost)
-		f.ErrorIs(f.delivery(msg).SettleTx(f.ctx(), nil, outbox.Ack), base.ErrNilDB)
+		f.ErrorIs(f.Delivery(msg).SettleTx(f.Context(), nil, outbox.Ack), base.ErrNilDB)
 		msg.Nack()
 	})
 }
 
 func TestTrap_ALongTransactionOfAHandlerHoldsUpNoRenewal(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(concurrentWriters, updatesSkipLocked)
+		f.Needs(ConcurrentWriters, UpdatesSkipLocked)
 		const lease = shortLease
-		f.enqueueN("orders", 2)
-		s := f.subscriber(leaseOf(lease))
-		received := f.receiveN(f.subscribe(s, "orders"), 2)
-		tx, err := f.db.BeginTx(f.ctx(), nil)
+		f.EnqueueN("orders", 2)
+		s := f.Subscriber(LeaseOf(lease))
+		received := f.ReceiveN(f.Subscribe(s, "orders"), 2)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
-		defer func() { _ = tx.Rollback() }()                                 // for a failure before the commit
-		f.NoError(f.delivery(received[0]).SettleTx(f.ctx(), tx, outbox.Ack)) // its row stays locked
-		other := f.delivery(received[1]).MessageID()
-		first := f.row(other).lockedUntil
-		f.Eventually(func() bool { return f.row(other).lockedUntil.Sub(first) > 2*lease }, 10*lease+patience, 5*time.Millisecond)
+		defer func() { _ = tx.Rollback() }()                                     // for a failure before the commit
+		f.NoError(f.Delivery(received[0]).SettleTx(f.Context(), tx, outbox.Ack)) // its row stays locked
+		other := f.Delivery(received[1]).MessageID()
+		first := f.Row(other).LockedUntil
+		f.Eventually(func() bool { return f.Row(other).LockedUntil.Sub(first) > 2*lease }, 10*lease+Patience, 5*time.Millisecond)
 		f.NoError(received[1].Context().Err())
 		f.NoError(tx.Commit())
 		received[0].Ack()
 		received[1].Ack()
-		f.becomes(other, outbox.Done)
-		f.Equal(int(outbox.Done), f.row(f.delivery(received[0]).MessageID()).status)
-		f.Zero(f.row(f.delivery(received[0]).MessageID()).retries)
+		f.Becomes(other, outbox.Done)
+		f.Equal(int(outbox.Done), f.Row(f.Delivery(received[0]).MessageID()).Status)
+		f.Zero(f.Row(f.Delivery(received[0]).MessageID()).Retries)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestTrap_AnOutageOfTheDatabaseSpendsNoAttempt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var down atomic.Bool
 		failed := make(chan struct{}, 1)
-		pool := faults.Open(t, f.db, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			if down.Load() && !strings.Contains(strings.ToUpper(s.Text), "ROLLBACK") {
 				select {
 				case failed <- struct{}{}:
@@ -254,22 +254,22 @@ func TestTrap_AnOutageOfTheDatabaseSpendsNoAttempt(t *testing.T) {
 			}
 			return nil
 		}})
-		book := newLogBook()
-		s := f.subscriberOn(pool, book, func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Hour })
-		messages := f.subscribe(s, "orders")
-		ids := f.enqueueN("orders", 2)
-		received := f.receiveN(messages, 2)
+		book := NewLogBook()
+		s := f.SubscriberOn(pool, book, func(c *outbox.SubscriberConfig) { c.LeaseDuration = time.Hour })
+		messages := f.Subscribe(s, "orders")
+		ids := f.EnqueueN("orders", 2)
+		received := f.ReceiveN(messages, 2)
 		down.Store(true)
 		received[0].Ack()
 		received[1].Ack()
-		take(f, failed, "a failing statement")
-		f.await(book, "ERROR", "trying again")
+		Take(f, failed, "a failing statement")
+		f.Await(book, "ERROR", "trying again")
 		down.Store(false)
 		for _, id := range ids {
-			f.Zero(f.becomes(id, outbox.Done).retries)
+			f.Zero(f.Becomes(id, outbox.Done).Retries)
 		}
-		f.enqueueN("orders", 1)
-		f.receive(messages).Ack()
+		f.EnqueueN("orders", 1)
+		f.Receive(messages).Ack()
 	})
 }
 
@@ -278,22 +278,22 @@ func TestTrap_AnOutageOfTheDatabaseSpendsNoAttempt(t *testing.T) {
 func TestTrap_ASecondSubscriptionIsRefused(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		alone := func(c *outbox.SubscriberConfig) { c.AllowCompeting = false }
-		s := f.subscriber(alone)
-		ctx, cancel := context.WithCancel(context.WithoutCancel(f.ctx()))
+		s := f.Subscriber(alone)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 		first, err := s.Subscribe(ctx, "orders")
 		f.NoError(err)
-		f.subscribe(s, "others")
-		for _, second := range []*outbox.Subscriber{s, f.subscriber(alone)} {
-			_, err := second.Subscribe(f.ctx(), "orders")
+		f.Subscribe(s, "others")
+		for _, second := range []*outbox.Subscriber{s, f.Subscriber(alone)} {
+			_, err := second.Subscribe(f.Context(), "orders")
 			f.ErrorIs(err, outbox.ErrCompeting)
 			f.ErrorContains(err, "\"orders\"")
 		}
-		f.subscribe(f.subscriber(), "orders") // which allows it
-		f.enqueueN("orders", 1)
+		f.Subscribe(f.Subscriber(), "orders") // which allows it
+		f.EnqueueN("orders", 1)
 		cancel()
 		for range first {
 		}
-		f.subscribe(f.subscriberOn(f.db.Reopen(t).DB, nil, alone), "orders") // another pool may be another database
+		f.Subscribe(f.SubscriberOn(f.DB.Reopen(t).DB, nil, alone), "orders") // another pool may be another database
 	})
 }
 
@@ -301,27 +301,27 @@ func TestTrap_ASecondSubscriptionIsRefused(t *testing.T) {
 func TestTrap_ASubscriptionThatHasEndedDoesNotCompete(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		alone := func(c *outbox.SubscriberConfig) { c.AllowCompeting = false }
-		s := f.subscriber(alone)
-		ctx, cancel := context.WithCancel(context.WithoutCancel(f.ctx()))
+		s := f.Subscriber(alone)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 		_, err := s.Subscribe(ctx, "orders")
 		f.NoError(err)
 		cancel()
-		f.subscribe(s, "orders")
+		f.Subscribe(s, "orders")
 		f.NoError(s.Close())
-		f.subscribe(f.subscriber(alone), "orders")
+		f.Subscribe(f.Subscriber(alone), "orders")
 	})
 }
 
 // Two subscriptions to one topic compete: each message comes to one of them, and the log says so.
 func TestTrap_ASecondSubscriptionCompetes(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		book := newLogBook()
-		s := f.subscriberOn(f.db.DB, book)
-		one, two := f.subscribe(s, "orders"), f.subscribe(s, "orders")
-		f.Len(book.at("INFO", "competes"), 1)
-		f.Equal("orders", book.at("INFO", "competes")[0].fields["topic"])
+		book := NewLogBook()
+		s := f.SubscriberOn(f.DB.DB, book)
+		one, two := f.Subscribe(s, "orders"), f.Subscribe(s, "orders")
+		f.Len(book.At("INFO", "competes"), 1)
+		f.Equal("orders", book.At("INFO", "competes")[0].Fields["topic"])
 		const n = 40
-		f.enqueueN("orders", n)
+		f.EnqueueN("orders", n)
 		var mu sync.Mutex
 		seen := map[string]int{}
 		all := make(chan struct{})
@@ -338,7 +338,7 @@ func TestTrap_ASecondSubscriptionCompetes(t *testing.T) {
 				}
 			}()
 		}
-		take(f, all, "all messages")
+		Take(f, all, "all messages")
 		f.NoError(s.Close())
 		for uuid, times := range seen {
 			f.Equal(1, times, uuid)
@@ -348,78 +348,78 @@ func TestTrap_ASecondSubscriptionCompetes(t *testing.T) {
 
 func TestTrap_ASubscriberWithOneConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		pool := f.db.Reopen(t)
+		pool := f.DB.Reopen(t)
 		pool.SetMaxOpenConns(1)
-		s := f.subscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 10 * time.Second })
-		a, b := f.subscribe(s, "a"), f.subscribe(s, "b")
-		f.enqueueN("a", 30)
-		f.enqueueN("b", 30)
+		s := f.SubscriberOn(pool.DB, nil, func(c *outbox.SubscriberConfig) { c.LeaseDuration = 10 * time.Second })
+		a, b := f.Subscribe(s, "a"), f.Subscribe(s, "b")
+		f.EnqueueN("a", 30)
+		f.EnqueueN("b", 30)
 		for range 30 {
-			f.receive(a).Ack()
-			f.receive(b).Ack()
+			f.Receive(a).Ack()
+			f.Receive(b).Ack()
 		}
 		f.NoError(s.Close())
-		f.Len(f.rows("{status} = 2"), 60)
+		f.Len(f.Rows("{status} = 2"), 60)
 		f.Zero(pool.Stats().InUse)
 	})
 }
 
 func TestTrap_ASubscriberThatNeverSubscribedCloses(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		s := f.subscriber()
+		s := f.Subscriber()
 		for range 3 {
 			f.NoError(s.Close())
 		}
-		f.Zero(f.db.Stats().InUse)
+		f.Zero(f.DB.Stats().InUse)
 	})
 }
 
 func TestDeleteOnAckKeepsWhatHasFailed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		deleting := f.subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = true })
-		messages := f.subscribe(deleting, "orders")
-		f.enqueueN("orders", 5)
+		deleting := f.Subscriber(func(c *outbox.SubscriberConfig) { c.DeleteOnAck = true })
+		messages := f.Subscribe(deleting, "orders")
+		f.EnqueueN("orders", 5)
 		for i := range 5 {
-			msg := f.receive(messages)
+			msg := f.Receive(messages)
 			if i == 0 {
-				f.delivery(msg).SetErr(outbox.Permanent(fmt.Errorf("kept")))
+				f.Delivery(msg).SetErr(outbox.Permanent(fmt.Errorf("kept")))
 				msg.Nack()
 				continue
 			}
 			msg.Ack()
 		}
-		f.Eventually(func() bool { return f.count() == 1 }, patience, 2*time.Millisecond)
-		f.Len(f.rows("{status} = 3"), 1)
+		f.Eventually(func() bool { return f.Count() == 1 }, Patience, 2*time.Millisecond)
+		f.Len(f.Rows("{status} = 3"), 1)
 	})
 }
 
 // The subscriber purges what has been done for longer than its retention, and nothing else.
 func TestRetentionPurgesWhatIsDone(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		left := f.retained()
-		f.subscribe(f.subscriber(func(c *outbox.SubscriberConfig) { c.Janitor.Done = 300 * time.Millisecond }), "orders")
-		f.Eventually(func() bool { return f.count() == len(left) }, patience, 20*time.Millisecond)
-		f.ElementsMatch(left, f.uuids())
+		left := f.Retained()
+		f.Subscribe(f.Subscriber(func(c *outbox.SubscriberConfig) { c.Janitor.Done = 300 * time.Millisecond }), "orders")
+		f.Eventually(func() bool { return f.Count() == len(left) }, Patience, 20*time.Millisecond)
+		f.ElementsMatch(left, f.UUIDs())
 	})
 }
 
-// retained has one message that a short Retention does not keep, and returns those that it does.
-func (f *fixture) retained() (left []string) {
-	f.t.Helper()
+// Retained has one message that a short Retention does not keep, and returns those that it does.
+func (f *fixture) Retained() (left []string) {
+	f.T.Helper()
 	for _, state := range []string{"done", "failed", "just done", "ready"} {
-		f.enqueue(outbox.Message{Topic: state, UUID: state})
+		f.Enqueue(outbox.Message{Topic: state, UUID: state})
 	}
-	f.settle(settled(outbox.Ack, f.claim("done", "just done")...)...)
-	f.settle(settled(outbox.Fail, f.claim("failed")...)...)
-	f.exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} >= 2")
-	f.exec("UPDATE {outbox_state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
+	f.Settle(Settled(outbox.Ack, f.Claim("done", "just done")...)...)
+	f.Settle(Settled(outbox.Fail, f.Claim("failed")...)...)
+	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} >= 2")
+	f.Exec("UPDATE {outbox_state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
 	return []string{"failed", "just done", "ready"}
 }
 
-func (f *fixture) uuids() []string {
-	f.t.Helper()
-	uuids, err := f.strings(f.db, f.sql("SELECT {uuid} FROM {all}"))
+func (f *fixture) UUIDs() []string {
+	f.T.Helper()
+	uuids, err := f.Strings(f.DB, f.SQL("SELECT {uuid} FROM {all}"))
 	f.NoError(err)
 	return uuids
 }

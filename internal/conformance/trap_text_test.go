@@ -22,7 +22,7 @@ func TestTrap_MetadataOfAnyText(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var messages []outbox.Message
 		all := map[string]string{}
-		longer, unescaped := f.lacks(longerJSONTexts) == "", f.lacks(unescapesJSON) == ""
+		longer, unescaped := f.Lacks(LongerJSONTexts) == "", f.Lacks(UnescapesJSON) == ""
 		for i, text := range nastyTexts {
 			if len(text) > 100 && !longer || strings.Contains(text, "\x00") && !unescaped { // headers with a NUL travel as text
 				continue
@@ -35,10 +35,10 @@ func TestTrap_MetadataOfAnyText(t *testing.T) {
 		}
 		messages = append(messages, outbox.Message{Topic: "orders", Headers: all},
 			outbox.Message{Topic: "orders", Headers: nil}, outbox.Message{Topic: "orders", Headers: map[string]string{}}, outbox.Message{Topic: "orders", Headers: map[string]string{"": ""}})
-		ids := f.enqueue(messages...)
-		claimed := f.claim("orders")
+		ids := f.Enqueue(messages...)
+		claimed := f.Claim("orders")
 		f.Len(claimed, len(messages))
-		records, err := f.outbox.Get(f.ctx(), ids...)
+		records, err := f.Outbox.Get(f.Context(), ids...)
 		f.NoError(err)
 		for i, m := range messages {
 			f.Equal(len(m.Headers), len(claimed[i].Headers), "headers %q", m.Headers)
@@ -62,8 +62,8 @@ func TestTrap_PayloadsOfAnyBytes(t *testing.T) {
 		for _, p := range payloads {
 			messages = append(messages, outbox.Message{Topic: "orders", Payload: p})
 		}
-		f.enqueue(messages...)
-		claimed := f.claim("orders")
+		f.Enqueue(messages...)
+		claimed := f.Claim("orders")
 		f.Len(claimed, len(payloads))
 		for i, p := range payloads {
 			f.Equal(string(p), string(claimed[i].Payload))
@@ -78,8 +78,8 @@ func TestTrap_UUIDsAndIDsOfAnyText(t *testing.T) {
 		for _, text := range texts {
 			messages = append(messages, outbox.Message{Topic: "orders", UUID: text, CorrelationID: text, StreamKey: strings.TrimSpace(text)})
 		}
-		f.enqueue(messages...)
-		for i, c := range f.claim("orders") {
+		f.Enqueue(messages...)
+		for i, c := range f.Claim("orders") {
 			f.Equal(texts[i], c.UUID, "free and not unique")
 			f.Equal(texts[i], c.CorrelationID)
 			f.Equal(strings.TrimSpace(texts[i]), c.StreamKey)
@@ -89,14 +89,14 @@ func TestTrap_UUIDsAndIDsOfAnyText(t *testing.T) {
 
 func TestTrap_QuotesInEveryText(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.needs(unescapesJSON)
+		f.Needs(UnescapesJSON)
 		for _, text := range []string{`"`, `\`, `a"b\c`, "line\nline", "\x01", `\u0041`, "'", "\u2028", "<&>", `{"a":1}`, "\u200b", "\u200bab"} {
-			f.clear()
+			f.Clear()
 			if strings.TrimFunc(text, unicode.IsSpace) != text {
 				continue
 			}
-			f.enqueue(outbox.Message{Topic: text, UUID: text, CorrelationID: text, StreamKey: text, Headers: map[string]string{text: text}})
-			claimed := f.claim(text)
+			f.Enqueue(outbox.Message{Topic: text, UUID: text, CorrelationID: text, StreamKey: text, Headers: map[string]string{text: text}})
+			claimed := f.Claim(text)
 			f.Len(claimed, 1, "%q", text)
 			c := claimed[0]
 			f.Equal([]string{text, text, text, text, text}, []string{c.Topic, c.UUID, c.CorrelationID, c.StreamKey, c.Headers[text]})
@@ -112,34 +112,34 @@ func TestTrap_TopicsThatDifferAlittle(t *testing.T) {
 			"🙂", "🙃", "a b", "a  b", "a\u00a0b", "a-b", "a.b", "a%b", "a_b", "日本", "日本語", "ǅ", "ǆ",
 		}
 		for _, topic := range topics {
-			f.enqueueN(topic, 1)
+			f.EnqueueN(topic, 1)
 		}
-		known, err := f.outbox.Topics(f.ctx())
+		known, err := f.Outbox.Topics(f.Context())
 		f.NoError(err)
 		f.Len(known, len(topics))
 		for _, topic := range topics {
-			claimed := f.claim(topic)
+			claimed := f.Claim(topic)
 			f.Len(claimed, 1, "%q", topic)
 			f.Equal(topic, claimed[0].Topic)
 		}
 		// The same where the filter of a requeue compares.
-		f.exec("UPDATE {outbox_state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}, {worker_id} = (SELECT MAX({worker_id}) FROM {outbox_worker})")
-		n, err := f.outbox.Requeue(f.ctx(), outbox.RequeueParams{Topic: "ORDERS"})
+		f.Exec("UPDATE {outbox_state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}, {worker_id} = (SELECT MAX({worker_id}) FROM {outbox_worker})")
+		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: "ORDERS"})
 		f.NoError(err)
 		f.Equal(1, n)
-		f.Len(f.claim("ORDERS"), 1)
+		f.Len(f.Claim("ORDERS"), 1)
 	})
 }
 
 func TestTrap_WhiteSpaceAtTheEndsOfATopic(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, topic := range []string{" ", "orders ", " orders", "orders\t", "orders\n", "\u00a0orders", "orders\u2003", "orders\u3000"} {
-			_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: topic})
-			f.requireField(err, "Topic")
-			_, err = f.outbox.Claim(f.ctx(), outbox.ClaimParams{Topics: quotas(topic)})
-			f.requireField(err, "ClaimParams.Topics")
+			_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: topic})
+			f.RequireField(err, "Topic")
+			_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: Quotas(topic)})
+			f.RequireField(err, "ClaimParams.Topics")
 		}
-		f.Equal(0, f.count())
+		f.Equal(0, f.Count())
 	})
 }
 
@@ -153,10 +153,10 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 				Headers: map[string]string{"a": fmt.Sprint(i), "b": "2", "c": "3"}, StreamKey: fmt.Sprintf("s %d", i),
 			}
 		}
-		ids := f.enqueue(messages...)
+		ids := f.Enqueue(messages...)
 		var claimed []outbox.Claimed
 		for range 3 {
-			claimed = append(claimed, f.claimWith(outbox.ClaimParams{Topics: quotas("orders"), Limit: 1000})...)
+			claimed = append(claimed, f.ClaimWith(outbox.ClaimParams{Topics: Quotas("orders"), Limit: 1000})...)
 		}
 		f.Len(claimed, len(messages))
 		for i, c := range claimed {
@@ -170,14 +170,14 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 		for i := range claimed {
 			receipts[i] = claimed[i].Receipt
 		}
-		refused, err := f.outbox.Renew(f.ctx(), 1e9, receipts...)
+		refused, err := f.Outbox.Renew(f.Context(), 1e9, receipts...)
 		f.NoError(err)
 		f.Empty(refused)
-		f.Empty(f.settle(settled(outbox.Ack, claimed...)...))
-		f.Len(f.rows("{status} = 2"), len(messages))
-		f.exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.exec("UPDATE {outbox_state} SET {processed_at} = {past}")
-		n, err := f.outbox.Purge(f.ctx(), outbox.PurgeParams{})
+		f.Empty(f.Settle(Settled(outbox.Ack, claimed...)...))
+		f.Len(f.Rows("{status} = 2"), len(messages))
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(len(messages), n)
 	})
@@ -193,23 +193,23 @@ func TestTrap_ManyTopics(t *testing.T) {
 			names = append(names, fmt.Sprintf("topic %04d", i))
 			messages = append(messages, outbox.Message{Topic: names[i]})
 		}
-		f.enqueue(messages...)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas(names...), Limit: 1000}), 1000)
-		f.Len(f.claimWith(outbox.ClaimParams{Topics: quotas(names...), Limit: 1000}), 500)
+		f.Enqueue(messages...)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas(names...), Limit: 1000}), 1000)
+		f.Len(f.ClaimWith(outbox.ClaimParams{Topics: Quotas(names...), Limit: 1000}), 500)
 	})
 }
 
 // One row whose headers somebody has spoiled by hand does not hold up the others.
 func TestTrap_ARowThatCannotBeRead(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		ids := f.enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "orders", Headers: map[string]string{"k": "v"}}, outbox.Message{Topic: "orders"})
-		f.exec("UPDATE {outbox} SET {headers} = 'no json' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
-		claimed := f.claim("orders")
-		f.Equal(ids, messageIDs(claimed))
+		ids := f.Enqueue(outbox.Message{Topic: "orders"}, outbox.Message{Topic: "orders", Headers: map[string]string{"k": "v"}}, outbox.Message{Topic: "orders"})
+		f.Exec("UPDATE {outbox} SET {headers} = 'no json' WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[1])
+		claimed := f.Claim("orders")
+		f.Equal(ids, MessageIDs(claimed))
 		f.NoError(claimed[0].Malformed)
 		f.Error(claimed[1].Malformed)
 		f.NoError(claimed[2].Malformed)
-		_, err := f.outbox.Get(f.ctx(), ids...)
+		_, err := f.Outbox.Get(f.Context(), ids...)
 		f.NoError(err)
 	})
 }

@@ -20,34 +20,34 @@ import (
 
 // transaction is middleware.Transaction on a pool.
 func (f *fixture) transaction(pool *sql.DB) message.HandlerMiddleware {
-	f.t.Helper()
+	f.T.Helper()
 	t, err := middleware.Transaction(pool, middleware.TransactionConfig{
-		Publisher: f.publisher(pool, func(c *outbox.PublisherConfig) { c.RequireTx = true })})
+		Publisher: f.Publisher(pool, func(c *outbox.PublisherConfig) { c.RequireTx = true })})
 	f.NoError(err)
 	return t
 }
 
 // shop runs a handler of orders whose messages go to next, until the test ends.
 func (f *fixture) shop(publisher message.Publisher, handler message.HandlerFunc, middlewares ...message.HandlerMiddleware) *message.Router {
-	f.t.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+	f.T.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience}, nil)
 	f.NoError(err)
 	router.AddMiddleware(middlewares...)
-	router.AddHandler("shop", "orders", f.subscriber(), "next", publisher, handler)
+	router.AddHandler("shop", "orders", f.Subscriber(), "next", publisher, handler)
 	return router
 }
 
 func (f *fixture) open(router *message.Router) {
-	f.t.Helper()
+	f.T.Helper()
 	stopped := make(chan error, 1)
-	go func() { stopped <- router.Run(context.WithoutCancel(f.ctx())) }()
-	take(f, router.Running(), "the router")
-	f.t.Cleanup(func() { f.NoError(errors.Join(router.Close(), <-stopped)) })
+	go func() { stopped <- router.Run(context.WithoutCancel(f.Context())) }()
+	Take(f, router.Running(), "the router")
+	f.T.Cleanup(func() { f.NoError(errors.Join(router.Close(), <-stopped)) })
 }
 
 // ordering writes an effect in the transaction of the message and returns a message, after what fail says.
 func (f *fixture) ordering(fail func(msg *message.Message) error) message.HandlerFunc {
-	effects := f.publisher(nil, func(c *outbox.PublisherConfig) { c.RequireTx = true })
+	effects := f.Publisher(nil, func(c *outbox.PublisherConfig) { c.RequireTx = true })
 	return func(msg *message.Message) ([]*message.Message, error) {
 		effect := message.NewMessage(msg.UUID, nil)
 		effect.SetContext(msg.Context())
@@ -60,16 +60,16 @@ func (f *fixture) ordering(fail func(msg *message.Message) error) message.Handle
 
 // happensOnce asserts that a message has been done, its effect is there once, and so is what its handler returned.
 func (f *fixture) happensOnce(id outbox.MessageID, uuid string) {
-	f.t.Helper()
-	f.becomes(id, outbox.Done)
-	f.Len(f.rows("{topic} = 'effects' AND {uuid} = '%s'", uuid), 1)
-	f.Len(f.rows("{topic} = 'next' AND {uuid} = '%s'", uuid), 1)
+	f.T.Helper()
+	f.Becomes(id, outbox.Done)
+	f.Len(f.Rows("{topic} = 'effects' AND {uuid} = '%s'", uuid), 1)
+	f.Len(f.Rows("{topic} = 'next' AND {uuid} = '%s'", uuid), 1)
 }
 
 func TestTrap_AHandlerInATransaction(t *testing.T) {
 	retry := wmmiddleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond, ResetContextOnRetry: true}.Middleware
 	plainRetry := wmmiddleware.Retry{MaxRetries: 3, InitialInterval: time.Millisecond}.Middleware
-	timeout := wmmiddleware.Timeout(patience)
+	timeout := wmmiddleware.Timeout(Patience)
 	for name, outer := range map[string][]message.HandlerMiddleware{
 		"alone":     nil,
 		"outcome":   {middleware.Outcome},
@@ -99,15 +99,15 @@ func TestTrap_AHandlerInATransaction(t *testing.T) {
 						return next(msg)
 					}
 				}
-				chain := append(append([]message.HandlerMiddleware(nil), outer...), restored, f.transaction(f.db.DB), wmmiddleware.CorrelationID)
-				router := f.shop(f.publisher(f.db.DB), handler, chain...)
+				chain := append(append([]message.HandlerMiddleware(nil), outer...), restored, f.transaction(f.DB.DB), wmmiddleware.CorrelationID)
+				router := f.shop(f.Publisher(f.DB.DB), handler, chain...)
 				f.open(router)
-				ids := f.enqueue(
+				ids := f.Enqueue(
 					outbox.Message{UUID: "1", Topic: "orders", CorrelationID: "c"},
 					outbox.Message{UUID: "2", Topic: "orders", CorrelationID: "c"})
 				f.happensOnce(ids[0], "1")
 				f.happensOnce(ids[1], "2")
-				f.Len(f.rows("{topic} = 'next' AND {correlation_id} = 'c'"), 2)
+				f.Len(f.Rows("{topic} = 'next' AND {correlation_id} = 'c'"), 2)
 				f.EqualValues(4, calls.Load())
 			})
 		})
@@ -127,14 +127,14 @@ func TestTrap_ATransactionThatIsCut(t *testing.T) {
 				fired.Store(true)
 				return faults.Fault{Kind: kind}
 			}}
-			router := f.shop(f.publisher(f.db.DB), f.ordering(func(*message.Message) error { return nil }),
-				middleware.Outcome, f.transaction(faults.Open(t, f.db, hooks)))
+			router := f.shop(f.Publisher(f.DB.DB), f.ordering(func(*message.Message) error { return nil }),
+				middleware.Outcome, f.transaction(faults.Open(t, f.DB, hooks)))
 			f.open(router)
 			for fired.Store(true); fired.Load(); {
 				uuid := fmt.Sprint(kind, at.Add(1))
 				fired.Store(false)
 				n.Store(0)
-				f.happensOnce(f.enqueue(outbox.Message{UUID: uuid, Topic: "orders"})[0], uuid)
+				f.happensOnce(f.Enqueue(outbox.Message{UUID: uuid, Topic: "orders"})[0], uuid)
 			}
 			f.Greater(at.Load(), int64(4))
 			f.NoError(router.Close())
@@ -144,17 +144,17 @@ func TestTrap_ATransactionThatIsCut(t *testing.T) {
 
 func TestTrap_WaitsMakeTransactionsOfTheirOwn(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		c := f.joins()
-		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, nil)
+		c := f.Joins()
+		router, err := message.NewRouter(message.RouterConfig{CloseTimeout: Patience}, nil)
 		f.NoError(err)
-		router.AddMiddleware(middleware.Outcome, f.transaction(f.db.DB))
-		c.AddWaitHandler(router, f.subscriber())
+		router.AddMiddleware(middleware.Outcome, f.transaction(f.DB.DB))
+		c.AddWaitHandler(router, f.Subscriber())
 		f.open(router)
-		id := f.start(c, join.StartParams{ExpectedSteps: 1})
-		wait := f.wait(c, waits(id, "next", ""))
-		f.NoError(c.AttachByReport(f.ctx(), nil, id, outbox.MessageID{1}))
-		f.NoError(c.ReportStepCompleted(f.ctx(), nil, id, outbox.MessageID{1}))
-		f.continues(wait, "next")
+		id := f.Start(c, join.StartParams{ExpectedSteps: 1})
+		wait := f.Wait(c, Waits(id, "next", ""))
+		f.NoError(c.AttachByReport(f.Context(), nil, id, outbox.MessageID{1}))
+		f.NoError(c.ReportStepCompleted(f.Context(), nil, id, outbox.MessageID{1}))
+		f.Continues(wait, "next")
 	})
 }
 
@@ -175,9 +175,9 @@ func TestTrap_ThePublisherOfTheRouterFails(t *testing.T) {
 				router.AddPublisherDecorators(middleware.PublishOutcome)
 			}
 			f.open(router)
-			id := f.enqueueN("orders", 1)[0]
-			f.Eventually(func() bool { return f.row(id).hasError }, patience, time.Millisecond)
-			lastError := f.row(id).lastError
+			id := f.EnqueueN("orders", 1)[0]
+			f.Eventually(func() bool { return f.Row(id).HasError }, Patience, time.Millisecond)
+			lastError := f.Row(id).LastError
 			f.NotContains(lastError, "put middleware.Outcome first")
 			if decorated {
 				f.Contains(lastError, "the broker is away")
@@ -185,20 +185,20 @@ func TestTrap_ThePublisherOfTheRouterFails(t *testing.T) {
 				f.Contains(lastError, "the handler succeeded")
 			}
 			f.NoError(router.Close())
-			f.clear()
+			f.Clear()
 		}
 	})
 }
 
 func TestTrap_APanicWithAPermanentError(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		router := f.shop(f.publisher(f.db.DB), func(*message.Message) ([]*message.Message, error) {
+		router := f.shop(f.Publisher(f.DB.DB), func(*message.Message) ([]*message.Message, error) {
 			panic(outbox.Permanent(errors.New("the order is void")))
 		}, middleware.Outcome)
 		f.open(router)
-		id := f.enqueueN("orders", 1)[0]
-		r := f.becomes(id, outbox.Failed)
-		f.Contains(r.lastError, "the order is void")
-		f.LessOrEqual(r.retries, 1)
+		id := f.EnqueueN("orders", 1)[0]
+		r := f.Becomes(id, outbox.Failed)
+		f.Contains(r.LastError, "the order is void")
+		f.LessOrEqual(r.Retries, 1)
 	})
 }

@@ -16,10 +16,10 @@ import (
 // watermill-sql's own Publisher and Subscriber, on our adapters, in Watermill's own suite.
 func TestWatermillSQLOnSQLServer(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		if f.db.Name != testdb.SQLServer {
-			f.skip("SQL Server", "watermill-sql has adapters of its own for other databases")
+		if f.DB.Name != testdb.SQLServer {
+			f.Skip("SQL Server", "watermill-sql has adapters of its own for other databases")
 		}
-		f.sequencer()
+		f.Sequencer()
 		tests.TestPubSub(t, tests.Features{ConsumerGroups: true, GuaranteedOrder: true, Persistent: true},
 			func(t *testing.T) (message.Publisher, message.Subscriber) { return f.watermillSQL(t, "default") },
 			f.watermillSQL)
@@ -28,14 +28,14 @@ func TestWatermillSQLOnSQLServer(t *testing.T) {
 
 func (f *fixture) watermillSQL(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	config := watermillsql.Config{Schema: f.config.Schema, Table: f.config.Table}
+	config := watermillsql.Config{Schema: f.Config.Schema, Table: f.Config.Table}
 	schema, err := watermillsql.NewSchemaAdapter(config)
 	require.NoError(t, err)
 	offsets, err := watermillsql.NewOffsetsAdapter(config)
 	require.NoError(t, err)
-	reading := f.db.Reopen(t)
+	reading := f.DB.Reopen(t)
 	reading.SetMaxOpenConns(60) // a subscription holds a transaction, and so a connection
-	p, err := wmsql.NewPublisher(f.db.DB, wmsql.PublisherConfig{SchemaAdapter: schema}, nil)
+	p, err := wmsql.NewPublisher(f.DB.DB, wmsql.PublisherConfig{SchemaAdapter: schema}, nil)
 	require.NoError(t, err)
 	s, err := wmsql.NewSubscriber(reading.DB, wmsql.SubscriberConfig{
 		ConsumerGroup: group, SchemaAdapter: schema, OffsetsAdapter: offsets,

@@ -43,18 +43,18 @@ func (w *togetherness) seen() bool {
 func TestAClaimTakesAnswersAlong(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		var w togetherness
-		s := f.subscriberOn(faults.Open(t, f.db, faults.Hooks{After: w.after}), nil, func(c *outbox.SubscriberConfig) { c.MaxInFlight = 1 })
-		messages := f.subscribe(s, "orders")
+		s := f.SubscriberOn(faults.Open(t, f.DB, faults.Hooks{After: w.after}), nil, func(c *outbox.SubscriberConfig) { c.MaxInFlight = 1 })
+		messages := f.Subscribe(s, "orders")
 		sent := 0
 		f.Eventually(func() bool {
-			f.enqueueN("orders", 10)
+			f.EnqueueN("orders", 10)
 			sent += 10
 			for range 10 {
-				f.receive(messages).Ack()
+				f.Receive(messages).Ack()
 			}
 			return w.seen()
-		}, patience, tick, "each answer was settled by itself")
+		}, Patience, Tick, "each answer was settled by itself")
 		f.NoError(s.Close())
-		f.Len(f.rows("{status} = 2"), sent)
+		f.Len(f.Rows("{status} = 2"), sent)
 	})
 }

@@ -12,8 +12,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 )
 
-// openWorker opens the database as a worker's process uses it.
-func openWorker(driver, dsn string) (*sql.DB, error) {
+// OpenWorker opens the database as a worker's process uses it.
+func OpenWorker(driver, dsn string) (*sql.DB, error) {
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
 		return nil, err
@@ -23,9 +23,9 @@ func openWorker(driver, dsn string) (*sql.DB, error) {
 	return db, nil
 }
 
-// workUntilStdinEnds handles the messages of the topic "work" until the test closes the process's standard input: concurrently, or one
+// WorkUntilStdinEnds handles the messages of the topic "work" until the test closes the process's standard input: concurrently, or one
 // at a time.
-func workUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, oneAtATime bool, handle func(*message.Message)) error {
+func WorkUntilStdinEnds(db *sql.DB, config outbox.SubscriberConfig, oneAtATime bool, handle func(*message.Message)) error {
 	sub, err := outbox.NewSubscriber(db, config, nil)
 	if err != nil {
 		return err
