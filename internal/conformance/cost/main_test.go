@@ -9,14 +9,7 @@ import (
 // A fixture is the suite's, with what the tests of this package do often.
 type fixture struct{ *suite.Fixture }
 
-func forEach(t *testing.T, test func(t *testing.T, f *fixture)) {
-	t.Helper()
-	suite.ForEach(t, func(t *testing.T, f *suite.Fixture) { test(t, &fixture{f}) })
-}
-
-func forEachEmpty(t *testing.T, test func(t *testing.T, f *fixture)) {
-	t.Helper()
-	suite.ForEachEmpty(t, func(t *testing.T, f *suite.Fixture) { test(t, &fixture{f}) })
-}
+// forEach runs a test on every database with an installed outbox, forEachEmpty with nothing installed.
+var forEach, forEachEmpty = suite.Each(func(f *suite.Fixture) *fixture { return &fixture{f} })
 
 func TestMain(m *testing.M) { suite.Main(m) }

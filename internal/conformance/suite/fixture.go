@@ -41,6 +41,17 @@ func ForEach(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	})
 }
 
+// Each are ForEach and ForEachEmpty for the fixture of a package, which embeds the suite's.
+func Each[F any](embed func(*Fixture) F) (forEach, forEachEmpty func(t *testing.T, test func(t *testing.T, f F))) {
+	of := func(each func(*testing.T, func(*testing.T, *Fixture))) func(*testing.T, func(*testing.T, F)) {
+		return func(t *testing.T, test func(t *testing.T, f F)) {
+			t.Helper()
+			each(t, func(t *testing.T, f *Fixture) { test(t, embed(f)) })
+		}
+	}
+	return of(ForEach), of(ForEachEmpty)
+}
+
 // ForEachEmpty does the same with nothing installed.
 func ForEachEmpty(t *testing.T, test func(t *testing.T, f *Fixture)) {
 	t.Helper()

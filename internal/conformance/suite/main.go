@@ -13,22 +13,20 @@ import (
 	"github.com/incursa/watermill-outbox/internal/skipped"
 )
 
-// Main is for each TestMain. It ends the run with the list of what did not run, and fails it if a goroutine is left over.
-func Main(m *testing.M) {
+// Main is for each TestMain. After what ends the run it prints the list of what did not run, and fails if a goroutine is left over.
+func Main(m *testing.M, ends ...func() error) {
 	fewerChecks()
 	code := m.Run()
-	if err := skipped.Report(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "goroutines are left over:", err)
-			code = 1
+	for _, end := range append(ends, skipped.Report, leftOver) {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
 		}
 	}
 	os.Exit(code)
 }
+
+func leftOver() error { return goleak.Find() }
 
 // fewerChecks lets each property be checked 30 times, with a database, and not 100; -rapid.checks says otherwise.
 func fewerChecks() {
