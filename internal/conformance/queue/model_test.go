@@ -16,18 +16,31 @@ import (
 )
 
 // The queue against a model of it: random calls, and after each of them the table is what the model says.
-func TestTrap_TheQueueDoesWhatItsModelDoes(t *testing.T) {
+func TestTrap_TheQueueDoesWhatItsModelDoes(t *testing.T) { queueDoesWhatItsModelDoes(t, 1) }
+
+func TestLong_TheQueueDoesWhatItsModelDoes(t *testing.T) { queueDoesWhatItsModelDoes(t, 10) }
+
+func queueDoesWhatItsModelDoes(t *testing.T, rounds int) {
+	t.Helper()
 	forEach(t, func(t *testing.T, f *fixture) {
-		rapid.Check(t, func(rt *rapid.T) {
-			f.Clear()
-			m := &model{f: f, rows: map[outbox.MessageID]*modelRow{}}
-			rt.Repeat(map[string]func(*rapid.T){
-				"enqueue": m.enqueue, "claim": m.claim, "settle": m.settle, "renew": m.renew, "reap": m.reap,
-				"requeue": m.requeue, "purge": m.purge, "time passes": m.timePasses, "leases run out": m.leasesRunOut,
-				"": m.check,
-			})
-			f.CheckInvariants()
+		for range rounds {
+			f.followsItsModel()
+		}
+	})
+}
+
+// followsItsModel does the same to the queue and to its model, in any order.
+func (f *fixture) followsItsModel() {
+	f.T.Helper()
+	rapid.Check(f.T, func(rt *rapid.T) {
+		f.Clear()
+		m := &model{f: f, rows: map[outbox.MessageID]*modelRow{}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"enqueue": m.enqueue, "claim": m.claim, "settle": m.settle, "renew": m.renew, "reap": m.reap,
+			"requeue": m.requeue, "purge": m.purge, "time passes": m.timePasses, "leases run out": m.leasesRunOut,
+			"": m.check,
 		})
+		f.CheckInvariants()
 	})
 }
 

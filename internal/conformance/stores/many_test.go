@@ -43,7 +43,7 @@ func newManyPlan() manyPlan {
 	return manyPlan{sqlite: 20, postgres: 3, waiting: 5_000, every: time.Second, quiet: 3 * time.Second, rounds: 10, shared: true}
 }
 
-// TestManyStores measures what a Subscriber over many databases costs, and what two bad ones do to the others: one does not
+// TestLong_ManyStores measures what a Subscriber over many databases costs, and what two bad ones do to the others: one does not
 // answer, and one has a backlog. All configuration is the default, but for the strategy, Fair.
 //
 // Latency is from the commit of a message, as its publisher sees it, to the first line of its handler. The publishers have
@@ -53,7 +53,7 @@ func newManyPlan() manyPlan {
 //
 // The one that is offline is a PostgreSQL on a port that is closed; its pool counts the attempts to connect, which the pauses
 // of its breaker have to allow.
-func TestManyStores(t *testing.T) {
+func TestLong_ManyStores(t *testing.T) {
 	// It does not run beside other tests: they would be measured too.
 	m := newManyRun(t)
 	m.subscribe()

@@ -28,7 +28,7 @@ func Main(m *testing.M, ends ...func() error) {
 
 func leftOver() error { return goleak.Find() }
 
-// fewerChecks lets each property be checked 30 times, with a database, and not 100; -rapid.checks says otherwise.
+// fewerChecks lets each property be checked 10 times, with a database, and not 100; -rapid.checks says otherwise.
 func fewerChecks() {
 	flag.Parse()
 	if flag.Lookup("rapid.checks") == nil {
@@ -39,7 +39,7 @@ func fewerChecks() {
 	if chosen {
 		return
 	}
-	if err := errors.Join(flag.Set("rapid.checks", "30"), flag.Set("rapid.nofailfile", "true")); err != nil {
+	if err := errors.Join(flag.Set("rapid.checks", "10"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err) // the flags have other names
 	}
 }
