@@ -15,7 +15,7 @@ import (
 
 // The library's Examples open SQLite, whose driver their module does not require: see internal/testexample. Here each package
 // gets a file that imports it, and they run.
-func TestExamples(t *testing.T) {
+func TestLong_Examples(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "*", "example*_test.go"))
 	require.NoError(t, err)
 	ours, err := filepath.Glob(filepath.Join(root, "example*_test.go"))

@@ -16,8 +16,9 @@ var nastyNames = []string{
 	`Grüße 🙂`, `ılgaz İ`, `select`, `outbox_outbox`, `Outbox`, `OUTBOX`, `public`, `dbo`, `main`, `outbox`, `GO`, `1`, `#not_temporary`,
 }
 
+// Each name holds as many of the characters of nastyNames as it can.
 func TestTrap_NamesOfAnyKind(t *testing.T) {
-	namesWork(t, []string{`]"'`, "` a.b-c", `x]]; DROP TABLE y; --`, `/* comment */ $x$`, `?1 $1 @p1 :name %s`, `\ Grüße 🙂`, `select`, `Outbox`})
+	namesWork(t, []string{`]"'`, "` a.b-c /* x */ $x$", `x]]; DROP TABLE y; --`, `?1 $1 @p1 :n %s \Grüße🙂`, `select`})
 }
 
 func TestLong_NamesOfAnyKind(t *testing.T) { namesWork(t, nastyNames) }
@@ -46,7 +47,7 @@ func TestTrap_SchemaNamesOfAnyKind(t *testing.T) {
 		if f.Config.Dialect.Traits().FixedSchema {
 			f.Skip("schemas", "there are none to choose")
 		}
-		for _, name := range []string{`x]y`, `x"y`, `x'y`, `two words`, `a.b`, `outbox`, `$1 @p1 ?1`, `Grüße`} {
+		for _, name := range []string{`x]y"z'`, `two words a.b`, `$1 @p1 ?1 Grüße`, `outbox`} {
 			t.Run(name, func(t *testing.T) {
 				g := suite.New(t, f.DB, "its own table")
 				name += " " + f.Config.Schema
