@@ -67,6 +67,7 @@ type answer struct {
 	why  string
 }
 
+// Ask returns what a database lacks, empty if nothing.
 func (a *answers) Ask(c *Capability, db *testdb.DB) (why string) {
 	a.mu.Lock()
 	if a.known == nil {

@@ -127,6 +127,7 @@ type Recorder struct {
 // NewRecorder returns one that does not fail.
 func NewRecorder() *Recorder { return &Recorder{more: make(chan struct{})} }
 
+// Publish is of message.Publisher.
 func (r *Recorder) Publish(topic string, messages ...*message.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,20 +141,24 @@ func (r *Recorder) Publish(topic string, messages ...*message.Message) error {
 	return r.failure
 }
 
+// Close is of message.Publisher.
 func (r *Recorder) Close() error { return nil }
 
+// Fail has calls fail with an error, or not if it is nil.
 func (r *Recorder) Fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure = err
 }
 
+// Taken are the messages so far, also of calls that failed.
 func (r *Recorder) Taken() []*message.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]*message.Message(nil), r.messages...)
 }
 
+// UUIDs are those of the messages so far.
 func (r *Recorder) UUIDs() (uuids []string) {
 	for _, msg := range r.Taken() {
 		uuids = append(uuids, msg.UUID)

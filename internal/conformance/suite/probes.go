@@ -13,7 +13,7 @@ import (
 
 // The capabilities that tests ask for.
 var (
-	// procedures in the database itself, which others than the library can call.
+	// Procedures in the database itself, which others than the library can call.
 	Procedures = &Capability{"stored procedures", func(_ context.Context, db *testdb.DB) (string, error) {
 		if !testoutbox.Dialect(db.Name).Traits().Procedures {
 			return "an operation is a few statements in one transaction, there are no procedures", nil
@@ -21,7 +21,7 @@ var (
 		return "", nil
 	}}
 
-	// concurrentWriters: two transactions can have uncommitted rows at the same time.
+	// ConcurrentWriters: two transactions can have uncommitted rows at the same time.
 	ConcurrentWriters = &Capability{"several writers at a time", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return WithProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
 			return ProbeWhileLocked(ctx, db, holder, "UPDATE "+probe+" SET n = 1 WHERE id = 1", func(ctx context.Context) (string, error) {
@@ -31,7 +31,7 @@ var (
 		})
 	}}
 
-	// skipLocked: a claim passes over rows that somebody has locked, and does not wait for them.
+	// SkipLocked: a claim passes over rows that somebody has locked, and does not wait for them.
 	SkipLocked = &Capability{"row locks that others skip", func(ctx context.Context, db *testdb.DB) (string, error) {
 		lock, read := "SELECT id FROM %s WHERE id = 1 FOR UPDATE", "SELECT COUNT(*) FROM (SELECT id FROM %s FOR UPDATE SKIP LOCKED) AS s"
 		switch db.Name {
@@ -52,7 +52,7 @@ var (
 		})
 	}}
 
-	// updatesSkipLocked: an UPDATE of a joined table passes over rows that somebody has locked, as renewing leases does.
+	// UpdatesSkipLocked: an UPDATE of a joined table passes over rows that somebody has locked, as renewing leases does.
 	UpdatesSkipLocked = &Capability{"updates that skip locked rows", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -74,7 +74,7 @@ var (
 		})
 	}}
 
-	// readsCommitted: a read in a transaction with a snapshot of the past can be had of what is committed now.
+	// ReadsCommitted: a read in a transaction with a snapshot of the past can be had of what is committed now.
 	ReadsCommitted = &Capability{"reads of what is committed, in a transaction with a snapshot", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -100,7 +100,7 @@ var (
 		})
 	}}
 
-	// cancelsWaiting: a statement that waits for a lock ends when its context does.
+	// CancelsWaiting: a statement that waits for a lock ends when its context does.
 	CancelsWaiting = &Capability{"cancellation of a statement that waits for a lock", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return withPatientProbe(ctx, db, func(probe string, holder, other *sql.Conn) (string, error) {
 			update := "UPDATE " + probe + " SET n = n + 1 WHERE id = 1"
@@ -116,7 +116,7 @@ var (
 		})
 	}}
 
-	// usableAfterError: a transaction goes on after a statement of it has failed.
+	// UsableAfterError: a transaction goes on after a statement of it has failed.
 	UsableAfterError = &Capability{"a transaction that outlives a failed statement", func(ctx context.Context, db *testdb.DB) (lacks string, err error) {
 		return WithProbe(ctx, db, func(probe string, conn, _ *sql.Conn) (string, error) {
 			tx, err := conn.BeginTx(ctx, nil)
@@ -135,7 +135,7 @@ var (
 		})
 	}}
 
-	// unescapesJSON: strings come out of JSON as they went in.
+	// UnescapesJSON: strings come out of JSON as they went in.
 	UnescapesJSON = &Capability{"JSON strings that are unescaped", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return ProbeValue(ctx, db, map[string]string{
 			testdb.SQLite:    `SELECT '{"a":"x\"y"}' ->> '$.a'`,
@@ -144,7 +144,7 @@ var (
 		}, `x"y`)
 	}}
 
-	// longJSONTexts: a text of 4,000 characters comes out of JSON, the most that SQL Server's JSON_VALUE promises.
+	// LongJSONTexts: a text of 4,000 characters comes out of JSON, the most that SQL Server's JSON_VALUE promises.
 	LongJSONTexts = &Capability{"JSON strings of 4,000 characters", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -158,7 +158,7 @@ var (
 		return "", err
 	}}
 
-	// longerJSONTexts: and of more, by OPENJSON.
+	// LongerJSONTexts: and of more, by OPENJSON.
 	LongerJSONTexts = &Capability{"JSON strings of any length", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -172,7 +172,7 @@ var (
 		return lacking(err, "OPENJSON refuses 9,000 characters"), nil
 	}}
 
-	// survivesThrow: a transaction goes on after a procedure has rolled back to its savepoint and thrown.
+	// SurvivesThrow: a transaction goes on after a procedure has rolled back to its savepoint and thrown.
 	SurvivesThrow = &Capability{"a transaction that outlives an error thrown by a procedure", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return UsableAfterError.probe(ctx, db)
@@ -180,7 +180,7 @@ var (
 		return WithProbe(ctx, db, probeThrow)
 	}}
 
-	// errorNumbers: errors carry the numbers that the documentation of the database gives them.
+	// ErrorNumbers: errors carry the numbers that the documentation of the database gives them.
 	ErrorNumbers = &Capability{"the documented number of a missing table", func(ctx context.Context, db *testdb.DB) (string, error) {
 		_, err := db.ExecContext(ctx, "SELECT 1 FROM no_such_table_anywhere")
 		if err == nil {
@@ -193,7 +193,7 @@ var (
 		return "", nil
 	}}
 
-	// ordersUUIDs: SQL Server compares the last six bytes of a uuid first.
+	// OrdersUUIDs: SQL Server compares the last six bytes of a uuid first.
 	OrdersUUIDs = &Capability{"the database's own order of uuids", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -203,19 +203,19 @@ var (
 			"THEN 'last bytes first' ELSE 'first bytes first' END"}, "last bytes first")
 	}}
 
-	// procedureReads: the server counts what a procedure has read.
+	// ProcedureReads: the server counts what a procedure has read.
 	ProcedureReads = &Capability{"counts of what a procedure has read", func(ctx context.Context, db *testdb.DB) (string, error) {
 		var n int
 		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sys.dm_exec_procedure_stats").Scan(&n)
 		return lacking(err, "sys.dm_exec_procedure_stats cannot be read"), nil
 	}}
 
-	// longNames: identifiers up to the documented length are kept as they are.
+	// LongNames: identifiers up to the documented length are kept as they are.
 	LongNames = &Capability{"identifiers of the documented length", func(ctx context.Context, db *testdb.DB) (string, error) {
 		return probeLongName(ctx, db)
 	}}
 
-	// indexNames: the catalog has the names that indexes were created with.
+	// IndexNames: the catalog has the names that indexes were created with.
 	IndexNames = &Capability{"index names in the catalog as they were given", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name != testdb.SQLServer {
 			return "", nil
@@ -245,7 +245,7 @@ var (
 		return "", nil
 	}}
 
-	// executeAs: a connection can take on a user without a login of its own.
+	// ExecuteAs: a connection can take on a user without a login of its own.
 	ExecuteAs = &Capability{"users without login, to act as", func(ctx context.Context, db *testdb.DB) (string, error) {
 		if db.Name == testdb.SQLite {
 			return "there are no users", nil
