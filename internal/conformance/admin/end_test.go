@@ -287,4 +287,3 @@ func TestWorkers(t *testing.T) {
 		f.False(workers[0].Until.IsZero())
 	})
 }
-
