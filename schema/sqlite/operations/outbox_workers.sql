@@ -8,5 +8,4 @@ WITH claims AS MATERIALIZED (
 SELECT w.name, w.started_at, coalesce((SELECT c.claims FROM claims AS c WHERE +c.worker_id = w.worker_id), 0),
        coalesce((SELECT c.messages FROM claims AS c WHERE +c.worker_id = w.worker_id), 0),
        (SELECT c.until FROM claims AS c WHERE +c.worker_id = w.worker_id)
-FROM (SELECT w.* FROM "main"."outbox_worker" AS w
-      WHERE w.worker_id < 9223372036854775807 ORDER BY w.worker_id DESC LIMIT (?1 ->> '$.limit')) AS w;
+FROM (SELECT w.* FROM "main"."outbox_worker" AS w ORDER BY w.worker_id DESC LIMIT (?1 ->> '$.limit')) AS w;
