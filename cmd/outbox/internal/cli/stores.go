@@ -54,7 +54,9 @@ func (r storeRow) cells() []string {
 // A storeResult is a storeRow without what was not asked.
 type storeResult struct{ storeRow }
 
-func (r storeResult) cells() []string { return []string{r.Store, r.Database, r.State, short(r.Problem)} }
+func (r storeResult) cells() []string {
+	return []string{r.Store, r.Database, r.State, short(r.Problem)}
+}
 
 func (a *app) storesCommand() *cobra.Command {
 	s := &stores{app: a}
