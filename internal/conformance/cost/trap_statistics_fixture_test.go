@@ -7,8 +7,10 @@ import (
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -115,4 +117,17 @@ func runToTheEnd(ctx context.Context, x outbox.Executor, s faults.Statement) err
 	for rows.Next() { // what it answers does not matter
 	}
 	return errors.Join(rows.Err(), rows.Close())
+}
+
+// pause pauses a topic, so that a claim meets one.
+func (f *fixture) pause(topic string) {
+	f.T.Helper()
+	a, err := admin.New(f.Outbox)
+	f.NoError(err)
+	f.NoError(a.Pause(f.Context(), admin.PauseParams{Topic: topic}))
+}
+
+// act runs an operation of package admin.
+func (c *counted) act(op string, arg any) error {
+	return seam.Outbox(c.outbox).Run(c.Context(), c.x, op, arg, func(*sql.Rows) error { return nil })
 }

@@ -2,6 +2,7 @@ package cost_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 		f.Wait(c, suite.Waits(almost, "next", ""))
 		ending := take("last", keys)
 		f.Len(ending, len(last))
+		f.pause("none")
 
 		calls := map[string]func(c *counted) error{
 			"claim": func(c *counted) error {
@@ -108,7 +110,13 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			"log read": func(c *counted) error { return c.readLog("logged 1", 100, keys) },
 			"cancel":   func(c *counted) error { return c.joins.Cancel(c.Context(), c.x, almost) },
 			"join":     func(c *counted) error { _, err := c.joins.Get(c.Context(), c.x, large); return err },
-			"steps":    func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
+			"cancel messages": func(c *counted) error {
+				_, err := seam.Outbox(c.outbox).ChangeJoin(c.Context(), c.x, "outbox_end", map[string]any{"ids": suite.MessageIDs(held), "worker": "w", "reason": "r"})
+				return errors.Join(err, c.act("outbox_end", map[string]any{"ids": free, "worker": "w", "reason": "r"}))
+			},
+			"delay":   func(c *counted) error { return c.act("outbox_delay", map[string]any{"ids": free, "delay_ms": 1000}) },
+			"workers": func(c *counted) error { return c.act("outbox_workers", map[string]any{"limit": keys}) },
+			"steps":   func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})
