@@ -95,7 +95,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
 		runs: newRuns(config.PipelineStreams), arrived: flow.NewNote(), prompted: flow.NewNote(),
-		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(),
+		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(), stuck: newStuck(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.settler.hand, s.settler.freed = s.hand, s.pacer.Wake

@@ -30,7 +30,7 @@ func (s *settler) write(ctx context.Context) {
 	defer writes.Wait()
 	writes.Go(func() {
 		for batch := s.ordered.next(); len(batch) > 0; batch = s.ordered.next() {
-			s.locked.add(s.settleOnce(ctx, batch)...)
+			s.comeBackTo(s.settleOnce(ctx, s.ready(batch)))
 			s.ordered.done()
 		}
 	})
@@ -43,7 +43,7 @@ func (s *settler) write(ctx context.Context) {
 		writes.Go(func() {
 			defer func() { <-free }()
 			defer close(done)
-			s.locked.add(s.settleOnce(ctx, batch)...)
+			s.comeBackTo(s.settleOnce(ctx, batch))
 		})
 		slow.Reset(slowWrite)
 		select {
@@ -107,7 +107,12 @@ func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 		}
 		if half := len(batch) / 2; half > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errNoConnection) {
 			busy = append(busy, s.settle(ctx, batch[:half])...)
-			batch = batch[half:]
+			stuck := newStuck()
+			stuck.add(busy)
+			free, behind := stuck.split(batch[half:])
+			if batch, busy = free, append(busy, behind...); len(batch) == 0 {
+				return busy
+			}
 		}
 	}
 }
@@ -129,17 +134,24 @@ func (s *settler) takeAlong() takenAlong {
 	return takenAlong{s.takeHeld(s.ordered), s.takeHeld(s.pending)}
 }
 
-// takeHeld takes the answers of a queue whose leases are not lost.
+// takeHeld takes the answers of a queue that are ready to be settled.
 func (s *settler) takeHeld(q *answerQueue) []answer {
 	for batch := q.takeAlong(); len(batch) > 0; batch = q.takeAlong() {
-		along := held(batch)
-		s.finished(without(batch, along))
-		if len(along) > 0 {
+		if along := s.ready(batch); len(along) > 0 {
 			return along
 		}
 		q.done()
 	}
 	return nil
+}
+
+// ready drops the answers whose leases are lost, and leaves those behind a locked row of their stream to comeBack.
+func (s *settler) ready(batch []answer) []answer {
+	along := held(batch)
+	s.finished(without(batch, along))
+	along, behind := s.stuck.split(along)
+	s.comeBackTo(behind)
+	return along
 }
 
 // claimAlong settles what takeAlong returned, once, in the transaction of a claim.
@@ -155,7 +167,7 @@ func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params Claim
 		return nil, err
 	}
 	s.finished(without(batch, busy))
-	s.locked.add(busy...)
+	s.comeBackTo(busy)
 	if len(taken.ordered) > 0 {
 		s.ordered.done()
 	}
