@@ -19,6 +19,9 @@ const (
 	opFailed     operation = "outbox_failed"
 	opGet        operation = "outbox_get"
 
+	opWorkerBeat  operation = "outbox_worker_beat"
+	opWorkerPurge operation = "outbox_worker_purge"
+
 	opStreamEnqueue operation = "outbox_stream_enqueue"
 	opStreamList    operation = "outbox_stream_list"
 	opStreamResume  operation = "outbox_stream_resume"
@@ -49,5 +52,5 @@ var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
 	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_join_of": true, "outbox_entry_get": true,
-	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_log_groups": true,
+	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_worker_list": true, "outbox_log_groups": true,
 }

@@ -40,6 +40,10 @@ type JanitorConfig struct {
 	// again after that counts as new. Failed applies to entries that have failed. Defaults to 7 days; -1 keeps them for ever.
 	Entries time.Duration
 
+	// Workers is how long workers are kept that live no longer. Messages that they handled, if they are still kept, then name no
+	// worker. Defaults to 30 days; -1 keeps them for ever.
+	Workers time.Duration
+
 	// Interval is the time between two rounds, give or take a half, so that workers do not run them all at once. Defaults to
 	// 1 min, or to the shortest retention if that is less, but at least 1 s.
 	Interval time.Duration
@@ -57,6 +61,7 @@ type purger struct {
 
 const (
 	defaultRetention = 7 * 24 * time.Hour
+	defaultWorkers   = 30 * 24 * time.Hour
 	roundEvery       = time.Minute
 	roundAtMost      = time.Second
 )
@@ -67,9 +72,10 @@ func (c *JanitorConfig) setDefaults() {
 	field.Default(&c.Log, defaultRetention)
 	field.Default(&c.Joins, defaultRetention)
 	field.Default(&c.Entries, defaultRetention)
+	field.Default(&c.Workers, defaultWorkers)
 	if c.Interval == 0 {
 		shortest := roundEvery
-		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries} {
+		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries, c.Workers} {
 			if retention >= 0 {
 				shortest = min(shortest, retention)
 			}
@@ -82,7 +88,7 @@ func (c *JanitorConfig) validate() error {
 	for _, kept := range []struct {
 		name      string
 		retention time.Duration
-	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}} {
+	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}, {"Workers", c.Workers}} {
 		if kept.retention < 0 && kept.retention != never {
 			return field.Bad("JanitorConfig."+kept.name, "is negative; -1 keeps everything")
 		}
@@ -105,8 +111,8 @@ type janitor struct {
 	parts  string // the query for the parts that the outbox has
 }
 
-// RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
-// inbox. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it returns at
+// RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, entries of an
+// inbox, and workers. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it returns at
 // once. Errors of the database are logged. It returns a *FieldError that names a bad field.
 //
 // It works in small batches that skip locked rows: any number of janitors may run at once, and nothing waits for them. Each
@@ -121,7 +127,7 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 }
 
 // PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", and the keys of JanitorConfig.Also. When ctx ends, or a purge
+// "entries", "failed entries", "messages", "failed messages", "workers", and the keys of JanitorConfig.Also. When ctx ends, or a purge
 // fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
@@ -209,6 +215,7 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	add("failed entries", has["inbox"], j.config.Failed, opEntryPurge, Failed)
 	add("messages", true, j.config.Done, opPurge, Done)
 	add("failed messages", !has["inbox"], j.config.Failed, opPurge, Failed) // without its message an entry counts as done
+	add("workers", true, j.config.Workers, opWorkerPurge, 0)
 	for _, name := range slices.Sorted(maps.Keys(j.config.Also)) {
 		purgers = append(purgers, purger{name, j.config.Also[name]})
 	}

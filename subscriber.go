@@ -101,8 +101,9 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	s.settler.hand, s.settler.freed = s.hand, s.pacer.Wake
 	s.keeper = &keeper{
 		outbox: o, janitor: janitor, remover: remover, config: config,
-		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
-		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
+		presence: &presence{outbox: o, holdings: s.holdings, spare: s.spare, lease: config.LeaseDuration, affinity: config.StreamAffinity},
+		leases:   &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
+		backlog:  &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
 	s.expire = sync.OnceFunc(func() { close(s.settler.expire) })
 	return s, nil
@@ -276,6 +277,7 @@ func (s *Subscriber) run() {
 	settling.Wait()
 	stopKeeping()
 	keeping.Wait()
+	s.keeper.presence.leave(ctx)
 	s.spare.release()
 	expire.Stop()
 	if !abandon.Stop() {

@@ -154,24 +154,26 @@ func (s *settler) ready(batch []answer) []answer {
 	return along
 }
 
-// claimAlong settles what takeAlong returned, once, in the transaction of a claim.
-func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params ClaimParams) (claimed []Claimed, err error) {
+// settleAlong settles what takeAlong returned, once, in a round, and returns when that was sent.
+func (s *settler) settleAlong(ctx context.Context, taken takenAlong, r *round) (sent time.Time, err error) {
 	batch := slices.Concat(taken.ordered, taken.others)
-	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
-		result, claimed, err = s.outbox.work(ctx, x, settlements, options, params)
-		return result, err
+	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
+		sent = time.Now()
+		r.settlements, r.options = settlements, options
+		err := s.outbox.work(ctx, x, r)
+		return r.settled, err
 	})
 	if err != nil {
 		s.ordered.putBack(batch[:len(taken.ordered)])
 		s.pending.putBack(batch[len(taken.ordered):])
-		return nil, err
+		return sent, err
 	}
 	s.finished(without(batch, busy))
 	s.comeBackTo(busy)
 	if len(taken.ordered) > 0 {
 		s.ordered.done()
 	}
-	return claimed, nil
+	return sent, nil
 }
 
 // call settles a batch with f and a time limit, and returns what others have locked. After an error it records in the batch
@@ -203,7 +205,9 @@ func (s *settler) call(ctx context.Context, batch []answer,
 		}
 	}
 	event.Took = time.Since(started)
-	s.config.Hooks.settled(event)
+	if len(batch) > 0 {
+		s.config.Hooks.settled(event)
+	}
 	return busy, err
 }
 
