@@ -112,8 +112,8 @@ type janitor struct {
 }
 
 // RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, entries of an
-// inbox, and workers. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it returns at
-// once. Errors of the database are logged. It returns a *FieldError that names a bad field.
+// inbox, and workers. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it
+// returns at once. Errors of the database are logged. It returns a *FieldError that names a bad field.
 //
 // It works in small batches that skip locked rows: any number of janitors may run at once, and nothing waits for them. Each
 // Subscriber has one; run one yourself if there are only publishers.
@@ -127,8 +127,8 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 }
 
 // PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", "workers", and the keys of JanitorConfig.Also. When ctx ends, or a purge
-// fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
+// "entries", "failed entries", "messages", "failed messages", "workers", and the keys of JanitorConfig.Also. When ctx ends, or a
+// purge fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
 	if err != nil {

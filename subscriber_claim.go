@@ -41,7 +41,8 @@ func (s *Subscriber) claim(ctx context.Context) {
 			}
 		}
 		params := ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
-			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now()), share: s.keeper.presence.share.Load()}
+			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack,
+			from: from.next(time.Now()), share: s.keeper.presence.share.Load()}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default

@@ -132,6 +132,8 @@ func (l *leases) answered(due []*Delivery, answer []unrenewed, sent time.Time) {
 	for _, u := range answer {
 		d := byReceipt[u.receipt]
 		switch {
+		case !l.holdings.Has(d):
+			// Settled meanwhile, perhaps by the same call.
 		case u.held:
 			locked[d] = true
 		case d.settledInTx.Load() != nil && !d.lapsed.Load():
