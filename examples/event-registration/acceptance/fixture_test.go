@@ -25,6 +25,7 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/database"
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
+	"github.com/incursa/watermill-outbox/examples/event-registration/metrics"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 )
 
@@ -129,12 +130,21 @@ func newFixture(t testing.TB, dsn string, config registration.Config) *fixture {
 
 func newReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
 	t.Helper()
+	r := openReplica(t, dsn, config, http)
+	require.NoError(t, r.service.Migrate(t.Context()))
+	return r
+}
+
+// openReplica leaves the database as it is.
+func openReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
+	t.Helper()
 	db, err := database.Open(dsn, 10)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	service, err := registration.New(db, config, nil)
 	require.NoError(t, err)
-	require.NoError(t, service.Migrate(t.Context()))
+	http.Metrics, err = metrics.New()
+	require.NoError(t, err)
 	r := &replica{db: db, service: service, keys: idempotency.New(db, service.Statements(), idempotency.Config{})}
 	r.api, err = httpapi.New(service, r.keys, http, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -161,7 +161,7 @@ func (s *Server) pageData(r *http.Request, actor registration.Actor) (data pageD
 
 // pageOfEvent shows who is there, to whoever moderates it.
 func (s *Server) pageOfEvent(r *http.Request, data pageData, actor registration.Actor) (pageData, error) {
-	e, err := s.service.Stats(r.Context(), data.Event, actor)
+	e, err := s.event(r.Context(), data.Event, actor)
 	if err != nil {
 		return data, err
 	}
