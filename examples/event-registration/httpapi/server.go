@@ -158,6 +158,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP answers a request within the timeout, and logs it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
+	defer s.config.Metrics.Begin()()
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
 	defer cancel()
 	id := uuid.NewString()

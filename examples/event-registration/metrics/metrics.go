@@ -19,6 +19,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	outbox   *observe.Metrics
 
+	inFlight   prometheus.Gauge
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	changes    *prometheus.CounterVec
@@ -39,6 +40,7 @@ func New() (*Metrics, error) {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), outbox: library,
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "http_requests_in_flight", Help: "Requests that are being answered."}),
 		requests: counter("http_requests_total", "Requests answered, by route and status.", "method", "route", "status"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "http_request_duration_seconds", Help: "How long requests took, by route.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}, []string{"method", "route"}),
@@ -48,7 +50,7 @@ func New() (*Metrics, error) {
 		redis:      counter("registration_redis_errors_total", "Calls of Redis that failed, so that the service went on without it.", "use"),
 		cache:      counter("registration_cache_reads_total", "Reads of the cache, by result: hit or miss.", "result"),
 	}
-	m.registry.MustRegister(library, m.requests, m.duration, m.changes, m.replays, m.unreadable, m.redis, m.cache,
+	m.registry.MustRegister(library, m.inFlight, m.requests, m.duration, m.changes, m.replays, m.unreadable, m.redis, m.cache,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, nil
 }
@@ -63,6 +65,12 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
 // Hooks are for every configuration of the outbox.
 func (m *Metrics) Hooks() outbox.Hooks { return m.outbox.Hooks() }
+
+// Begin counts a request that is being answered, until end is called.
+func (m *Metrics) Begin() (end func()) {
+	m.inFlight.Inc()
+	return m.inFlight.Dec
+}
 
 // Request counts an answered request. The route is the pattern that matched, never the path.
 func (m *Metrics) Request(method, route string, status int, took time.Duration) {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/service"
@@ -45,6 +46,7 @@ func parse(args []string) (s settings, command []string, err error) {
 	flags.StringVar(&s.Redis, "redis", os.Getenv("REDIS_URL"), "redis://…; without it, limits are those of the process, and nothing is cached")
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "address")
 	flags.DurationVar(&s.OfferFor, "offer", 0, "how long a seat is held for somebody from the waitlist; 0: a promotion needs no answer")
+	flags.DurationVar(&s.Lease, "lease", 30*time.Second, "how long a message stays with a process that has died")
 	flags.Float64Var(&s.Rate, "rate", 50, "requests a second that each user may make")
 	if err := flags.Parse(args); err != nil {
 		return s, nil, err

@@ -33,9 +33,9 @@ type Receiver struct {
 	logger     watermill.LoggerAdapter
 }
 
-// New returns a receiver for a queue of the broker, and creates its inbox.
-func New(ctx context.Context, db *database.Database, queue, table string, m *metrics.Metrics, logger watermill.LoggerAdapter) (*Receiver, error) {
-	config := inbox.Config{Dialect: db.Dialect, Table: table}
+// New returns a receiver for a queue of the broker, and creates its inbox in the table that the subscriber's configuration names.
+func New(ctx context.Context, db *database.Database, queue string, handle outbox.SubscriberConfig, m *metrics.Metrics, logger watermill.LoggerAdapter) (*Receiver, error) {
+	config := inbox.Config{Dialect: db.Dialect, Table: handle.Table}
 	if err := inbox.Migrate(ctx, db.DB, config); err != nil {
 		return nil, err
 	}
@@ -43,10 +43,8 @@ func New(ctx context.Context, db *database.Database, queue, table string, m *met
 	if err != nil {
 		return nil, err
 	}
-	// A dead letter holds up nothing: handlers go by versions, and tell what is late.
-	subscriber, err := inbox.NewSubscriber(db.DB, outbox.SubscriberConfig{
-		Dialect: db.Dialect, Table: table, OnStreamFailure: outbox.DeadLetter, HandlerLog: outbox.LogOff, Hooks: m.Hooks(),
-	}, logger)
+	handle.OnStreamFailure = outbox.DeadLetter // it holds up nothing: handlers go by versions, and tell what is late
+	subscriber, err := inbox.NewSubscriber(db.DB, handle, logger)
 	return &Receiver{db: db, queue: queue, inbox: in, subscriber: subscriber, metrics: m, logger: logger}, err
 }
 

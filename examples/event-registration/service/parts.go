@@ -50,7 +50,7 @@ func (s *Service) open(ctx context.Context, name Part) (p part, err error) {
 }
 
 func (s *Service) openJoin(ctx context.Context) (p part, err error) {
-	if s.registration, err = registration.New(s.db, registration.Config{OfferFor: s.config.OfferFor}, s.log); err != nil {
+	if s.registration, err = registration.New(s.db, registration.Config{OfferFor: s.config.OfferFor, Hooks: s.metrics.Hooks()}, s.log); err != nil {
 		return p, err
 	}
 	if err := s.registration.Migrate(ctx); err != nil {
@@ -59,10 +59,10 @@ func (s *Service) openJoin(ctx context.Context) (p part, err error) {
 	if err := s.openAPI(); err != nil {
 		return p, err
 	}
-	tasks, err := outbox.NewSubscriber(s.db.DB, outbox.SubscriberConfig{
-		Dialect: s.db.Dialect, HandlerLog: outbox.LogOff, Hooks: s.metrics.Hooks(), UnhandledAfter: -1, // others are for the forwarder
-		Janitor: outbox.JanitorConfig{Also: map[string]func(context.Context) (int, error){"idempotency keys": s.keys.Purge}},
-	}, s.log)
+	config := s.subscriber()
+	config.UnhandledAfter = -1 // other topics are for the forwarder
+	config.Janitor.Also = map[string]func(context.Context) (int, error){"idempotency keys": s.keys.Purge}
+	tasks, err := outbox.NewSubscriber(s.db.DB, config, s.log)
 	if err != nil {
 		return p, err
 	}
@@ -75,7 +75,7 @@ func (s *Service) openJoin(ctx context.Context) (p part, err error) {
 		s.registration.AddHandlers(router, tasks, transaction)
 		return receiver.AddTo(p.receiver, router, b, s.apply)
 	}
-	p.receiver, err = receiver.New(ctx, s.db, "registration.events", "registration_inbox", s.metrics, s.log)
+	p.receiver, err = s.newReceiver(ctx, "registration.events", "registration_inbox")
 	return p, err
 }
 
@@ -96,7 +96,7 @@ func (s *Service) openEvent(ctx context.Context) (p part, err error) {
 	p.addHandlers = func(router *message.Router, b *broker.Broker) error {
 		return receiver.AddTo(p.receiver, router, b, s.catalog.Handle)
 	}
-	p.receiver, err = receiver.New(ctx, s.db, "catalog.joins", "catalog_inbox", s.metrics, s.log)
+	p.receiver, err = s.newReceiver(ctx, "catalog.joins", "catalog_inbox")
 	return p, err
 }
 
@@ -107,6 +107,6 @@ func (s *Service) openEmail(ctx context.Context) (p part, err error) {
 	p.addHandlers = func(router *message.Router, b *broker.Broker) error {
 		return receiver.AddTo(p.receiver, router, b, mail.Service{Folder: s.config.Mails}.Handle)
 	}
-	p.receiver, err = receiver.New(ctx, s.db, "mail.joins", "mail_inbox", s.metrics, s.log)
+	p.receiver, err = s.newReceiver(ctx, "mail.joins", "mail_inbox")
 	return p, err
 }

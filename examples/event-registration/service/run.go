@@ -59,10 +59,9 @@ func (s *Service) forwarders(b *broker.Broker) (out []*forwarder.Forwarder, err 
 		if p.topic == "" {
 			continue
 		}
-		f, err := forwarder.New(s.db.DB, b.Publisher, forwarder.Config{
-			Topics: []string{p.topic}, RetryMax: 2 * time.Second,
-			Subscriber: outbox.SubscriberConfig{Dialect: s.db.Dialect, Table: p.table, HandlerLog: outbox.LogOff, Hooks: s.metrics.Hooks(), UnhandledAfter: -1},
-		}, s.log)
+		config := forwarder.Config{Topics: []string{p.topic}, RetryMax: 2 * time.Second, Subscriber: s.subscriber()}
+		config.Subscriber.Table, config.Subscriber.UnhandledAfter = p.table, -1 // other topics are the service's own
+		f, err := forwarder.New(s.db.DB, b.Publisher, config, s.log)
 		if err != nil {
 			return nil, err
 		}

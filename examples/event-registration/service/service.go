@@ -18,6 +18,7 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
 	"github.com/incursa/watermill-outbox/examples/event-registration/metrics"
+	"github.com/incursa/watermill-outbox/examples/event-registration/receiver"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 	"github.com/incursa/watermill-outbox/examples/event-registration/shared"
 )
@@ -38,6 +39,9 @@ type Config struct {
 
 	// Rate is how many requests a second each user may make. Defaults to 50; twice as many at once.
 	Rate float64
+
+	// Lease is how long a message stays with a process that has died. Defaults to 30 s.
+	Lease time.Duration
 
 	// DrainTimeout is how long stopping may take. Defaults to 20 s.
 	DrainTimeout time.Duration
@@ -69,6 +73,9 @@ func Open(ctx context.Context, config Config, logger *slog.Logger) (s *Service, 
 	}
 	if config.Rate == 0 {
 		config.Rate = 50
+	}
+	if config.Lease == 0 {
+		config.Lease = 30 * time.Second
 	}
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 20 * time.Second
@@ -104,6 +111,18 @@ func (s *Service) openAPI() (err error) {
 	}
 	s.api, err = httpapi.New(s.registration, s.keys, config, s.logger)
 	return err
+}
+
+// subscriber is the configuration of all that take messages from an outbox or an inbox.
+func (s *Service) subscriber() outbox.SubscriberConfig {
+	return outbox.SubscriberConfig{Dialect: s.db.Dialect, LeaseDuration: s.config.Lease, HandlerLog: outbox.LogOff, Hooks: s.metrics.Hooks()}
+}
+
+// newReceiver returns the receiver of a queue, with its inbox in a table.
+func (s *Service) newReceiver(ctx context.Context, queue, table string) (*receiver.Receiver, error) {
+	config := s.subscriber()
+	config.Table = table
+	return receiver.New(ctx, s.db, queue, config, s.metrics, s.log)
 }
 
 // Close closes the connections.

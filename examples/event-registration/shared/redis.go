@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,8 +22,13 @@ var limitScript string
 //go:embed put.lua
 var putScript string
 
-// timeout is how long a request waits for Redis before it goes on without it.
-const timeout = 100 * time.Millisecond
+const (
+	// timeout is how long a request waits for Redis before it goes on without it.
+	timeout = 100 * time.Millisecond
+
+	// pause is how long nothing asks Redis after a call has failed.
+	pause = time.Second
+)
 
 // A Limiter says whether a user may ask now, and if not, after how long.
 type Limiter interface {
@@ -49,6 +55,7 @@ type Redis struct {
 	client     *redis.Client
 	config     Config
 	limit, put *redis.Script
+	away       atomic.Int64 // until when Redis is left alone, in ns
 }
 
 // Open returns a Redis at a URL, redis://…. It connects when it is used.
@@ -70,6 +77,9 @@ func (r *Redis) Close() error { return r.client.Close() }
 
 // Allow takes a token from the user's bucket, which all replicas share.
 func (r *Redis) Allow(ctx context.Context, user string) (bool, time.Duration) {
+	if r.paused() {
+		return r.config.Fallback.Allow(ctx, user)
+	}
 	answer, err := r.limit.Run(ctx, r.client, []string{"limit:" + user}, r.config.Rate, r.config.Burst).Int64Slice()
 	if err != nil || len(answer) != 2 {
 		r.failed(ctx, "limit")
@@ -80,6 +90,10 @@ func (r *Redis) Allow(ctx context.Context, user string) (bool, time.Duration) {
 
 // Get returns what is cached under a key.
 func (r *Redis) Get(ctx context.Context, key string) ([]byte, bool) {
+	if r.paused() {
+		r.config.Metrics.CacheRead(false)
+		return nil, false
+	}
 	value, err := r.client.HGet(ctx, "cache:"+key, "value").Bytes()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		r.failed(ctx, "cache")
@@ -90,15 +104,21 @@ func (r *Redis) Get(ctx context.Context, key string) ([]byte, bool) {
 
 // Put caches a value, unless there is one of a higher version.
 func (r *Redis) Put(ctx context.Context, key string, version int64, value []byte) {
+	if r.paused() {
+		return
+	}
 	err := r.put.Run(ctx, r.client, []string{"cache:" + key}, strconv.FormatInt(version, 10), value, r.config.TTL.Milliseconds()).Err()
 	if err != nil {
 		r.failed(ctx, "cache")
 	}
 }
 
-// failed counts an error, unless it is the client that has gone.
+func (r *Redis) paused() bool { return time.Now().UnixNano() < r.away.Load() }
+
+// failed counts an error and begins a pause, unless it is the client that has gone.
 func (r *Redis) failed(ctx context.Context, use string) {
 	if ctx.Err() == nil {
 		r.config.Metrics.RedisFailed(use)
+		r.away.Store(time.Now().Add(pause).UnixNano())
 	}
 }

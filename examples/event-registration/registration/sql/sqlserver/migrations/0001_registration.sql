@@ -1,6 +1,8 @@
 -- The tables of the registration service. It can be run again: nothing that is there is changed.
 -- Times are milliseconds since 1970, so that one Go code reads them from every database.
 SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+EXEC sp_getapplock @Resource = N'registration', @LockMode = 'Exclusive', @LockOwner = 'Transaction'; -- replicas that start at once migrate one after the other
 
 -- One row an event: what the catalog says of it, and the counters. Every writer locks it first.
 IF OBJECT_ID(N'registration_event') IS NULL
@@ -67,3 +69,4 @@ CREATE TABLE registration_key (
 );
 CREATE INDEX registration_key_by_expiry ON registration_key (expires_at);
 END;
+COMMIT;
