@@ -7,6 +7,8 @@ import (
 	"net"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	outbox "github.com/incursa/watermill-outbox"
 )
 
@@ -22,6 +24,6 @@ func Away(err error) bool {
 		}
 	}
 	var network net.Error
-	return outbox.IsRetryable(err) || errors.Is(err, outbox.ErrUnknownOutcome) || errors.As(err, &network) ||
+	return outbox.IsRetryable(err) || pgconn.SafeToRetry(err) || errors.Is(err, outbox.ErrUnknownOutcome) || errors.As(err, &network) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
