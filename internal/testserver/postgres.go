@@ -2,21 +2,26 @@ package testserver
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/incursa/watermill-outbox/internal/skipped"
 )
 
-// settings give up durability for speed: no test crashes the machine.
-var settings = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300", "listen_addresses=127.0.0.1"}
+// fast gives up durability for speed: no test crashes the machine.
+var fast = []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300", "listen_addresses=127.0.0.1"}
 
-// Postgres starts a PostgreSQL, and returns it with its DSN.
-func Postgres(t testing.TB) (s *Server, dsn string) {
+// Durable are the settings for a measurement: those of a new server.
+var Durable = []string{"fsync=on", "synchronous_commit=on", "full_page_writes=on"}
+
+// Postgres starts a PostgreSQL, and returns it with its DSN. The settings are added to those that make it fast.
+func Postgres(t testing.TB, settings ...string) (s *Server, dsn string) {
 	t.Helper()
 	const name = "postgres"
 	wanted(t, name)
@@ -24,8 +29,8 @@ func Postgres(t testing.TB) (s *Server, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if initdb, err := exec.LookPath("initdb"); err == nil {
-		folders = append(folders, filepath.Dir(initdb))
+	if initdb, err := exec.LookPath("initdb"); err == nil && len(folders) == 0 {
+		folders = []string{filepath.Dir(initdb)}
 	}
 	if len(folders) == 0 {
 		const why = "there are no binaries of a server on this machine"
@@ -51,11 +56,24 @@ func Postgres(t testing.TB) (s *Server, dsn string) {
 	}
 	s = begin(t, "QUIT", func(port string) []string { // QUIT: as after a crash
 		command := append(slices.Clone(as), filepath.Join(programs, "postgres"), "-D", filepath.Join(data, "data"), "-p", port, "-k", data)
-		for _, setting := range settings {
+		for _, setting := range append(slices.Clone(fast), settings...) {
 			command = append(command, "-c", setting)
 		}
 		return command
 	})
+	_, port, err := net.SplitHostPort(s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(startTimeout); ; <-time.After(50 * time.Millisecond) {
+		out, err := exec.Command(filepath.Join(programs, "pg_isready"), "-h", "127.0.0.1", "-p", port).CombinedOutput()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("PostgreSQL takes no connections: %v\n%s", err, out)
+		}
+	}
 	return s, fmt.Sprintf("postgres://outbox@%s/postgres?sslmode=disable", s.Addr)
 }
 

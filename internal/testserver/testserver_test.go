@@ -8,7 +8,7 @@ import (
 )
 
 func TestAServerIsStoppedAndComesBackWhereItWas(t *testing.T) {
-	for name, begin := range map[string]func(testing.TB) (*Server, string){"redis": Redis, "postgres": Postgres} {
+	for name, begin := range map[string]func(testing.TB) (*Server, string){"redis": Redis, "postgres": func(t testing.TB) (*Server, string) { return Postgres(t) }} {
 		t.Run(name, func(t *testing.T) {
 			s, address := begin(t)
 			require.Contains(t, address, s.Addr)

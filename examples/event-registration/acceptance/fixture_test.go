@@ -137,29 +137,32 @@ func newFixture(t testing.TB, dsn string, config registration.Config) *fixture {
 	return f
 }
 
-func newReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
+func newReplica(t testing.TB, dsn string, config registration.Config, api httpapi.Config) *replica {
 	t.Helper()
-	r := openReplica(t, dsn, config, http)
+	r := openReplica(t, dsn, config, api)
 	require.NoError(t, r.service.Migrate(t.Context()))
 	return r
 }
 
 // openReplica leaves the database as it is.
-func openReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
+func openReplica(t testing.TB, dsn string, config registration.Config, api httpapi.Config) *replica {
 	t.Helper()
 	db, err := database.Open(dsn, 10)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	service, err := registration.New(db, config, nil)
 	require.NoError(t, err)
-	if http.Metrics == nil {
-		http.Metrics, err = metrics.New()
+	if api.Metrics == nil {
+		api.Metrics, err = metrics.New()
 		require.NoError(t, err)
 	}
-	r := &replica{db: db, service: service, metrics: http.Metrics, keys: idempotency.New(db, service.Statements(), idempotency.Config{})}
-	r.api, err = httpapi.New(service, r.keys, http, slog.New(slog.DiscardHandler))
+	r := &replica{db: db, service: service, metrics: api.Metrics, keys: idempotency.New(db, service.Statements(), idempotency.Config{})}
+	r.api, err = httpapi.New(service, r.keys, api, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	r.server = httptest.NewServer(r.api)
+	if transport, ok := r.server.Client().Transport.(*http.Transport); ok {
+		transport.MaxIdleConnsPerHost = 100 // two, by default: others would connect for each request
+	}
 	t.Cleanup(r.server.Close)
 	return r
 }
