@@ -18,7 +18,7 @@ const pictures = "OUTBOX_TEST_REGISTRATION_PICTURES"
 func signIn(t *testing.T, f *fixture, user string) *testbrowser.Browser {
 	t.Helper()
 	b := testbrowser.Start(t)
-	b.Window(760, 520, false)
+	b.Window(760, 280, false)
 	b.Open(f.one().server.URL)
 	b.Fill("input[name=token]", token(t, user))
 	b.Click("form[action='/sign-in'] button")
@@ -55,7 +55,7 @@ func TestLong_TwoWindowsSeeTheLastSeatGo(t *testing.T) {
 	olga := signIn(t, f, organizer)
 	olga.Click("#" + f.event + " h2 a")
 	olga.Until(`document.querySelectorAll("li form").length == 8`)
-	olga.Window(760, 520, true)
+	olga.Window(760, 540, true)
 	olga.Picture(filepath.Join(folder, "organizer.png"))
 	olga.Click("form[action='/events/" + f.event + "/kick']:has(input[value=dave]) button")
 	olga.Until(`!document.querySelector("input[value=dave]")`)
