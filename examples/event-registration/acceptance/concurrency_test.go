@@ -178,7 +178,7 @@ func TestAKeyWithAnotherBodyIsRefusedAndOneInFlightIsWaitedFor(t *testing.T) {
 func TestRandomChangesOverThreeReplicas(t *testing.T) {
 	long := 2 * time.Second
 	if full() {
-		long = 2 * time.Minute
+		long = 20 * time.Second
 	}
 	onEach(t, func(t *testing.T, f *fixture) {
 		t.Parallel()
