@@ -155,11 +155,11 @@ bench-each:
 	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
 
 .PHONY: registration
-registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL' for others
+registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL -redis URL' for others
 	go run ./examples/event-registration $(ARGS)
 
 .PHONY: registration-test
-registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes of random changes
+registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes in which everything fails
 	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 15m ./examples/event-registration/...
 
