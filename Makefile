@@ -125,6 +125,12 @@ publish: ## Publish 100,000 calls that share commits, while connections are cut,
 	OUTBOX_TEST_PUBLISH=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
 
+.PHONY: events
+events: ## Race for the versions of streams, catch up at any moment, kill projections and read a million events
+	OUTBOX_TEST_EVENTS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout 120m \
+		-run 'EachConflictIsTold|AnyUnderContention|ACatchUpSubscription|AProjectionThatIsKilled|PeakMemoryOfReading' ./internal/conformance/eventstore
+
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
