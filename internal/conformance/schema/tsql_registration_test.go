@@ -1,4 +1,4 @@
-package conformance
+package schema_test
 
 import (
 	"os"
@@ -13,7 +13,7 @@ import (
 
 // The T-SQL of examples/event-registration runs on no SQL Server in CI either: the parser reads it, and these rules hold for it.
 func TestTheTSQLOfTheRegistrationExampleIsParsedAndKeepsItsRules(t *testing.T) {
-	paths, err := filepath.Glob("../../examples/event-registration/*/sql/sqlserver/*/*.sql")
+	paths, err := filepath.Glob("../../../examples/event-registration/*/sql/sqlserver/*/*.sql")
 	require.NoError(t, err)
 	require.Greater(t, len(paths), 20)
 	for _, path := range paths {

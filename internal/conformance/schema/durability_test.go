@@ -1,4 +1,4 @@
-package conformance
+package schema_test
 
 import (
 	"fmt"
@@ -16,23 +16,23 @@ func TestCheckTellsOfCommitsThatMayBeLost(t *testing.T) {
 		settings := map[string][2]string{ // as the default is, and less
 			testdb.Postgres: {"SET synchronous_commit = on", "SET synchronous_commit = off"},
 			testdb.SQLite:   {"PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"},
-		}[f.db.Name]
+		}[f.DB.Name]
 		told := func(setting string) string {
-			db := f.db.Reopen(t)
+			db := f.DB.Reopen(t)
 			db.SetMaxOpenConns(1) // the one that has the setting
 			if setting != "" {
-				_, err := db.ExecContext(f.ctx(), setting)
+				_, err := db.ExecContext(f.Context(), setting)
 				f.NoError(err)
 			}
 			logger := watermill.NewCaptureLogger()
-			config := f.migrateConfig()
+			config := f.MigrateConfig()
 			config.Logger = logger
-			f.NoError(outbox.Check(f.ctx(), db.DB, config))
+			f.NoError(outbox.Check(f.Context(), db.DB, config))
 			f.NoError(db.Close())
 			return fmt.Sprint(logger.Captured()[watermill.InfoLogLevel])
 		}
 		f.NotContains(told(settings[0]), "a commit returns before it is written")
-		if f.db.Name != testdb.SQLServer { // there it is a setting of the database, which other tests share
+		if f.DB.Name != testdb.SQLServer { // there it is a setting of the database, which other tests share
 			f.Contains(told(settings[1]), "a commit returns before it is written")
 		}
 	})

@@ -1,4 +1,4 @@
-package conformance
+package cost_test
 
 import (
 	"database/sql"
@@ -11,13 +11,13 @@ import (
 // What works on a stream of events reads little of many, whatever the database believes about its tables.
 func TestLong_EachStatementOfEventsIsDrivenFromItsKeys(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		f.needs(setsStatistics)
-		f = f.alone()
+		f.Needs(setsStatistics)
+		f = &fixture{f.Alone()}
 		f.uncounted()
 		const keys = 10
-		store := f.eventStore(f.db.DB)
+		store := f.eventStore(f.DB.DB)
 		fill := func(stream string, n int) {
-			_, err := store.Append(f.ctx(), nil, stream, eventstore.NoStream, someEvents(n)...)
+			_, err := store.Append(f.Context(), nil, stream, eventstore.NoStream, someEvents(n)...)
 			f.NoError(err)
 		}
 		for i := range 2000 {
@@ -25,17 +25,17 @@ func TestLong_EachStatementOfEventsIsDrivenFromItsKeys(t *testing.T) {
 		}
 		fill("long", 2000)
 		fill("deleted", keys)
-		f.NoError(store.Delete(f.ctx(), nil, "deleted", eventstore.Any))
+		f.NoError(store.Delete(f.Context(), nil, "deleted", eventstore.Any))
 
 		appends := func(stream string, expected eventstore.Expected, n int) func(c *counted) error {
 			return func(c *counted) error {
-				_, err := c.eventStore(c.pool).Append(c.ctx(), c.x, stream, expected, someEvents(n)...)
+				_, err := c.eventStore(c.pool).Append(c.Context(), c.x, stream, expected, someEvents(n)...)
 				return err
 			}
 		}
 		reads := func(params eventstore.ReadParams) func(c *counted) error {
 			return func(c *counted) error {
-				for _, err := range c.eventStore(c.pool).Read(c.ctx(), c.x, "long", params) {
+				for _, err := range c.eventStore(c.pool).Read(c.Context(), c.x, "long", params) {
 					if err != nil {
 						return err
 					}
@@ -51,16 +51,16 @@ func TestLong_EachStatementOfEventsIsDrivenFromItsKeys(t *testing.T) {
 			"read":                reads(eventstore.ReadParams{From: 1000, Limit: keys}),
 			"read backwards":      reads(eventstore.ReadParams{Backwards: true, Limit: keys}),
 			"archive": func(c *counted) error {
-				return c.eventStore(c.pool).Archive(c.ctx(), c.x, "stream 7", eventstore.Any)
+				return c.eventStore(c.pool).Archive(c.Context(), c.x, "stream 7", eventstore.Any)
 			},
-			"restore": func(c *counted) error { return c.eventStore(c.pool).Restore(c.ctx(), c.x, "deleted") },
+			"restore": func(c *counted) error { return c.eventStore(c.pool).Restore(c.Context(), c.x, "deleted") },
 		})
 	})
 }
 
 func (f *fixture) eventStore(pool *sql.DB) *eventstore.Store {
-	f.t.Helper()
-	s, err := eventstore.New(pool, eventstore.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
+	f.T.Helper()
+	s, err := eventstore.New(pool, eventstore.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
 	f.NoError(err)
 	return s
 }
