@@ -19,6 +19,7 @@ type topic struct {
 	Age            float64 `json:"age_seconds"`
 	Oldest         string  `json:"oldest"`
 	BlockedStreams int     `json:"blocked_streams"`
+	Failed         int     `json:"failed"`
 
 	backlog outbox.TopicBacklog
 }
@@ -28,13 +29,13 @@ func (t topic) cells() []string {
 	if t.Waiting > 0 {
 		age = span(t.backlog.Age)
 	}
-	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams)}
+	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams), upTo(t.Failed)}
 }
 
 func (a *app) topicsCommand() *cobra.Command {
 	var watch bool
 	var every time.Duration
-	c := a.action(&cobra.Command{Use: "topics", Short: "List topics with due messages or blocked streams", Args: arguments(cobra.NoArgs)},
+	c := a.action(&cobra.Command{Use: "topics", Short: "List topics with due messages, blocked streams or dead letters", Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, db *database, _ []string) error {
 			if every < 100*time.Millisecond {
 				return usage("--interval is less than 100ms")
@@ -61,9 +62,9 @@ func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
 	slices.SortFunc(backlogs, func(a, b outbox.TopicBacklog) int { return cmp.Compare(a.Topic, b.Topic) })
 	var topics []topic
 	for _, b := range backlogs {
-		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b})
+		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b.Failed, b})
 	}
-	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS", topics, "Nothing is due.")
+	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS, DEAD LETTERS", topics, "Nothing is due, blocked or dead.")
 }
 
 // watchTopics goes on until it is interrupted, which is no error.
