@@ -9,12 +9,13 @@ import (
 
 	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, err := range []error{skipped.Report(), goleak.Find()} {
-		if err != nil && code == 0 {
+	for _, end := range []func() error{testbroker.Close, skipped.Report, func() error { return goleak.Find() }} {
+		if err := end(); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
