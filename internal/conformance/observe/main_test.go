@@ -10,9 +10,11 @@ import (
 	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 func TestMain(m *testing.M) {
+	testprocess.Run(workerVariable, worker.run)
 	code := m.Run()
 	for _, end := range []func() error{testbroker.Close, skipped.Report, func() error { return goleak.Find() }} {
 		if err := end(); err != nil && code == 0 {
