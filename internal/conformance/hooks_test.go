@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -83,6 +84,27 @@ func TestHooks_AnEmptyLogIsToldOnce(t *testing.T) {
 		f.Zero(last.Lag)
 		f.NoError(s.Close())
 		f.Empty(reads)
+	})
+}
+
+// Logs name store, topic, group, attempt and outcome as metrics and traces do.
+func TestLogsUseTheNamesOfTelemetry(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		book := newLogBook()
+		named := func(c *outbox.SubscriberConfig) {
+			c.Store, c.HandlerLog, c.MaxHandlerTime = "shop", slog.LevelInfo, 20*time.Millisecond
+		}
+		_, err := f.logOutbox().Enqueue(f.ctx(), f.db.DB, outbox.Message{UUID: "0", Topic: "events"})
+		f.NoError(err)
+		f.stamp()
+		f.receive(f.subscribe(f.groupSubscriber(f.db.DB, "mail", book, named), "events")).Ack()
+		line := f.await(book, "INFO", "Handling message")
+		f.Equal([]any{"shop", "events", "mail", 1}, []any{line.fields["store"], line.fields["topic"], line.fields["group"], line.fields["attempt"]})
+
+		f.enqueueN("orders", 1)
+		f.receive(f.subscribe(f.subscriberOn(f.db.DB, book, named), "orders")) // and never answers
+		line = f.await(book, "ERROR", "is taken from it")
+		f.Equal([]any{"shop", "orders", 1, "retry"}, []any{line.fields["store"], line.fields["topic"], line.fields["attempt"], line.fields["outcome"]})
 	})
 }
 
