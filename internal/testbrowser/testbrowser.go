@@ -152,10 +152,25 @@ func (b *Browser) Eval(expression string) any {
 	return run(b, chromedp.Evaluate[any](expression))
 }
 
-// Until waits until an expression of JavaScript is true. The page must not be left meanwhile.
+// Until waits until an expression of JavaScript is true. It asks from outside, so that a page's policy against evaluating text
+// does not matter, and that the page may be left meanwhile.
 func (b *Browser) Until(expression string) {
 	b.t.Helper()
-	run(b, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		value, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		if err == nil && value {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			b.t.Fatalf("the browser: %s was not true within %v: %v", expression, patience, err)
+		}
+	}
 }
 
 // Window sets the size of the page in CSS pixels, and whether the reader prefers dark.
