@@ -50,7 +50,7 @@ func (m measure) chart(points []point, width, height int) chart {
 	last := points[len(points)-1]
 	c.Now, c.Most = m.text(m.value(last)), m.text(most)
 	scale := max(most, 1e-9)
-	window := max(last.at.Sub(points[0].at), time.Minute)
+	window := max(last.at.Sub(points[0].at), 10*time.Second)
 	c.From = span(window)
 	x := func(at time.Time) float64 { return float64(width) * (1 - last.at.Sub(at).Seconds()/window.Seconds()) }
 	var line strings.Builder

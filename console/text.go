@@ -80,7 +80,10 @@ func ago(t time.Time) template.HTML {
 		return ""
 	}
 	t = t.UTC()
-	words := span(time.Since(t)) + " ago"
+	words := "now"
+	if passed := time.Since(t); passed >= time.Second {
+		words = span(passed) + " ago"
+	}
 	if wait := time.Until(t); wait > 0 {
 		words = "in " + span(wait)
 	}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -183,18 +182,6 @@ func (b *Browser) Window(width, height int64, dark bool) {
 	b.Do(chromedp.EmulateViewport(width, height), call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	}))
-}
-
-// Picture saves the whole page as a PNG.
-func (b *Browser) Picture(file string) {
-	b.t.Helper()
-	png := run(b, chromedp.FullScreenshot(100)) // 100 is PNG
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // Quiet fails the test if a page has written an error to the browser's console, or a request has failed.

@@ -70,6 +70,9 @@ func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	b.Open(shop + "log")
 	b.Until(`document.querySelector("#log-groups a.bad")`)
 
+	b.Open(shop)
+	b.Until(`document.querySelector("#charts .line").points.numberOfItems >= 25`)
+
 	for _, p := range []struct{ name, path string }{
 		{"stores", ""}, {"topics", "s/bookshop/"}, {"topic", "s/bookshop/topic?name=orders.placed"}, {"search", "s/bookshop/search?topic=mail.confirmation"},
 		{"dead", "s/bookshop/dead"}, {"confirm", "s/bookshop/act?do=requeue&error=no+such+mailbox"}, {"streams", "s/bookshop/streams"},
