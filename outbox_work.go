@@ -44,7 +44,7 @@ type workRows struct {
 // column.
 const (
 	countColumns = 7
-	claimColumns = 12
+	claimColumns = 13
 )
 
 func (w *workRows) scan(rows *sql.Rows) error {
@@ -62,7 +62,7 @@ func (w *workRows) scan(rows *sql.Rows) error {
 	var c Claimed
 	var m messageColumns
 	if err := rows.Scan(append([]any{&isMessage, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages)...)...); err != nil {
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)...); err != nil {
 		return err
 	}
 	if isMessage {
