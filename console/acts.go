@@ -149,13 +149,42 @@ type actKind struct {
 	Verb     verb
 	Do, Done string // as on a button, and of messages
 	Right    Right
+	On       outbox.Status // what it is done to
 	Warning  string
-	run      func(a *admin.Admin, ctx context.Context, p admin.ActParams) (admin.Result, error)
+	run      func(a *admin.Admin, ctx context.Context, p admin.DelayParams) (admin.Result, error)
 }
 
 var actKinds = []actKind{
-	{"requeue", "Requeue", "requeued", Requeue, "", (*admin.Admin).Requeue},
-	{"discard", "Discard", "discarded", Discard, "They are deleted for good.", (*admin.Admin).Discard},
+	{"requeue", "Requeue", "requeued", Requeue, outbox.Failed, "", simple((*admin.Admin).Requeue)},
+	{"discard", "Discard", "discarded", Discard, outbox.Failed, "They are deleted for good.", simple((*admin.Admin).Discard)},
+	{"cancel", "Cancel", "cancelled", Cancel, outbox.Ready, "They become dead letters, which can be requeued. Joins count them as failed.", simple((*admin.Admin).Cancel)},
+	{"delay", "Delay", "delayed", Delay, outbox.Ready, "", (*admin.Admin).Delay},
+}
+
+// simple is an act that needs no more than to know which messages.
+func simple(act func(*admin.Admin, context.Context, admin.ActParams) (admin.Result, error)) func(*admin.Admin, context.Context, admin.DelayParams) (admin.Result, error) {
+	return func(a *admin.Admin, ctx context.Context, p admin.DelayParams) (admin.Result, error) {
+		return act(a, ctx, p.ActParams)
+	}
+}
+
+// Delays says whether it needs to know for how long.
+func (k actKind) Delays() bool { return k.Verb == "delay" }
+
+// Noun is what it is done to.
+func (k actKind) Noun() string {
+	if k.On == outbox.Failed {
+		return "dead letters"
+	}
+	return "ready messages"
+}
+
+// From is the page on which it was chosen.
+func (k actKind) From() string {
+	if k.On == outbox.Failed {
+		return "dead"
+	}
+	return "search"
 }
 
 func actOf(v verb) (actKind, bool) {
@@ -166,6 +195,3 @@ func actOf(v verb) (actKind, bool) {
 	}
 	return actKind{}, false
 }
-
-// fits says whether the act can be done with a message in a state.
-func (k actKind) fits(s outbox.Status) bool { return s == outbox.Failed }

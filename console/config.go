@@ -21,6 +21,10 @@ const (
 	Reveal  Right = "reveal"  // see payloads and headers, as far as Config.Redact shows them
 	Requeue Right = "requeue" // make dead letters ready again
 	Discard Right = "discard" // delete dead letters
+	Cancel  Right = "cancel"  // fail ready messages
+	Delay   Right = "delay"   // make ready messages due later
+	Edit    Right = "edit"    // put a changed copy in the place of a dead letter; it needs Reveal, too
+	Pause   Right = "pause"   // pause and resume topics
 	Streams Right = "streams" // resume, skip or discard blocked streams
 	Joins   Right = "joins"   // seal and cancel joins
 	Groups  Right = "groups"  // forget consumer groups, requeue and discard their dead letters

@@ -79,11 +79,13 @@ func (c *Console) mux() http.Handler {
 		"dead": (*visit).deadPage, "act": (*visit).confirmPage, "joins": (*visit).joinsPage, "join/{id}": (*visit).joinPage,
 		"streams": (*visit).streamsPage, "log": (*visit).logPage, "log/dead": (*visit).groupDeadPage, "inbox": (*visit).inboxPage,
 		"workers": (*visit).workersPage, "schema": (*visit).schemaPage,
+		"audit": (*visit).auditPage, "edit/{id}": (*visit).editPage,
 	} {
 		handle("GET", "/s/{store}/"+path, inStore(serve))
 	}
 	for path, serve := range map[string]func(*visit){
 		"act": (*visit).act, "stream": (*visit).actOnStream, "join": (*visit).actOnJoin, "group": (*visit).actOnGroup,
+		"pause": (*visit).pauseTopic, "edit/{id}": (*visit).edit,
 	} {
 		handle("POST", "/s/{store}/"+path, inStore(serve))
 	}

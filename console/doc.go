@@ -18,7 +18,7 @@
 //
 // # Cost
 //
-// Each store is looked at every Config.SampleInterval, by three short calls, whoever is watching. What may take long, such as a
+// Each store is looked at every Config.SampleInterval, by four short calls, whoever is watching. What may take long, such as a
 // search or a count, goes on in the background while the page shows how far it has come, and ends when nobody asks for it any
 // more.
 package console

@@ -56,7 +56,7 @@ func (v *visit) deadPage() {
 
 func (v *visit) actsAllowed(state outbox.Status) (kinds []actKind) {
 	for _, k := range actKinds {
-		if k.fits(state) && v.authorize(k.Right) == nil {
+		if k.On == state && v.authorize(k.Right) == nil {
 			kinds = append(kinds, k)
 		}
 	}
@@ -68,7 +68,8 @@ type selection struct {
 	Kind actKind
 	Form filterForm
 	IDs  []string
-	Next admin.ActParams
+	Next admin.DelayParams
+	Wait string // of a delay, as in the form
 }
 
 // maxSelected is the most messages that are chosen one by one.
@@ -95,6 +96,13 @@ func (v *visit) selected(q url.Values) (s selection, err error) {
 		}
 		s.Next.IDs = append(s.Next.IDs, id)
 	}
+	if s.Wait = q.Get("delay"); s.Kind.Delays() {
+		field.Default(&s.Wait, "10m")
+		if s.Next.Delay, err = time.ParseDuration(s.Wait); err != nil || s.Next.Delay <= 0 {
+			return s, field.Bad("delay", "%q is no duration, such as 10m or 2h", s.Wait)
+		}
+	}
+	s.Next.By = v.config.Actor(v.r)
 	chosen := s.Form
 	chosen.Until, chosen.States = "", nil
 	s.Next.All = len(s.IDs) == 0 && chosen.IsZero() && s.Form.Since == ""
@@ -130,7 +138,7 @@ func (v *visit) confirmPage() {
 		v.fail(state.Err)
 		return
 	}
-	v.render("confirm", &page{Title: s.Kind.Do, At: "dead", Busy: state.Running, Body: struct {
+	v.render("confirm", &page{Title: s.Kind.Do, At: s.Kind.From(), Busy: state.Running, Body: struct {
 		selection
 		Result admin.Result
 		State  answer

@@ -86,9 +86,18 @@ func (v *visit) find(name string, list func(context.Context, admin.ListParams) (
 }
 
 func (v *visit) searchPage() {
-	if m, ok := v.find("search", v.place.admin.Messages); ok {
-		v.render("search", &page{Title: "Messages", At: "search", Busy: m.State.Running, Body: m})
+	m, ok := v.find("search", v.place.admin.Messages)
+	if !ok {
+		return
 	}
+	body := struct {
+		messages
+		Acts []actKind
+	}{messages: m}
+	if !m.Form.IsZero() && (len(m.Form.States) == 0 || m.Form.Has(outbox.Ready.String())) {
+		body.Acts = v.actsAllowed(outbox.Ready)
+	}
+	v.render("search", &page{Title: "Messages", At: "search", Busy: m.State.Running, Body: body})
 }
 
 // inboxPage searches the queue of the inbox, and looks up an entry by its key.
@@ -156,7 +165,6 @@ func (v *visit) messagePage() {
 		v.fail(err)
 		return
 	}
-	state := story.Record.Status
 	body := struct {
 		*admin.Story
 		Contents contents
@@ -164,10 +172,8 @@ func (v *visit) messagePage() {
 		Acts     []actKind
 		Queue    bool
 	}{Story: story, Contents: v.contents(&story.Record.Message), Size: len(story.Record.Payload), Queue: queue}
-	for _, k := range actKinds {
-		if k.fits(state) && v.authorize(k.Right) == nil && !queue {
-			body.Acts = append(body.Acts, k)
-		}
+	if !queue {
+		body.Acts = v.actsAllowed(story.Record.Status)
 	}
 	v.render("message", &page{Title: "Message", At: "search", Body: body})
 }

@@ -146,10 +146,43 @@ func (v *visit) workersPage() {
 		v.fail(err)
 		return
 	}
+	workers, err := v.place.admin.Workers(ctx)
+	if err != nil {
+		v.fail(err)
+		return
+	}
 	v.render("workers", &page{Title: "Workers", At: "workers", Live: true, Body: struct {
-		Health admin.Health
-		Leases []admin.Lease
-	}{health, leases}})
+		Health  admin.Health
+		Workers []admin.Worker
+		Leases  []admin.Lease
+	}{health, workers, leases}})
+}
+
+// auditPage lists what was done by whom, from wherever it was done.
+func (v *visit) auditPage() {
+	params := admin.AuditParams{Limit: pageSize}
+	if text := v.r.URL.Query().Get("before"); text != "" {
+		var err error
+		if params.Before, err = strconv.ParseInt(text, 10, 64); err != nil {
+			v.fail(field.Bad("before", "%q is no number of an entry", text))
+			return
+		}
+	}
+	ctx, cancel := v.context()
+	defer cancel()
+	entries, err := v.place.admin.Audit(ctx, params)
+	if err != nil {
+		v.fail(err)
+		return
+	}
+	more := ""
+	if len(entries) == pageSize {
+		more = strconv.FormatInt(entries[pageSize-1].No, 10)
+	}
+	v.render("audit", &page{Title: "Audit", At: "audit", Body: struct {
+		Entries []admin.AuditEntry
+		More    string
+	}{entries, more}})
 }
 
 // schemaPage compares the database with what this version of the library needs.

@@ -1,13 +1,17 @@
 package console
 
 import (
+	"net/url"
+
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // A topicRow is a topic with its last hour.
 type topicRow struct {
 	topicSample
-	Chart chart
+	Paused bool
+	Chart  chart
 }
 
 // topicsPage is the store at a glance. It shows the last sample, and asks the database only if there is none.
@@ -19,7 +23,7 @@ func (v *visit) topicsPage() {
 	}
 	var rows []topicRow
 	for _, t := range s.Topics {
-		rows = append(rows, topicRow{t, smallChart(v.place.history.points(t.Topic))})
+		rows = append(rows, topicRow{t, !s.Paused[t.Topic].Since.IsZero(), smallChart(v.place.history.points(t.Topic))})
 	}
 	v.render("topics", &page{Title: "Topics", At: "topics", Live: true, Body: struct {
 		*sample
@@ -51,7 +55,8 @@ func (v *visit) topicPage() {
 		Charts []chart
 		Recent []admin.Message
 		Leases []admin.Lease
-	}{Charts: largeCharts(v.place.history.points(name))}
+		Paused admin.PausedTopic
+	}{Paused: s.Paused[name], Charts: largeCharts(v.place.history.points(name))}
 	body.Topic.Topic = name
 	for _, t := range s.Topics {
 		if t.Topic == name {
@@ -77,4 +82,26 @@ func (v *visit) topicPage() {
 		}
 	}
 	v.render("topic", &page{Title: name, At: "topics", Live: true, Body: body})
+}
+
+// pauseTopic pauses a topic, or resumes it.
+func (v *visit) pauseTopic() {
+	if !v.mayPost(Pause) {
+		return
+	}
+	ctx, cancel := v.context()
+	defer cancel()
+	form, by := v.r.PostForm, v.config.Actor(v.r)
+	topic := form.Get("topic")
+	var err error
+	switch do := form.Get("do"); do {
+	case "pause":
+		err = v.place.admin.Pause(ctx, admin.PauseParams{Topic: topic, By: by, Reason: form.Get("reason")})
+	case "resume":
+		err = v.place.admin.Resume(ctx, admin.ResumeParams{Topic: topic, By: by})
+	default:
+		err = field.Bad("do", "%q is nothing that can be done with a topic", do)
+	}
+	v.sampleOne(v.place) //nolint:contextcheck // a sample is the console's, and ends with it
+	v.done(err, "topic?"+url.Values{"name": {topic}}.Encode())
 }

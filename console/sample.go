@@ -25,6 +25,7 @@ type sample struct {
 	At     time.Time // by this machine's clock
 	Err    error     // nothing else is known then
 	Health admin.Health
+	Paused map[string]admin.PausedTopic
 	Topics []topicSample // by name
 
 	Rate    float64       // messages published a second
@@ -164,9 +165,12 @@ func (p *place) look(ctx context.Context, before *sample) *sample {
 	s := &sample{}
 	var backlogs []outbox.TopicBacklog
 	var recent admin.List
+	var paused []admin.PausedTopic
 	if s.Health, s.Err = p.admin.Health(ctx); s.Err == nil {
 		if backlogs, s.Err = p.Outbox().Topics(ctx); s.Err == nil {
-			recent, s.Err = p.admin.Messages(ctx, admin.ListParams{Limit: recentlySeen, Examine: recentlySeen})
+			if paused, s.Err = p.admin.Paused(ctx); s.Err == nil {
+				recent, s.Err = p.admin.Messages(ctx, admin.ListParams{Limit: recentlySeen, Examine: recentlySeen})
+			}
 		}
 	}
 	s.At = time.Now()
@@ -184,6 +188,13 @@ func (p *place) look(ctx context.Context, before *sample) *sample {
 		s.Blocked += b.BlockedStreams
 	}
 	s.rates(recent.Messages, before, topics)
+	s.Paused = map[string]admin.PausedTopic{}
+	for _, t := range paused {
+		s.Paused[t.Topic] = t
+		if topics[t.Topic] == nil {
+			topics[t.Topic] = &topicSample{TopicBacklog: outbox.TopicBacklog{Topic: t.Topic}}
+		}
+	}
 	for _, t := range topics {
 		s.Topics = append(s.Topics, *t)
 	}

@@ -221,7 +221,10 @@ func (v *visit) fail(err error) {
 		p.Status = http.StatusNotFound
 	case errors.As(err, &bad):
 		p.Status = http.StatusBadRequest
-	case errors.Is(err, outbox.ErrStreamNotBlocked), errors.Is(err, join.ErrEnded):
+	case errors.Is(err, errHidden):
+		p.Status = http.StatusForbidden
+	case errors.Is(err, outbox.ErrStreamNotBlocked), errors.Is(err, join.ErrEnded), errors.Is(err, admin.ErrNotFailed),
+		errors.Is(err, errNotText), errors.Is(err, errTooLong):
 		p.Status = http.StatusConflict
 	}
 	p.Error = v.config.RedactError(v.explain(err))
