@@ -109,7 +109,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand())
+	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand(), a.consoleCommand())
 	add("act", a.messageCommand(), a.deadCommand(), a.streamCommand(), a.joinCommand(), a.inboxCommand(), a.logCommand(), a.purgeCommand())
 	add("install", a.migrateCommand(), a.versionCommand())
 	return root
