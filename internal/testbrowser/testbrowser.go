@@ -110,7 +110,8 @@ func run[T any](b *Browser, action chromedp.Action[T]) T {
 	return value
 }
 
-// Open goes to an address, and returns the status of the answer once the page has loaded.
+// Open goes to an address, and returns the status of the answer once the page has loaded, or 0 if it
+// needed none.
 func (b *Browser) Open(address string) (status int64) {
 	b.t.Helper()
 	return b.follow(chromedp.Navigate(address))
@@ -129,6 +130,9 @@ func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
 	answer, err := chromedp.RunResponse(ctx, step)
 	if err != nil {
 		b.t.Fatalf("the browser: %v", err)
+	}
+	if answer == nil { // of a page that came over no network
+		return 0
 	}
 	return answer.Status
 }
