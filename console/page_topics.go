@@ -1,7 +1,9 @@
 package console
 
 import (
+	"context"
 	"net/url"
+	"slices"
 
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/field"
@@ -50,38 +52,42 @@ func (v *visit) topicPage() {
 		v.fail(s.Err)
 		return
 	}
+	now, state := ask(v, "topic\x00"+name, func(ctx context.Context, _ func(topicNow)) (topicNow, error) { return v.place.now(ctx, name) })
+	if state.Err != nil {
+		v.fail(state.Err)
+		return
+	}
 	body := struct {
 		Topic  topicSample
 		Charts []chart
-		Recent []admin.Message
-		Leases []admin.Lease
+		Now    topicNow
+		State  answer
 		Paused admin.PausedTopic
-	}{Paused: s.Paused[name], Charts: largeCharts(v.place.history.points(name))}
+	}{Now: now, State: state, Paused: s.Paused[name], Charts: largeCharts(v.place.history.points(name))}
 	body.Topic.Topic = name
 	for _, t := range s.Topics {
 		if t.Topic == name {
 			body.Topic = t
 		}
 	}
-	ctx, cancel := v.context()
-	defer cancel()
-	recent, err := v.place.admin.Messages(ctx, admin.ListParams{Filter: admin.Filter{Topic: name}, Limit: 20, Examine: 2000})
+	v.render("topic", &page{Title: name, At: "topics", Live: true, Busy: state.Running, Body: body})
+}
+
+// A topicNow is who holds messages of a topic, and its last messages.
+type topicNow struct {
+	Leases []admin.Lease
+	Recent []admin.Message
+}
+
+func (p *place) now(ctx context.Context, topic string) (now topicNow, err error) {
+	leases, err := p.admin.Leases(ctx)
 	if err != nil {
-		v.fail(err)
-		return
+		return now, err
 	}
-	body.Recent = recent.Messages
-	leases, err := v.place.admin.Leases(ctx)
-	if err != nil {
-		v.fail(err)
-		return
-	}
-	for _, l := range leases {
-		if l.Topic == name {
-			body.Leases = append(body.Leases, l)
-		}
-	}
-	v.render("topic", &page{Title: name, At: "topics", Live: true, Body: body})
+	now.Leases = slices.DeleteFunc(leases, func(l admin.Lease) bool { return l.Topic != topic })
+	recent, err := p.admin.Messages(ctx, admin.ListParams{Filter: admin.Filter{Topic: topic}, Limit: 20, Examine: 2000})
+	now.Recent = recent.Messages
+	return now, err
 }
 
 // pauseTopic pauses a topic, or resumes it.

@@ -16,7 +16,7 @@ const (
 	samplers      = 8               // stores that are looked at at once
 	sampleTimeout = 3 * time.Second // for one store
 	remembered    = time.Hour
-	recentlySeen  = 1000 // messages from which the rate of each topic is estimated
+	recentlySeen  = 300 // messages from which the rate of each topic is estimated
 	topicsKept    = 500  // of a store, with their history
 )
 

@@ -123,6 +123,12 @@ func (b *Browser) Click(selector string) (status int64) {
 	return b.follow(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
+// ClickOn does the same with the element that an expression of JavaScript finds.
+func (b *Browser) ClickOn(expression string) (status int64) {
+	b.t.Helper()
+	return b.follow(chromedp.Evaluate[chromedp.Void]("(" + expression + ").click()"))
+}
+
 func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
