@@ -17,7 +17,7 @@ const (
 	sampleTimeout = 3 * time.Second // for one store
 	remembered    = time.Hour
 	recentlySeen  = 300 // messages from which the rate of each topic is estimated
-	topicsKept    = 500  // of a store, with their history
+	topicsKept    = 500 // of a store, with their history
 )
 
 // A sample is what a store was like at a moment.

@@ -34,7 +34,8 @@ func (b *Browser) Picture(file string) {
 	}
 }
 
-// reduce keeps the colours that occur most, and gives each other pixel the nearest of them.
+// reduce keeps the most frequent of each kind of colour, so that rare ones are not lost, and gives each other pixel the
+// nearest of those.
 func reduce(shot image.Image) *image.Paletted {
 	counts := map[color.RGBA]int{}
 	at := func(x, y int) color.RGBA { return color.RGBAModel.Convert(shot.At(x, y)).(color.RGBA) } //nolint:forcetypeassert,errcheck // it is that model's
@@ -45,9 +46,12 @@ func reduce(shot image.Image) *image.Paletted {
 		}
 	}
 	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int { return cmp.Compare(counts[b], counts[a]) })
-	palette := color.Palette{}
-	for _, c := range colors[:min(256, len(colors))] {
-		palette = append(palette, c)
+	palette, kinds := color.Palette{}, map[[3]uint8]bool{}
+	for _, c := range colors {
+		kind := [3]uint8{c.R >> 4, c.G >> 4, c.B >> 4}
+		if !kinds[kind] && len(palette) < 256 {
+			kinds[kind], palette = true, append(palette, c)
+		}
 	}
 	nearest := map[color.RGBA]uint8{}
 	for _, c := range colors {

@@ -76,7 +76,7 @@ func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	for _, p := range []struct{ name, path string }{
 		{"stores", ""}, {"topics", "s/bookshop/"}, {"topic", "s/bookshop/topic?name=orders.placed"}, {"search", "s/bookshop/search?topic=mail.confirmation"},
 		{"dead", "s/bookshop/dead"}, {"confirm", "s/bookshop/act?do=requeue&error=no+such+mailbox"}, {"streams", "s/bookshop/streams"},
-		{"joins", "s/bookshop/joins?key=import-2026-11"}, {"log", "s/bookshop/log"}, {"inbox", "s/bookshop/inbox"},
+		{"log", "s/bookshop/log"}, {"inbox", "s/bookshop/inbox"},
 		{"workers", "s/bookshop/workers"}, {"schema", "s/bookshop/schema"},
 	} {
 		require.EqualValues(t, 200, b.Open(address+p.path), p.name)
@@ -96,6 +96,8 @@ func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	b.Click("button.main")
 	b.Until(`document.body.dataset.live != "busy"`)
 	b.Picture(filepath.Join(folder, "act.png"))
+	b.Open(shop + "audit")
+	b.Picture(filepath.Join(folder, "audit.png"))
 
 	b.Window(1200, 720, true)
 	b.Open(shop)
