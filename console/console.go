@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -116,7 +117,7 @@ func (c *Console) protect(next http.Handler) http.Handler {
 
 // serve is for those who may view the console.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, f func(*visit)) {
-	v := &visit{Console: c, w: w, r: r}
+	v := &visit{Console: c, w: w, r: r, begun: time.Now()}
 	if err := c.config.Authorize(r, Action{Right: View}); err != nil {
 		v.refuse(Action{Right: View}, err)
 		return

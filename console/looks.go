@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	patience     = 80 * time.Millisecond // a page waits for what it asks
+	patience     = 80 * time.Millisecond // a page waits in all for what it asks
 	abandonAfter = 20 * time.Second      // nobody has asked for it any more
-	looksAtOnce  = 4
+	looksAtOnce  = 2
 	looksKept    = 200
 	freshFor     = 2 * time.Second // or ten times as long as it took
 )
@@ -54,7 +54,7 @@ func ask[T any](v *visit, key string, f func(ctx context.Context, tell func(T)) 
 	if err != nil {
 		return value, answer{Err: err}
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(time.Until(v.begun.Add(patience)))
 	defer timer.Stop()
 	select {
 	case <-l.done:
@@ -111,6 +111,22 @@ func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(
 		l.value = value
 	}
 	c.watchers.tell()
+}
+
+// A breather waits as long as the last step of a long look took, so that it never takes more than half of what there is.
+type breather struct{ begun time.Time }
+
+func (b *breather) breathe(ctx context.Context) {
+	if !b.begun.IsZero() {
+		const most = 50 * time.Millisecond
+		timer := time.NewTimer(min(time.Since(b.begun), most))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	b.begun = time.Now()
 }
 
 func (l *look) begin() {

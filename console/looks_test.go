@@ -14,7 +14,7 @@ import (
 
 func visitOf(t *testing.T, c *Console) *visit {
 	t.Helper()
-	return &visit{Console: c, w: httptest.NewRecorder(), r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), place: c.places.all()[0]}
+	return &visit{Console: c, w: httptest.NewRecorder(), r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), place: c.places.all()[0], begun: time.Now()}
 }
 
 // What takes long is asked once, however many pages ask, and shows how far it has come.
@@ -39,6 +39,7 @@ func TestALookIsSharedAndTellsItsProgress(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, 1, times)
 	v.looks.forget(v.place)
+	v.begun = time.Now()
 	ask(v, "key", question)
 	require.Equal(t, 2, times, "after a change it is asked again")
 }

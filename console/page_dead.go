@@ -36,7 +36,9 @@ func (v *visit) deadPage() {
 			return groups{ErrorCounts: first}, err
 		}
 		tell(groups{first, true})
+		var pause breather
 		all, err := v.place.admin.Errors(ctx, admin.ErrorParams{Filter: filter, Progress: func(r admin.Result) {
+			pause.breathe(ctx)
 			first.Examined, first.Total = r.Examined, r.Matched
 			tell(groups{first, true})
 		}})
@@ -135,7 +137,8 @@ func (v *visit) confirmPage() {
 			return admin.Result{}, err
 		}
 		params := s.Next
-		params.DryRun, params.Progress = true, tell
+		var pause breather
+		params.DryRun, params.Progress = true, func(r admin.Result) { pause.breathe(ctx); tell(r) }
 		result, err := s.Kind.run(v.place.admin, ctx, params)
 		if result.Until.IsZero() { // of ready messages: those that were published until now
 			result.Until = begun.Now

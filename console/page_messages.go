@@ -19,7 +19,7 @@ import (
 const (
 	pageSize   = 50
 	examined   = 100_000 // messages, for one page of a search
-	stepSize   = 5000    // of them, between two looks at how far it has come
+	stepSize   = 2000    // of them, between two looks at how far it has come
 	mostShown  = 64 << 10
 	hiddenText = "hidden"
 )
@@ -34,7 +34,9 @@ type found struct {
 // search looks for a page of messages in steps, each of which it tells.
 func search(ctx context.Context, list func(context.Context, admin.ListParams) (admin.List, error), params admin.ListParams, tell func(found)) (found, error) {
 	var all found
+	var pause breather
 	for {
+		pause.breathe(ctx)
 		params.Limit, params.Examine = pageSize-len(all.Messages), stepSize
 		if len(all.Messages) == 0 && all.Examined == 0 {
 			params.Examine = 1000 // the first page of a list that nothing is asked of is here at once

@@ -75,6 +75,7 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	place *place
+	begun time.Time
 }
 
 // A page is what the layout and each template know.
