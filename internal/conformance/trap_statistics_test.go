@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 		f.wait(c, waits(almost, "next", ""))
 		ending := take("last", keys)
 		f.Len(ending, len(last))
+		f.pause("none")
 
 		calls := map[string]func(c *counted) error{
 			"claim": func(c *counted) error {
@@ -104,7 +106,13 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			"log read": func(c *counted) error { return c.readLog("logged 1", 100, keys) },
 			"cancel":   func(c *counted) error { return c.joins.Cancel(c.ctx(), c.x, almost) },
 			"join":     func(c *counted) error { _, err := c.joins.Get(c.ctx(), c.x, large); return err },
-			"steps":    func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
+			"cancel messages": func(c *counted) error {
+				_, err := seam.Outbox(c.outbox).ChangeJoin(c.ctx(), c.x, "outbox_end", map[string]any{"ids": messageIDs(held), "worker": "w", "reason": "r"})
+				return errors.Join(err, c.act("outbox_end", map[string]any{"ids": free, "worker": "w", "reason": "r"}))
+			},
+			"delay":   func(c *counted) error { return c.act("outbox_delay", map[string]any{"ids": free, "delay_ms": 1000}) },
+			"workers": func(c *counted) error { return c.act("outbox_workers", map[string]any{"limit": keys}) },
+			"steps":   func(c *counted) error { _, err := c.joins.Steps(c.ctx(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})

@@ -7,6 +7,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -83,11 +84,11 @@ func TestCancelCountsInJoins(t *testing.T) {
 		ctx, joins := t.Context(), f.joins()
 		group, err := joins.Start(ctx, nil, join.StartParams{ExpectedSteps: 2})
 		f.NoError(err)
-		step, err := joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "step", Topic: "orders"})
+		steps, err := joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "step", Topic: "orders"})
 		f.NoError(err)
 		_, err = joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "other", Topic: "mails"})
 		f.NoError(err)
-		_, err = f.admin.Cancel(ctx, admin.ActParams{IDs: []outbox.MessageID{step}})
+		_, err = f.admin.Cancel(ctx, admin.ActParams{IDs: steps})
 		f.NoError(err)
 		info, err := joins.Get(ctx, nil, group)
 		f.NoError(err)
@@ -169,9 +170,10 @@ func TestEdit(t *testing.T) {
 		ctx, joins := t.Context(), f.joins()
 		group, err := joins.Start(ctx, nil, join.StartParams{ExpectedSteps: 2})
 		f.NoError(err)
-		old, err := joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "u", Topic: "orders", CorrelationID: "c", StreamKey: "s",
+		steps, err := joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "u", Topic: "orders", CorrelationID: "c", StreamKey: "s",
 			Payload: []byte("bad"), Headers: map[string]string{"k": "v"}})
 		f.NoError(err)
+		old := steps[0]
 		f.publish(outbox.Message{UUID: "next", Topic: "orders", StreamKey: "s"})
 		_, err = f.admin.Edit(ctx, admin.EditParams{ID: old})
 		f.ErrorIs(err, admin.ErrNotFailed)
@@ -265,7 +267,7 @@ func TestAudit(t *testing.T) {
 func TestAuditIsPartOfTheAct(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.publish(outbox.Message{Topic: "orders"})
-		f.DB.Drop(t, "audit")
+		f.Exec("DROP TABLE %s", f.Table(testdb.Part(f.DB.Name, testoutbox.Dialect(f.DB.Name).Traits().Table, "audit")))
 		_, err := f.admin.Cancel(t.Context(), admin.ActParams{All: true})
 		f.ErrorIs(err, outbox.ErrSchema)
 		f.Equal(1, f.Count(outbox.Ready))
@@ -285,4 +287,3 @@ func TestWorkers(t *testing.T) {
 		f.False(workers[0].Until.IsZero())
 	})
 }
-

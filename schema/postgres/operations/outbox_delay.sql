@@ -15,12 +15,13 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT s.seq
-        FROM (SELECT o.seq FROM "public"."outbox" AS o
-              WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e)) ORDER BY o.seq) AS n
+        FROM (SELECT DISTINCT (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e::uuid) AS seq
+              FROM json_array_elements_text(arg->'ids') AS e ORDER BY 1) AS n
         CROSS JOIN LATERAL (SELECT s.seq FROM "public"."outbox_state" AS s
                             WHERE s.seq = n.seq AND (s.status + 0 = 0 OR s.status + 0 = 5) FOR UPDATE SKIP LOCKED) AS s);
-    UPDATE "public"."outbox_state" AS s SET next_attempt_at = due WHERE s.seq = ANY (seqs);
-    streams := ARRAY(SELECT DISTINCT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL);
+    UPDATE "public"."outbox_state" AS s SET next_attempt_at = due FROM unnest(seqs) AS n(seq) WHERE s.seq = ANY (ARRAY[n.seq]);
+    streams := array_remove(ARRAY(
+        SELECT DISTINCT (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = n) FROM unnest(seqs) AS n), NULL);
     IF cardinality(streams) > 0 THEN
         PERFORM "public"."outbox_stream_free"(streams);
     END IF;

@@ -22,8 +22,8 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT s.seq
-        FROM (SELECT o.seq FROM "public"."outbox" AS o
-              WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e)) ORDER BY o.seq) AS n
+        FROM (SELECT DISTINCT (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e::uuid) AS seq
+              FROM json_array_elements_text(arg->'ids') AS e ORDER BY 1) AS n
         CROSS JOIN LATERAL (SELECT s.seq FROM "public"."outbox_state" AS s
                             WHERE s.seq = n.seq AND CASE WHEN replaced THEN s.status + 0 = 3 ELSE s.status + 0 = 0 OR s.status + 0 = 5 END
                             FOR UPDATE SKIP LOCKED) AS s);
@@ -31,7 +31,7 @@ BEGIN
         UPDATE "public"."outbox_state" AS s
         SET status = CASE WHEN replaced THEN 2 ELSE 3 END, processed_at = moment, worker_id = worker,
             flags = CASE WHEN s.stream_id IS NULL THEN s.flags ELSE s.flags | 4 END
-        WHERE s.seq = ANY (seqs)
+        FROM unnest(seqs) AS n(seq) WHERE s.seq = ANY (ARRAY[n.seq])
         RETURNING s.seq, s.retry_count, s.flags, s.stream_id),
     noted AS (
         INSERT INTO "public"."outbox_attempt" (seq, happened_at, worker_id, attempt, outcome, error)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -11,9 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/user"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +17,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/console"
-	"github.com/incursa/watermill-outbox/stores"
+	outboxstores "github.com/incursa/watermill-outbox/stores"
 )
 
 // consoleFlags are those of the command console.
@@ -50,7 +46,7 @@ func (a *app) consoleCommand() *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8420", "the address to listen at")
-	flags.StringVar(&f.stores, "stores", "", "a file with several databases, a line each: a name and a DSN")
+	flags.StringVar(&f.stores, "stores", "", "the file of several databases, as of 'outbox stores'")
 	flags.StringVar(&f.token, "token", "", "what lets a browser in, any number of times (default a new one, once)")
 	flags.BoolVar(&f.withoutToken, "without-token", false, "let everybody in who reaches the address")
 	flags.BoolVar(&f.allowChanges, "allow-changes", false, "let those who are in change something")
@@ -71,7 +67,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.close()) }()
-	provider, err := stores.NewStatic(opened.list...)
+	provider, err := outboxstores.NewStatic(opened.list...)
 	if err != nil {
 		return usage("--stores: %v", err)
 	}
@@ -82,7 +78,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	}
 	g := newGate(listener.Addr(), f)
 	web, err := console.New(console.Config{
-		Provider: provider, Authorize: g.authorize, AllowChanges: f.allowChanges, Actor: operator,
+		Provider: provider, Authorize: g.authorize, AllowChanges: f.allowChanges, Actor: func(*http.Request) string { return a.actor() },
 		Redact: func(*http.Request, *outbox.Message) bool { return f.payloads }, RedactError: opened.redact,
 	}, nil)
 	if err != nil {
@@ -109,17 +105,9 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	return err
 }
 
-// operator is who runs the command, for the audit.
-func operator(*http.Request) string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return "console"
-}
-
 // openStores are databases that were opened, and what errors about them must not show.
 type openStores struct {
-	list  []*stores.Store
+	list  []*outboxstores.Store
 	pools []*sql.DB
 	dsns  []string
 }
@@ -152,16 +140,16 @@ func (a *app) openStores(ctx context.Context, file string) (o *openStores, err e
 		}
 		return o, nil
 	}
-	list, err := readStores(file)
+	list, err := (&stores{app: a, file: file}).read()
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range list {
-		db, err := a.connect(entry.dsn, false)
+		db, err := a.connect(entry.DSN, false)
 		if err != nil {
 			return nil, errors.Join(err, o.close())
 		}
-		if err := o.add(entry.name, entry.dsn, db); err != nil {
+		if err := o.add(entry.Name, entry.DSN, db); err != nil {
 			return nil, errors.Join(err, o.close())
 		}
 	}
@@ -171,37 +159,9 @@ func (a *app) openStores(ctx context.Context, file string) (o *openStores, err e
 func (o *openStores) add(name, dsn string, db *database) error {
 	db.SetMaxOpenConns(4)
 	o.pools, o.dsns = append(o.pools, db.DB), append(o.dsns, dsn)
-	s, err := stores.New(db.DB, stores.Database{ID: name, Dialect: db.dialect, Schema: db.app.schema, Table: db.app.table}, outbox.Config{}, nil)
+	s, err := outboxstores.New(db.DB, outboxstores.Database{ID: name, Dialect: db.dialect, Schema: db.app.schema, Table: db.app.table}, outbox.Config{}, nil)
 	o.list = append(o.list, s)
 	return err
-}
-
-// A namedDSN is a line of the file of stores.
-type namedDSN struct{ name, dsn string }
-
-// readStores reads names and DSNs. Empty lines, and those that begin with #, are left out.
-func readStores(file string) (list []namedDSN, err error) {
-	in, err := os.Open(file)
-	if err != nil {
-		return nil, usage("--stores: %v", err)
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	lines := bufio.NewScanner(in)
-	for number := 1; lines.Scan(); number++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, dsn, found := strings.Cut(line, " ")
-		if dsn = strings.TrimSpace(dsn); !found || dsn == "" {
-			return nil, usage("--stores: line %d of %s is not a name and a DSN", number, file)
-		}
-		list = append(list, namedDSN{name, dsn})
-	}
-	if len(list) == 0 {
-		return nil, usage("--stores: %s names no database", file)
-	}
-	return list, lines.Err()
 }
 
 // A gate lets browsers in that have a token.

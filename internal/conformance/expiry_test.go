@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// A message that has expired reaches no handler: it fails, and no attempt is spent. Others are handled.
+func TestAnExpiredMessageFails(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		now := f.now()
+		ids := f.enqueue(outbox.Message{Topic: "orders", UUID: "late", ExpiresAt: now.Add(-time.Second)},
+			outbox.Message{Topic: "orders", UUID: "in time", ExpiresAt: now.Add(time.Hour), Headers: map[string]string{"k": "v"}},
+			outbox.Message{Topic: "orders", UUID: "first", StreamKey: "s", ExpiresAt: now.Add(-time.Second)},
+			outbox.Message{Topic: "orders", UUID: "second", StreamKey: "s"})
+		s := f.subscriber(func(c *outbox.SubscriberConfig) { c.OnStreamFailure = outbox.DeadLetter })
+		messages := f.subscribe(s, "orders")
+		var got []string
+		for _, msg := range f.receiveN(messages, 2) {
+			got = append(got, msg.UUID)
+			if msg.UUID == "in time" {
+				f.Equal("v", msg.Metadata["k"])
+				f.Equal(now.Add(time.Hour).Format(time.RFC3339Nano), msg.Metadata["outbox_expires_at"])
+			}
+			msg.Ack()
+		}
+		f.ElementsMatch([]string{"in time", "second"}, got)
+		for _, id := range []outbox.MessageID{ids[0], ids[2]} {
+			r := f.becomes(id, outbox.Failed)
+			f.Equal("expired at "+now.Add(-time.Second).Format(time.RFC3339Nano), r.lastError)
+			f.Zero(r.retries)
+		}
+		f.becomes(ids[1], outbox.Done)
+		f.NoError(s.Close())
+	})
+}
+
+// A message that expires while it waits for a handler, claimed already, is not handed out.
+func TestAMessageExpiresWhileItWaitsForAHandler(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		s := f.subscriber()
+		messages := f.subscribe(s, "orders")
+		first := f.enqueue(outbox.Message{Topic: "orders", UUID: "first"})[0]
+		f.becomes(first, outbox.InProgress)
+		expiry := f.now().Add(time.Second)
+		late := f.enqueue(outbox.Message{Topic: "orders", UUID: "late", ExpiresAt: expiry})[0]
+		f.Eventually(func() bool { return f.now().After(expiry) }, patience, 5*time.Millisecond)
+		f.receive(messages).Ack()
+		f.Contains(f.becomes(late, outbox.Failed).lastError, "expired at ")
+		f.Empty(messages)
+		f.NoError(s.Close())
+	})
+}
+
+// A Watermill message expires by its header, and a claim tells both moments to whoever calls it.
+func TestTheHeaderSaysWhenAMessageExpires(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.db.DB)
+		msg := message.NewMessage(watermill.NewUUID(), nil)
+		msg.Metadata["outbox_expires_at"] = "2020-01-02T03:04:05+01:00"
+		f.NoError(p.Publish("orders", msg))
+		claimed := f.claimWith(outbox.ClaimParams{Topics: quotas("orders")})
+		f.Len(claimed, 1)
+		f.Equal(time.Date(2020, 1, 2, 2, 4, 5, 0, time.UTC), claimed[0].ExpiresAt)
+		f.InDelta(0, f.now().Sub(claimed[0].ClaimedAt), float64(time.Minute))
+
+		var bad *outbox.FieldError
+		msg = message.NewMessage(watermill.NewUUID(), nil)
+		msg.Metadata["outbox_expires_at"] = "tomorrow"
+		f.ErrorAs(p.Publish("orders", msg), &bad)
+		f.Equal("Headers[outbox_expires_at]", bad.Field)
+		due := f.now().Add(time.Hour)
+		_, err := f.outbox.Enqueue(f.ctx(), f.db.DB, outbox.Message{Topic: "orders", DueAt: due, ExpiresAt: due})
+		f.ErrorAs(err, &bad)
+		f.Equal("ExpiresAt", bad.Field)
+	})
+}
