@@ -64,6 +64,9 @@ func ask[T any](v *visit, key string, f func(ctx context.Context, tell func(T)) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	value, _ = l.value.(T) // nothing is told at first
+	if errors.Is(l.err, context.Canceled) && v.ctx.Err() == nil {
+		return value, answer{Running: true} // something has changed meanwhile, and it is asked anew
+	}
 	return value, answer{Running: l.ended.IsZero(), Err: l.err, At: l.ended}
 }
 

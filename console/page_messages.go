@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	pageSize   = 50
-	examined   = 100_000 // messages, for one page of a search
-	stepSize   = 2000    // of them, between two looks at how far it has come
-	mostShown  = 64 << 10
-	hiddenText = "hidden"
+	pageSize  = 50
+	examined  = 100_000  // messages, for one page of a search
+	stepSize  = 2000     // of them, between two looks at how far it has come
+	mostShown = 64 << 10 // of a payload, in bytes
 )
 
 // A found is how far a search has come.
@@ -111,30 +110,23 @@ func (v *visit) inboxPage() {
 		Entry *inbox.Entry
 		None  bool // there is no inbox
 	}{Key: inbox.Key{Source: q.Get("source"), MessageID: q.Get("message"), Handler: q.Get("handler")}}
-	if body.Key != (inbox.Key{}) {
-		ctx, cancel := v.context()
-		defer cancel()
-		entries, err := v.place.inbox.Get(ctx, body.Key)
-		if err != nil && !errors.Is(err, outbox.ErrSchema) {
-			v.fail(err)
-			return
-		}
-		if len(entries) > 0 {
-			body.Entry = &entries[0]
-		}
-	}
-	var missing bool
-	list := func(ctx context.Context, params admin.ListParams) (admin.List, error) {
-		return v.place.queue.Messages(ctx, params)
-	}
 	ctx, cancel := v.context()
 	defer cancel()
-	if _, err := v.place.queue.Health(ctx); errors.Is(err, outbox.ErrSchema) {
-		missing = true
+	var entries []inbox.Entry
+	_, err := v.place.queue.Health(ctx)
+	if err == nil && body.Key != (inbox.Key{}) {
+		entries, err = v.place.inbox.Get(ctx, body.Key)
 	}
-	if body.None = missing; !missing {
+	if body.None = errors.Is(err, outbox.ErrSchema); err != nil && !body.None {
+		v.fail(err)
+		return
+	}
+	if len(entries) > 0 {
+		body.Entry = &entries[0]
+	}
+	if !body.None {
 		var ok bool
-		if body.messages, ok = v.find("inbox", list); !ok {
+		if body.messages, ok = v.find("inbox", v.place.queue.Messages); !ok {
 			return
 		}
 	}
@@ -180,7 +172,7 @@ func (v *visit) messagePage() {
 	v.render("message", &page{Title: "Message", At: "search", Body: body})
 }
 
-// story looks for a message by its id, and then for the last one with the UUID.
+// story reads what is known of the message with an id, as paths have it.
 func (v *visit) story(ctx context.Context, of *admin.Admin, name string) (*admin.Story, error) {
 	var id outbox.MessageID
 	if err := id.UnmarshalText([]byte(name)); err != nil {

@@ -30,7 +30,7 @@ var files embed.FS
 var templates = func() map[string]*template.Template {
 	layout := template.Must(template.New("layout").Funcs(template.FuncMap{
 		"number": number, "upTo": upTo, "counted": counted, "rate": rate, "span": span, "ago": ago, "clock": clock, "size": size,
-		"line": firstLine, "tone": tone, "states": func() []outbox.Status { return states }, "has": strings.Contains,
+		"line": firstLine, "tone": tone, "states": func() []outbox.Status { return states },
 		"sub": func(a, b int) int { return a - b }, "number64": func(n int64) string { return number(int(n)) },
 	}).ParseFS(files, "pages/layout.html", "pages/parts.html"))
 	all := map[string]*template.Template{}
@@ -189,9 +189,6 @@ func (p *page) With(pairs ...string) string {
 	}
 	return p.v.r.URL.EscapedPath() + "?" + q.Encode()
 }
-
-// Query is a value of the page's address.
-func (p *page) Query(name string) string { return p.v.r.URL.Query().Get(name) }
 
 func (v *visit) render(name string, p *page) {
 	p.v = v

@@ -49,6 +49,12 @@ func start(t *testing.T) string {
 	return strings.TrimSuffix(strings.Fields(string(line[:n]))[4], ".")
 }
 
+func TestBadInput(t *testing.T) {
+	for _, arg := range []string{"-what", "what"} {
+		stagetest.RequireRefused(t, run, 2, arg, arg)
+	}
+}
+
 // The pictures of docs/console.md are saved by OUTBOX_TEST_PICTURES=FOLDER.
 func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	b := testbrowser.Start(t)
