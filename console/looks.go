@@ -10,7 +10,6 @@ import (
 const (
 	patience     = 80 * time.Millisecond // a page waits in all for what it asks
 	abandonAfter = 20 * time.Second      // nobody has asked for it any more
-	looksAtOnce  = 2
 	looksKept    = 200
 	freshFor     = 2 * time.Second // or ten times as long as it took
 )
@@ -21,7 +20,6 @@ type looks struct {
 	mu     sync.Mutex
 	closed bool
 	byKey  map[string]*look
-	turns  chan struct{}
 }
 
 type look struct {
@@ -48,7 +46,7 @@ var errClosed = errors.New("the console is closed")
 // ask returns what is known of a question after a short wait. The key names the question. f may tell what it knows so far.
 func ask[T any](v *visit, key string, f func(ctx context.Context, tell func(T)) (T, error)) (value T, a answer) {
 	key = v.place.slug + "\x00" + key
-	l, err := v.looks.find(v.Console, key, func(ctx context.Context, l *look) (any, error) {
+	l, err := v.looks.find(v.Console, v.place.turns, key, func(ctx context.Context, l *look) (any, error) {
 		return f(ctx, func(so T) { l.tell(so) })
 	})
 	if err != nil {
@@ -70,15 +68,15 @@ func ask[T any](v *visit, key string, f func(ctx context.Context, tell func(T)) 
 	return value, answer{Running: l.ended.IsZero(), Err: l.err, At: l.ended}
 }
 
-// find returns the look of a key, and begins it if there is none that is fresh.
-func (q *looks) find(c *Console, key string, f func(context.Context, *look) (any, error)) (*look, error) {
+// find returns the look of a key in a store, and begins it if there is none that is fresh.
+func (q *looks) find(c *Console, turns chan struct{}, key string, f func(context.Context, *look) (any, error)) (*look, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return nil, errClosed
 	}
 	if q.byKey == nil {
-		q.byKey, q.turns = map[string]*look{}, make(chan struct{}, looksAtOnce)
+		q.byKey = map[string]*look{}
 	}
 	now := time.Now()
 	if l := q.byKey[key]; l != nil && l.fresh(now) {
@@ -90,23 +88,18 @@ func (q *looks) find(c *Console, key string, f func(context.Context, *look) (any
 	ctx, cancel := context.WithCancel(c.ctx)
 	l := &look{cancel: cancel, done: make(chan struct{}), asked: now}
 	q.byKey[key] = l
-	c.work.Go(func() { l.run(ctx, c, q.turns, f) })
+	c.work.Go(func() { l.run(ctx, c, turns, f) })
 	return l, nil
 }
 
 func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(context.Context, *look) (any, error)) {
 	defer close(l.done)
 	defer l.cancel()
-	var value any
-	var err error
-	select {
-	case turns <- struct{}{}:
-		l.begin()
-		value, err = f(ctx, l)
-		<-turns
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	pause := &breather{turns: turns}
+	pause.take()
+	l.begin()
+	value, err := f(context.WithValue(ctx, breatherKey{}, pause), l)
+	<-turns
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err, l.ended = err, time.Now()
@@ -116,20 +109,36 @@ func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(
 	c.watchers.tell()
 }
 
-// A breather waits as long as the last step of a long look took, so that it never takes more than half of what there is.
-type breather struct{ begun time.Time }
+// A breather is for the steps of a long look. They take turns with those of others in the same store, one at a time, and after each a look
+// waits as long as the step took, so that workers on the same machine hardly notice.
+type breather struct {
+	turns chan struct{}
+	begun time.Time
+}
+
+type breatherKey struct{}
+
+// breatherOf is that of the look that a context belongs to.
+func breatherOf(ctx context.Context) *breather {
+	b, _ := ctx.Value(breatherKey{}).(*breather) // every look has one
+	return b
+}
+
+func (b *breather) take() {
+	b.turns <- struct{}{} // whoever has it gives it back after a step
+	b.begun = time.Now()
+}
 
 func (b *breather) breathe(ctx context.Context) {
-	if !b.begun.IsZero() {
-		const most = 50 * time.Millisecond
-		timer := time.NewTimer(min(time.Since(b.begun), most))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+	const most = 50 * time.Millisecond
+	<-b.turns
+	timer := time.NewTimer(min(time.Since(b.begun), most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	b.begun = time.Now()
+	b.take()
 }
 
 func (l *look) begin() {

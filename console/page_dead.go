@@ -36,9 +36,9 @@ func (v *visit) deadPage() {
 			return groups{ErrorCounts: first}, err
 		}
 		tell(groups{first, true})
-		var pause breather
+		breatherOf(ctx).breathe(ctx)
 		all, err := v.place.admin.Errors(ctx, admin.ErrorParams{Filter: filter, Progress: func(r admin.Result) {
-			pause.breathe(ctx)
+			breatherOf(ctx).breathe(ctx)
 			first.Examined, first.Total = r.Examined, r.Matched
 			tell(groups{first, true})
 		}})
@@ -137,8 +137,7 @@ func (v *visit) confirmPage() {
 			return admin.Result{}, err
 		}
 		params := s.Next
-		var pause breather
-		params.DryRun, params.Progress = true, func(r admin.Result) { pause.breathe(ctx); tell(r) }
+		params.DryRun, params.Progress = true, func(r admin.Result) { tell(r); breatherOf(ctx).breathe(ctx) }
 		result, err := s.Kind.run(v.place.admin, ctx, params)
 		if result.Until.IsZero() { // of ready messages: those that were published until now
 			result.Until = begun.Now

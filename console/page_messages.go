@@ -33,9 +33,7 @@ type found struct {
 // search looks for a page of messages in steps, each of which it tells.
 func search(ctx context.Context, list func(context.Context, admin.ListParams) (admin.List, error), params admin.ListParams, tell func(found)) (found, error) {
 	var all found
-	var pause breather
 	for {
-		pause.breathe(ctx)
 		params.Limit, params.Examine = pageSize-len(all.Messages), stepSize
 		if len(all.Messages) == 0 && all.Examined == 0 {
 			params.Examine = 1000 // the first page of a list that nothing is asked of is here at once
@@ -50,6 +48,7 @@ func search(ctx context.Context, list func(context.Context, admin.ListParams) (a
 		}
 		params.After = step.Next
 		tell(all)
+		breatherOf(ctx).breathe(ctx)
 	}
 }
 

@@ -22,6 +22,7 @@ type place struct {
 	inbox   *inbox.Inbox
 	queue   *admin.Admin // of the inbox
 	history history
+	turns   chan struct{} // of the steps of long looks
 }
 
 func (p *place) migrateConfig() outbox.MigrateConfig {
@@ -69,7 +70,7 @@ func (p *places) named(slug string) *place {
 
 func (c *Console) open(s *stores.Store) (p *place, err error) {
 	d := s.Database()
-	p = &place{Store: s, slug: slug(s.ID())}
+	p = &place{Store: s, slug: slug(s.ID()), turns: make(chan struct{}, 1)}
 	if p.admin, err = admin.New(s.Outbox()); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	samplers      = 8               // stores that are looked at at once
+	samplers      = 4               // stores that are looked at at once
 	sampleTimeout = 3 * time.Second // for one store
 	remembered    = time.Hour
 	recentlySeen  = 300 // messages from which the rate of each topic is estimated
