@@ -132,30 +132,35 @@ func (v *visit) actOnGroup() {
 	v.done(err, next)
 }
 
-// workersPage lists who holds messages.
+// A crew is the workers of a store, and what they hold.
+type crew struct {
+	Now     time.Time // by the database's clock
+	Workers []admin.Worker
+	Leases  []admin.Lease
+}
+
+// workersPage lists who works, and who holds messages.
 func (v *visit) workersPage() {
-	ctx, cancel := v.context()
-	defer cancel()
-	health, err := v.place.admin.Health(ctx)
-	if err != nil {
-		v.fail(err)
+	all, state := ask(v, "workers", func(ctx context.Context, _ func(crew)) (all crew, err error) {
+		health, err := v.place.admin.Health(ctx)
+		if err != nil {
+			return all, err
+		}
+		all.Now = health.Now
+		if all.Workers, err = v.place.admin.Workers(ctx); err != nil {
+			return all, err
+		}
+		all.Leases, err = v.place.admin.Leases(ctx)
+		return all, err
+	})
+	if state.Err != nil {
+		v.fail(state.Err)
 		return
 	}
-	leases, err := v.place.admin.Leases(ctx)
-	if err != nil {
-		v.fail(err)
-		return
-	}
-	workers, err := v.place.admin.Workers(ctx)
-	if err != nil {
-		v.fail(err)
-		return
-	}
-	v.render("workers", &page{Title: "Workers", At: "workers", Live: true, Body: struct {
-		Health  admin.Health
-		Workers []admin.Worker
-		Leases  []admin.Lease
-	}{health, workers, leases}})
+	v.render("workers", &page{Title: "Workers", At: "workers", Live: true, Busy: state.Running, Body: struct {
+		crew
+		State answer
+	}{all, state}})
 }
 
 // auditPage lists what was done by whom, from wherever it was done.
