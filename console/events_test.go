@@ -25,7 +25,7 @@ func TestWatchersAreToldAndHoldUpNobody(t *testing.T) {
 		return answer
 	}
 	deaf, reader := watch(), watch() // the first is never read
-	defer deaf.Body.Close()
+	t.Cleanup(func() { require.NoError(t, deaf.Body.Close()) })
 	require.Equal(t, "text/event-stream", reader.Header.Get("Content-Type"))
 	third := watch()
 	require.Equal(t, http.StatusNoContent, third.StatusCode)

@@ -108,6 +108,6 @@ func (v *visit) pauseTopic() {
 	default:
 		err = field.Bad("do", "%q is nothing that can be done with a topic", do)
 	}
-	v.sampleOne(v.place) //nolint:contextcheck // a sample is the console's, and ends with it
+	v.sampleOne(v.place)
 	v.done(err, "topic?"+url.Values{"name": {topic}}.Encode())
 }

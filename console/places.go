@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/hex"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -84,13 +85,12 @@ func (c *Console) open(s *stores.Store) (p *place, err error) {
 	return p, err
 }
 
+var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
 // slug is a store's id where that is plain, and else its bytes in hexadecimal: paths give a meaning to dots and slashes.
 func slug(id string) string {
-	plain := id != "" && strings.IndexFunc(id, func(r rune) bool {
-		return !(r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
-	}) < 0
-	if plain && !strings.HasPrefix(id, "x_") {
-		return id
+	if id == "" || strings.HasPrefix(id, "x_") || !plain.MatchString(id) {
+		return "x_" + hex.EncodeToString([]byte(id))
 	}
-	return "x_" + hex.EncodeToString([]byte(id))
+	return id
 }

@@ -21,7 +21,7 @@ var hostile = []string{
 }
 
 // What others have written is shown as text: topics, UUIDs, streams, correlation ids, errors, headers, payloads, names.
-func TestHostileTextsAreShownAsText(t *testing.T) {
+func TestLong_HostileTextsAreShownAsText(t *testing.T) {
 	testoutbox.ForEach(t, func(_ *testing.T, o *testoutbox.Outbox) {
 		b := testbrowser.Start(o.T)
 		f := serve(o, "shop", console.Config{

@@ -100,7 +100,7 @@ func TestABrowserIsNotUsedByAnotherSite(t *testing.T) {
 }
 
 // Every page opens without a complaint of the browser.
-func TestABrowserWalksThroughAllPages(t *testing.T) {
+func TestLong_ABrowserWalksThroughAllPages(t *testing.T) {
 	forEach(t, func(f *fixture) {
 		b := testbrowser.Start(f.T)
 		ctx := f.T.Context()
