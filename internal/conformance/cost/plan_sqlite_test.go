@@ -16,7 +16,7 @@ import (
 // readFromAnEnd are what a statement may read from an end on: a single row, what is empty outside of a transaction, what has a
 // row a claim or a paused topic, and what is taken in order up to a limit.
 var readFromAnEnd = []string{"sqlite_sequence", "outbox_join_decided", "outbox_log_counter", "outbox_log", "outbox_log_group",
-	"outbox_log_pending", "outbox_log_pending_message", "outbox_ready", "outbox_stream_ready", "outbox_stream_blocked", "outbox_requeued", "outbox_leased", "outbox_dead", "outbox_join_ended", "outbox_entry_last_seen",
+	"outbox_log_pending", "outbox_log_pending_message", "outbox_ready", "outbox_stream_ready", "outbox_stream_blocked", "outbox_requeued", "outbox_leased", "outbox_worker_lives", "outbox_dead", "outbox_join_ended", "outbox_entry_last_seen",
 	"outbox_ended", "outbox_audit", "outbox_paused", "outbox_worker"}
 
 // walksOf answers which tables and indexes a statement goes through from an end on, its triggers included.

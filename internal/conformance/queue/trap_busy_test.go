@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
@@ -95,24 +96,38 @@ func TestCloseDoesNotWaitForALockedRow(t *testing.T) {
 	})
 }
 
-// A batch has acks and a retry, and another transaction has locked one of them: that one is reported as busy, and the others are
-// settled, whichever it is.
+// A batch has acks and a retry, and another transaction has locked one of them: that one is reported as busy, with those behind it
+// in its stream, and the others are settled, whichever it is.
 func TestALockedRowIsReportedWhateverItsOutcome(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.Needs(suite.SkipLocked)
 		for _, deletes := range []bool{false, true} {
-			for locked := range 3 {
-				f.EnqueueN("orders", 3)
-				held := f.ClaimUpTo(3, "orders")
-				f.Len(held, 3)
-				tx, err := f.DB.BeginTx(f.Context(), nil)
-				f.NoError(err)
-				f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[locked].Receipt.Seq)
-				f.Equal(map[outbox.WorkItemID]int64{held[locked].Receipt.Seq: 1}, f.settlePassingOver(deletes, held[:2], held[2:]), "row %d is locked", locked)
-				f.NoError(tx.Rollback())
-				f.Empty(f.Settle(suite.Settled(outbox.Ack, held[locked])...), "it is still held")
-				refused := f.Settle(suite.Settled(outbox.Ack, held...)...)
-				f.Len(refused, 3, "everything is settled")
+			for _, key := range []string{"", "stream"} {
+				for locked := range 3 {
+					message := outbox.Message{Topic: "orders"}
+					if key != "" {
+						message.StreamKey = fmt.Sprint(key, deletes, locked) // of its own, because nothing follows a retry
+					}
+					f.Enqueue(message, message, message)
+					held := f.ClaimUpTo(3, "orders")
+					f.Len(held, 3)
+					busy := map[outbox.WorkItemID]int64{held[locked].Receipt.Seq: 1}
+					for i := locked; key != "" && i < 3; i++ {
+						busy[held[i].Receipt.Seq] = 1
+					}
+					tx, err := f.DB.BeginTx(f.Context(), nil)
+					f.NoError(err)
+					f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", held[locked].Receipt.Seq)
+					f.Equal(busy, f.settlePassingOver(deletes, held[:2], held[2:]), "row %d is locked, stream %q", locked, key)
+					f.NoError(tx.Rollback())
+					for i := range held {
+						if busy[held[i].Receipt.Seq] == 1 {
+							f.Empty(f.Settle(suite.Settled(outbox.Ack, held[i])...), "it is still held")
+						}
+					}
+					refused := f.Settle(suite.Settled(outbox.Ack, held...)...)
+					f.Len(refused, 3, "everything is settled")
+				}
 			}
 		}
 	})
@@ -145,4 +160,32 @@ func (f *fixture) settlePassingOver(deletes bool, acked, retried []outbox.Claime
 		return err
 	}))
 	return reported
+}
+
+// A message of a stream cannot be settled yet, because a transaction has locked it. Those behind it wait for it: if the process
+// died, it would be delivered after them. Other streams do not wait.
+func TestTrap_BehindALockedMessageOfAStream(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.SkipLocked)
+		sub := f.Subscriber()
+		ids, other := f.Ordered("locked", 1, 4), f.Ordered("free", 1, 2)
+		locked, free := f.Subscribe(sub, "locked"), f.Subscribe(sub, "free")
+		head := f.Receive(locked)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }() // for a failure before the end
+		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", ids[0])
+		head.Ack()
+		for i := range other { // one is acked before each of these, so that they are settled in several batches
+			f.Receive(locked).Ack()
+			f.Receive(free).Ack()
+			f.Becomes(other[i], outbox.Done)
+		}
+		f.Receive(locked).Ack()
+		for i, id := range ids {
+			f.Equal(int(outbox.InProgress), f.Row(id).Status, "message %d of the stream", i)
+		}
+		f.NoError(tx.Commit())
+		f.Settles(ids)
+	})
 }
