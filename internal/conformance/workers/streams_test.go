@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -75,55 +77,50 @@ func TestPhase9_AShareOfThePartitionsIsAPreference(t *testing.T) {
 	})
 }
 
-// While there is enough to do, two workers each handle the streams of their own share, and without affinity any.
-func TestStreamsTendToStayWithTheirWorker(t *testing.T) {
-	forEach(t, func(t *testing.T, f fixture) {
-		const streams, each = 150, 8
-		stay := map[time.Duration]float64{}
-		for _, affinity := range []time.Duration{time.Hour, -1} {
-			var mu sync.Mutex
-			handled := map[string]map[string]int{} // by stream and worker
-			var subs []*outbox.Subscriber
-			var working sync.WaitGroup
-			for _, name := range []string{"a", "b"} {
-				sub, messages := f.work(fmt.Sprint(name, affinity), func(c *outbox.SubscriberConfig) {
-					c.StreamAffinity, c.MaxInFlight, c.MaxStreamRun = affinity, 10, 1
-				})
-				subs = append(subs, sub)
-				working.Go(func() {
-					for msg := range messages {
-						mu.Lock()
-						if handled[streamOf(msg)] == nil {
-							handled[streamOf(msg)] = map[string]int{}
-						}
-						handled[streamOf(msg)][name]++
-						mu.Unlock()
-						msg.Ack()
-					}
-				})
-			}
-			f.eventually(func() bool {
-				a, b := f.worker(fmt.Sprint("a", affinity)), f.worker(fmt.Sprint("b", affinity))
-				return a.lives && b.lives && a.seen > b.started && b.seen > a.started+heartbeat.Milliseconds()/2
-			}, "they know of each other")
-			before := f.Count(outbox.Done)
-			f.ordered(streams, each)
-			f.Becomes(outbox.Done, before+streams*each)
-			for _, sub := range subs {
-				f.NoError(sub.Close())
-			}
-			working.Wait()
-			most, all := 0, 0
-			for _, by := range handled {
-				most += max(by["a"], by["b"])
-				all += by["a"] + by["b"]
-			}
-			f.Equal(streams*each, all)
-			stay[affinity] = float64(most) / float64(all)
+// A shares is the share of the last claim that was sent on a pool, as JSON.
+type shares struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (s *shares) before(_ context.Context, statement faults.Statement) error {
+	for _, arg := range statement.Args {
+		if text, _ := arg.(string); strings.Contains(text, `"give_back":`) {
+			_, share, _ := strings.Cut(text, `"share":`)
+			s.mu.Lock()
+			s.last = share
+			s.mu.Unlock()
 		}
-		t.Logf("handled by the worker that handled most of the stream: %.2f, without affinity %.2f", stay[time.Hour], stay[-1])
-		f.Greater(stay[time.Hour], 0.75)
-		f.Greater(stay[time.Hour], stay[-1])
+	}
+	return nil
+}
+
+func (s *shares) is(want string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.HasPrefix(s.last, want) && (want != "" || s.last == "")
+}
+
+// Workers that live claim by equal shares, in the order of their numbers; one that is alone, or that is told to prefer nothing, has
+// none.
+func TestWorkersHaveSharesOfTheStreams(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		worker := func(name string, affinity time.Duration) (*outbox.Subscriber, *shares) {
+			var s shares
+			sub, _ := f.workOn(faults.Open(t, f.DB, faults.Hooks{Before: s.before}), name, func(c *outbox.SubscriberConfig) { c.StreamAffinity = affinity })
+			return sub, &s
+		}
+		_, a := worker("a", 0)
+		f.eventually(func() bool { return f.worker("a").lives }, "the first worker lives")
+		b, second := worker("b", time.Minute)
+		f.eventually(func() bool { return a.is(`{"low":0,"high":4999,"workers":2,"patience_ms":1000}`) }, "the first half")
+		f.eventually(func() bool { return second.is(`{"low":5000,"high":9999,"workers":2,"patience_ms":60000}`) }, "the second half")
+		_, none := worker("c", -1)
+		f.eventually(func() bool { return a.is(`{"low":0,"high":3332,"workers":3,`) }, "the first third")
+		f.eventually(func() bool { return second.is(`{"low":3333,"high":6665,"workers":3,`) }, "the second third")
+		f.True(none.is(""), "no preference")
+		f.NoError(b.Close())
+		f.eventually(func() bool { return a.is(`{"low":0,"high":4999,"workers":2,`) }, "what the one that has ended had is shared")
 	})
 }
 
