@@ -87,7 +87,7 @@ FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
 fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
-	for package in . ./internal/conformance ./examples/event-registration/acceptance; do \
+	for package in . ./internal/conformance/schema ./examples/event-registration/acceptance; do \
 		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \
 		done; \
@@ -96,7 +96,7 @@ fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
 .PHONY: kill
 kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run Kill ./internal/conformance
+		-count=1 -p 1 -timeout 60m -run Kill $(addprefix ./internal/conformance/,fanout inbox join streams subscriber)
 
 .PHONY: streams
 streams: ## Kill workers and forwarders of streams while messages fail, workers come and go and brokers are cut off, at full size
@@ -124,6 +124,12 @@ joins: ## Race two workers for the last two steps of joins, at full size
 publish: ## Publish 100,000 calls that share commits, while connections are cut, backends killed and publishers closed
 	OUTBOX_TEST_PUBLISH=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
+
+.PHONY: events
+events: ## Race for the versions of streams, catch up at any moment, kill projections and read a million events
+	OUTBOX_TEST_EVENTS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout 120m \
+		-run 'EachConflictIsTold|AnyUnderContention|ACatchUpSubscription|AProjectionThatIsKilled|PeakMemoryOfReading' ./internal/conformance/eventstore
 
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
@@ -155,11 +161,11 @@ bench-each:
 	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
 
 .PHONY: registration
-registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL' for others
+registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL -redis URL' for others
 	go run ./examples/event-registration $(ARGS)
 
 .PHONY: registration-test
-registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes of random changes
+registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes in which everything fails
 	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 15m ./examples/event-registration/...
 

@@ -116,6 +116,11 @@ type TopicBacklog struct {
 	Handled bool          // whether the Subscriber that reports it is subscribed to it
 
 	BlockedStreams int // streams blocked by a message that failed for good, counted up to 10,000
+
+	// PausedSince is since when nothing of the topic is claimed, because an operator has paused it; zero if nobody has.
+	PausedSince time.Time
+	PausedBy    string // who paused it
+	PauseReason string // and why
 }
 
 func (h Hooks) published(e PublishEvent) {

@@ -52,6 +52,11 @@ type Message struct {
 
 	// Delay is how long the message waits from its insert on, by the database's clock. It excludes DueAt. Defaults to none.
 	Delay time.Duration
+
+	// ExpiresAt is the time from which on the message is not handled any more, by the database's clock: a Subscriber fails it
+	// without spending an attempt. It travels as the header outbox_expires_at, a time in RFC 3339, also to brokers. Whoever calls
+	// Claim compares it with Claimed.ClaimedAt; the log ignores it. Defaults to that header, or to never.
+	ExpiresAt time.Time
 }
 
 // A Receipt proves a claim: it is the row and the token it was claimed with. Every claim has its own token, so a receipt
@@ -71,6 +76,9 @@ type Claimed struct {
 
 	// CreatedAt is when the message was enqueued, by the database's clock.
 	CreatedAt time.Time
+
+	// ClaimedAt is when the message was claimed, by the database's clock.
+	ClaimedAt time.Time
 
 	// Stages are what has happened to the message, as bits: a middleware.StageSet.
 	Stages base.Stages

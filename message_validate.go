@@ -37,6 +37,9 @@ func (m *Message) validate() error {
 			return field.Bad("Headers", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 		}
 	}
+	if err := m.validateExpiry(); err != nil {
+		return err
+	}
 	switch {
 	case m.Delay < 0:
 		return field.Bad("Delay", "is negative; leave it 0 for a message that is due now")

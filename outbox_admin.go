@@ -247,7 +247,7 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	return rows, joins, err
 }
 
-// Topics lists the topics that have due messages or blocked streams.
+// Topics lists the topics that have due messages or blocked streams, and says which of them are paused.
 func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	arg := struct {
 		Limit int `json:"limit"`
@@ -259,7 +259,28 @@ func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.streamTopics(ctx, topics, arg)
+	if topics, err = o.streamTopics(ctx, topics, arg); err != nil || len(topics) == 0 {
+		return topics, err
+	}
+	return topics, o.markPaused(ctx, topics)
+}
+
+// markPaused notes which of the topics are paused.
+func (o *Outbox) markPaused(ctx context.Context, topics []TopicBacklog) error {
+	paused, err := engine.Call(ctx, o.engine, o.db, opTopicPaused, struct{}{}, nil, func(rows *sql.Rows, p *TopicBacklog) error {
+		var since int64
+		err := rows.Scan(&p.Topic, &since, &p.PausedBy, &p.PauseReason)
+		p.PausedSince = time.UnixMilli(since).UTC()
+		return err
+	})
+	for _, p := range paused {
+		for i := range topics {
+			if t := &topics[i]; t.Topic == p.Topic {
+				t.PausedSince, t.PausedBy, t.PauseReason = p.PausedSince, p.PausedBy, p.PauseReason
+			}
+		}
+	}
+	return err
 }
 
 func (t *TopicBacklog) scan(rows *sql.Rows, more ...any) error {

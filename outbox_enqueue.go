@@ -94,10 +94,10 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 			}
 		}
 		rows[i] = enqueuedMessage{
-			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, TopicKey: topicKey(m.Topic), Headers: m.Headers,
+			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, TopicKey: topicKey(m.Topic), Headers: m.storedHeaders(),
 			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, StreamID: streamID(m.Topic, m.StreamKey), DelayMS: m.Delay.Milliseconds(),
 		}
-		if rows[i].HeadersText, err = headersWithNUL(m.Headers); err != nil {
+		if rows[i].HeadersText, err = headersWithNUL(rows[i].Headers); err != nil {
 			return nil, nil, err
 		}
 		if rows[i].HeadersText != "" {

@@ -40,6 +40,9 @@ type JanitorConfig struct {
 	// again after that counts as new. Failed applies to entries that have failed. Defaults to 7 days; -1 keeps them for ever.
 	Entries time.Duration
 
+	// Audit is how long the record of what operators did with package admin is kept. Defaults to 90 days; -1 keeps it for ever.
+	Audit time.Duration
+
 	// Workers is how long workers are kept that live no longer. Messages that they handled, if they are still kept, then name no
 	// worker. Defaults to 30 days; -1 keeps them for ever.
 	Workers time.Duration
@@ -61,6 +64,7 @@ type purger struct {
 
 const (
 	defaultRetention = 7 * 24 * time.Hour
+	auditRetention   = 90 * 24 * time.Hour
 	defaultWorkers   = 30 * 24 * time.Hour
 	roundEvery       = time.Minute
 	roundAtMost      = time.Second
@@ -72,10 +76,11 @@ func (c *JanitorConfig) setDefaults() {
 	field.Default(&c.Log, defaultRetention)
 	field.Default(&c.Joins, defaultRetention)
 	field.Default(&c.Entries, defaultRetention)
+	field.Default(&c.Audit, auditRetention)
 	field.Default(&c.Workers, defaultWorkers)
 	if c.Interval == 0 {
 		shortest := roundEvery
-		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries, c.Workers} {
+		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries, c.Audit, c.Workers} {
 			if retention >= 0 {
 				shortest = min(shortest, retention)
 			}
@@ -88,7 +93,7 @@ func (c *JanitorConfig) validate() error {
 	for _, kept := range []struct {
 		name      string
 		retention time.Duration
-	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}, {"Workers", c.Workers}} {
+	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}, {"Audit", c.Audit}, {"Workers", c.Workers}} {
 		if kept.retention < 0 && kept.retention != never {
 			return field.Bad("JanitorConfig."+kept.name, "is negative; -1 keeps everything")
 		}
@@ -127,8 +132,8 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 }
 
 // PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", "workers", and the keys of JanitorConfig.Also. When ctx ends, or a
-// purge fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
+// "entries", "failed entries", "messages", "failed messages", "audit", "workers", and the keys of JanitorConfig.Also. When ctx ends, or
+// a purge fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
 	if err != nil {
@@ -215,6 +220,7 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	add("failed entries", has["inbox"], j.config.Failed, opEntryPurge, Failed)
 	add("messages", true, j.config.Done, opPurge, Done)
 	add("failed messages", !has["inbox"], j.config.Failed, opPurge, Failed) // without its message an entry counts as done
+	add("audit", true, j.config.Audit, opAuditPurge, 0)
 	add("workers", true, j.config.Workers, opWorkerPurge, 0)
 	for _, name := range slices.Sorted(maps.Keys(j.config.Also)) {
 		purgers = append(purgers, purger{name, j.config.Also[name]})

@@ -26,7 +26,7 @@ type JoinEvent struct {
 const receiptBusy = 1
 
 // countRow is a row returned by operations that count steps. A positive seq is a receipt that was refused or is busy, 0 is a
-// join that has ended, and a negative seq is a refusal.
+// join that has ended, and a negative seq is a refusal. Of outbox_end, a positive seq is a message that it ended.
 type countRow struct {
 	seq                         int64
 	id                          string

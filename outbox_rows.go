@@ -21,6 +21,7 @@ type messageColumns struct {
 	created                      int64
 	due                          sql.NullInt64
 	stages                       sql.NullInt32 // after the others
+	claimed                      int64         // of outbox_claim alone
 }
 
 func (c *messageColumns) destinations(m *Message, seq *WorkItemID, retryCount *int, more ...any) []any {
@@ -33,13 +34,16 @@ func (c *messageColumns) fill(m *Message) (err error) {
 	}
 	m.CorrelationID, m.StreamKey = c.correlation.String, c.stream.String
 	m.DueAt = fromMillis(c.due)
-	m.Headers, err = decodeHeaders(c.headers.String)
+	if m.Headers, err = decodeHeaders(c.headers.String); err != nil {
+		return err
+	}
+	m.ExpiresAt, err = expiry(m.Headers)
 	return err
 }
 
 func (c *Claimed) scan(rows *sql.Rows) error {
 	var columns messageColumns
-	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &columns.stages)...); err != nil {
+	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &columns.stages, &columns.claimed)...); err != nil {
 		return err
 	}
 	c.fill(&columns)
@@ -48,6 +52,7 @@ func (c *Claimed) scan(rows *sql.Rows) error {
 
 func (c *Claimed) fill(columns *messageColumns) {
 	c.CreatedAt, c.Stages = time.UnixMilli(columns.created).UTC(), toStages(columns.stages)
+	c.ClaimedAt = time.UnixMilli(columns.claimed).UTC()
 	c.size = int64(len(c.Payload) + len(columns.headers.String))
 	c.Malformed = columns.fill(&c.Message) // one bad row must not hold up the others
 }

@@ -63,7 +63,7 @@ type workRows struct {
 const (
 	countColumns = 7
 	renewColumns = 3
-	claimColumns = 12
+	claimColumns = 13
 )
 
 const (
@@ -89,7 +89,7 @@ func (w *workRows) scan(rows *sql.Rows) error {
 	var c Claimed
 	var m messageColumns
 	if err := rows.Scan(append([]any{&kind, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages)...)...); err != nil {
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)...); err != nil {
 		return err
 	}
 	switch kind {

@@ -54,7 +54,7 @@ func (o operations) InTx(ctx context.Context, x Executor, f func(context.Context
 	return o.outbox.inTx(ctx, x, f)
 }
 
-func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg any) error {
+func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg any) (int, error) {
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
 }
 
@@ -94,15 +94,20 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	})
 }
 
-func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg any) error {
+func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg any) (messages int, err error) {
 	if isNil(x) {
-		return base.ErrNilDB
+		return 0, base.ErrNilDB
 	}
 	rows, err := engine.Call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *countRow) error { return r.scan(rows) })
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return o.joinsEnded(ctx, x, rows)
+	for _, r := range rows {
+		if r.seq > 0 {
+			messages++
+		}
+	}
+	return messages, o.joinsEnded(ctx, x, rows)
 }
 
 type publishing struct{ publisher *Publisher }

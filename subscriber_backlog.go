@@ -33,7 +33,7 @@ func (b *backlog) look(ctx context.Context) error {
 	var unhandled []TopicBacklog
 	for i := range topics {
 		t := &topics[i]
-		if _, t.Handled = slices.BinarySearch(subscribed, t.Topic); !t.Handled && t.Age >= b.after {
+		if _, t.Handled = slices.BinarySearch(subscribed, t.Topic); !t.Handled && t.PausedSince.IsZero() && t.Age >= b.after {
 			unhandled = append(unhandled, *t)
 		}
 	}

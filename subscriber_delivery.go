@@ -25,6 +25,8 @@ type Delivery struct {
 	outbox  *Outbox
 	place   *place // in the log, nil in the queue
 
+	deadline time.Time // when the message expires; zero if it does not
+
 	settledInTx atomic.Pointer[Outcome] // by SettleTx, if its transaction was committed
 	lost        atomic.Bool             // another worker may have the lease: nothing that happens here counts
 	lapsed      atomic.Bool             // the lease expired before the answer: the message is delivered again, whatever it is
@@ -284,7 +286,7 @@ type topic struct {
 func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
 	for i := range claimed {
-		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox}
+		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox, deadline: claimed[i].deadline(sent)}
 	}
 	s.window.Claimed(deliveries)
 	s.holdings.Add(deliveries, sent)
@@ -309,6 +311,8 @@ func (s *Subscriber) hand(d *Delivery) bool {
 		s.settler.giveBack(Fail, errNoAttemptsLeft, d)
 	case d.claimed.Malformed != nil:
 		s.settler.giveBack(Fail, fmt.Errorf("the row cannot be read: %w", d.claimed.Malformed), d)
+	case d.expired() != nil:
+		s.settler.giveBack(Fail, d.expired(), d)
 	case t == nil || flow.IsClosed(s.closing): // unsubscribed since the claim
 		s.settler.giveBack(Release, nil, d)
 	default:
@@ -327,6 +331,10 @@ func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Me
 		case <-s.closing:
 			return
 		case d := <-t.queue:
+			if err := d.expired(); err != nil { // while it waited here
+				s.settler.giveBack(Fail, err, d)
+				continue
+			}
 			if !d.open(ctx) {
 				s.settler.giveBack(Release, nil, d)
 				continue

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
@@ -52,7 +53,7 @@ func (a *Admin) Errors(ctx context.Context, params ErrorParams) (ErrorCounts, er
 	}
 	var counts ErrorCounts
 	groups := map[[2]string]*ErrorGroup{}
-	err := a.eachFailed(ctx, params.Filter, func(s *step) error {
+	err := a.each(ctx, outbox.Failed, params.Filter, func(s *step) error {
 		counts.Examined += s.examined
 		counts.Total += len(s.found)
 		for _, m := range s.found {

@@ -125,6 +125,9 @@ func (a *walkArg) continueAt(m Mark) {
 	}
 }
 
+// before says whether a walk from the newest to the oldest has passed what may match.
+func (a *walkArg) before(end Mark) bool { return a.FromUS != nil && end.mark < *a.FromUS }
+
 func micros(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil

@@ -109,7 +109,7 @@ func (a *Admin) list(ctx context.Context, op string, params ListParams) (page Li
 			return page, nil
 		}
 		page.Messages = append(page.Messages, step.messages(len(step.found))...)
-		if step.examined < arg.Scan || op == "outbox_list" && arg.FromUS != nil && step.end.mark < *arg.FromUS {
+		if step.examined < arg.Scan || op == "outbox_list" && arg.before(step.end) {
 			page.Next = Mark{}
 			return page, nil
 		}
@@ -180,7 +180,9 @@ func (s *step) scan(rows *sql.Rows) error {
 	}
 	if !id.Valid {
 		s.end, s.examined = Mark{mark.Int64, int64(m.Seq), until.Int64}, m.RetryCount
-		s.until = time.UnixMicro(ended.Int64).UTC()
+		if ended.Valid {
+			s.until = time.UnixMicro(ended.Int64).UTC()
+		}
 		return nil
 	}
 	if err := m.ID.UnmarshalText([]byte(id.String)); err != nil {

@@ -40,10 +40,11 @@ type AttemptOutcome int
 
 // The ends of attempts that are recorded.
 const (
-	Retried  AttemptOutcome = 1
-	Released AttemptOutcome = 2
-	GaveUp   AttemptOutcome = 3
-	Expired  AttemptOutcome = 4
+	Retried    AttemptOutcome = 1
+	Released   AttemptOutcome = 2
+	GaveUp     AttemptOutcome = 3
+	Expired    AttemptOutcome = 4
+	ByOperator AttemptOutcome = 5 // no attempt: an operator ended the message
 )
 
 func (o AttemptOutcome) String() string {
@@ -56,6 +57,8 @@ func (o AttemptOutcome) String() string {
 		return "failed"
 	case Expired:
 		return "lease expired"
+	case ByOperator:
+		return "ended by an operator"
 	default:
 		return fmt.Sprintf("outcome %d", int(o))
 	}

@@ -328,7 +328,8 @@ func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb strin
 
 // change runs an operation and turns a refusal into an error of this package.
 func (c *Coordinator) change(ctx context.Context, x outbox.Executor, op string, arg any) error {
-	return refused(c.inside.ChangeJoin(ctx, x, op, arg))
+	_, err := c.inside.ChangeJoin(ctx, x, op, arg)
+	return refused(err)
 }
 
 func validateID(id ID) error {

@@ -62,8 +62,8 @@ type Operations interface {
 	InTx(ctx context.Context, x base.Executor, f func(ctx context.Context, x base.Executor) error) error
 
 	// ChangeJoin runs an operation that changes or counts joins, logs the joins that it ended, and wakes the subscribers of
-	// messages that waited for them. A refusal is a *base.JoinRefusal.
-	ChangeJoin(ctx context.Context, x base.Executor, op string, arg any) error
+	// messages that waited for them. It returns how many messages the operation ended. A refusal is a *base.JoinRefusal.
+	ChangeJoin(ctx context.Context, x base.Executor, op string, arg any) (messages int, err error)
 
 	// AppendEvents appends events to a stream that has the expected version, a number or one of those of package base, all or
 	// none. It returns a *base.VersionRefusal, base.ErrStreamArchived, or outbox.ErrDuplicateID; nothing is written then, and a

@@ -36,7 +36,7 @@ func (f fixture) claimAs(half, limit int, patience time.Duration) (halves [2]int
 		"share":  map[string]any{"low": 5000 * half, "high": 5000*half + 4999, "workers": 2, "patience_ms": patience.Milliseconds()}}
 	f.NoError(seam.Outbox(f.Outbox.Outbox).Run(f.T.Context(), f.DB.DB, "outbox_claim", arg, func(rows *sql.Rows) error {
 		var key sql.NullString
-		row := make([]any, 12)
+		row := make([]any, 13)
 		for i := range row {
 			row[i] = new(any)
 		}

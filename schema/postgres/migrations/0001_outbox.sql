@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
 CREATE INDEX IF NOT EXISTS "outbox_leased" ON "public"."outbox_lease" (locked_until, owner_token);
 
 -- Attempts that did not succeed, with their errors. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
--- expired.
+-- expired, 5 ended by an operator.
 CREATE TABLE IF NOT EXISTS "public"."outbox_attempt" (
     seq         bigint      NOT NULL,
     attempt_id  bigint      GENERATED ALWAYS AS IDENTITY,

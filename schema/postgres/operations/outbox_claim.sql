@@ -1,4 +1,4 @@
--- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired leases hold,
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
 -- which counts an attempt; a row with seq 0 has their number in retry_count. Topics are tried in the order given, each up to
 -- its quota, until the next message does not fit into what is left of bytes (payload and headers); with first, the very
 -- first may be larger. A topic with from_ms begins there: it skips what became due before, and with it the dead entries of
@@ -11,7 +11,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
 CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
-    created_ms bigint, due_ms bigint, retry_count int, stages int)
+    created_ms bigint, due_ms bigint, retry_count int, stages int, claimed_ms bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -33,6 +33,7 @@ DECLARE
     expired int         := 0;
     arrived boolean;
     ordered boolean;
+    halted  boolean;
     before  boolean     := random() < 0.5;
     topics  bigint[];
     keys    bigint[];
@@ -44,8 +45,9 @@ DECLARE
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
-           EXISTS (SELECT FROM "public"."outbox_arrival"), EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0)
-    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered
+           EXISTS (SELECT FROM "public"."outbox_arrival"), EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
+           EXISTS (SELECT FROM "public"."outbox_paused")
+    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted
     FROM json_to_record(arg) AS a(
         topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json, share json);
 
@@ -54,9 +56,17 @@ BEGIN
         FROM "public"."outbox_give_back"(returns, ARRAY(SELECT w::bigint FROM json_array_elements_text(waits) AS w)) AS b;
         IF expired > 0 THEN
             RETURN QUERY SELECT 0::bigint, '00000000-0000-0000-0000-000000000000', '', '', ''::bytea,
-                NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired, NULL::int;
+                NULL::text, NULL::text, NULL::text, 0::bigint, NULL::bigint, expired, NULL::int, 0::bigint;
         END IF;
         moment := clock_timestamp(); -- what has come back may be due by now
+    END IF;
+
+    IF halted THEN
+        SELECT json_agg(t) INTO listed FROM json_to_recordset(listed) AS t(key bigint, quota int, from_ms bigint)
+        WHERE (SELECT p.topic_key FROM "public"."outbox_paused" AS p WHERE p.topic_key = t.key) IS NULL;
+        IF listed IS NULL THEN
+            RETURN;
+        END IF;
     END IF;
 
     IF arrived THEN
@@ -124,7 +134,7 @@ BEGIN
         SET locked_until = excluded.locked_until, seqs = l.seqs || excluded.seqs, streams = l.streams || excluded.streams)
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (date_part('epoch', o.created_at) * 1000)::bigint, (date_part('epoch', o.due_at) * 1000)::bigint,
-           t.retry_count, t.stages
+           t.retry_count, t.stages, (date_part('epoch', moment) * 1000)::bigint
     FROM taken AS t
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = ANY (ARRAY[t.seq]) OFFSET 0) AS o;
 END

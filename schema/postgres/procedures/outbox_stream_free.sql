@@ -1,5 +1,5 @@
 -- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
--- failed, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
+-- failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
 -- It waits for locked streams, in order. The wait is short, because claiming and routing hold streams without waiting for anything.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
 CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[]) RETURNS void
@@ -33,10 +33,10 @@ BEGIN
         DELETE FROM "public"."outbox_stream" AS t WHERE t.stream_id = ANY (ARRAY(SELECT l.stream_id FROM looked AS l WHERE l.head IS NULL)))
     UPDATE "public"."outbox_stream" AS t
     SET owner_token = NULL,
-        status = CASE s.status WHEN 3 THEN 2 ELSE 0 END,
+        status = CASE WHEN s.status = 3 AND s.flags & 4 = 0 THEN 2 ELSE 0 END,
         next_attempt_at = greatest(CASE t.status WHEN 0 THEN least(t.next_attempt_at, moment) ELSE moment END, s.next_attempt_at)
     FROM looked AS l
-    LEFT JOIN LATERAL (SELECT s.status, s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = l.head OFFSET 0) AS s ON true
+    LEFT JOIN LATERAL (SELECT s.status, s.flags, s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = l.head OFFSET 0) AS s ON true
     WHERE t.stream_id = ANY (ARRAY[l.stream_id]) AND l.head IS NOT NULL;
 END
 $outbox$;

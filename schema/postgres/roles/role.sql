@@ -12,7 +12,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE
 ON "public"."outbox", "public"."outbox_state", "public"."outbox_lease", "public"."outbox_attempt", "public"."outbox_worker",
    "public"."outbox_arrival", "public"."outbox_router", "public"."outbox_stream", "public"."outbox_queue",
    "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
-   "public"."outbox_log_dead", "public"."outbox_event", "public"."outbox_event_stream", "public"."outbox_event_swept" TO "public_outbox_role";
+   "public"."outbox_log_dead", "public"."outbox_event", "public"."outbox_event_stream", "public"."outbox_event_swept",
+   "public"."outbox_paused", "public"."outbox_audit" TO "public_outbox_role";
 GRANT SELECT ON "public"."outbox_view", "public"."outbox_kept", "public"."outbox_migrations" TO "public_outbox_role";
 DO $outbox$
 BEGIN
@@ -86,6 +87,22 @@ REVOKE ALL ON FUNCTION "public"."outbox_leases"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_leases"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_groups"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_groups"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_end"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_end"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_delay"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_delay"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_topic_pause"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_topic_pause"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_topic_resume"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_topic_resume"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_topic_paused"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_topic_paused"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_audit_add"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_audit_add"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_audit_list"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_audit_list"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_audit_purge"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_audit_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_start"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_attach"(json) FROM PUBLIC;

@@ -83,7 +83,7 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_lease" (
 CREATE INDEX IF NOT EXISTS "main"."outbox_leased" ON "outbox_lease" (locked_until);
 
 -- Attempts that did not succeed, with their errors. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
--- expired. attempt_id counts per message.
+-- expired, 5 ended by an operator. attempt_id counts per message.
 CREATE TABLE IF NOT EXISTS "main"."outbox_attempt" (
     seq         INTEGER NOT NULL,
     attempt_id  INTEGER NOT NULL,

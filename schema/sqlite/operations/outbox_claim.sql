@@ -1,4 +1,4 @@
--- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired leases hold,
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
 -- which counts an attempt; a row with seq 0 has their number in retry_count. Each of those is due again after a random time
 -- up to its wait, so that a message that kills its process does not take the same others with it each time. Topics are tried
 -- in the order given, each up to its quota, until the next message does not fit into what is left of bytes (payload and
@@ -15,12 +15,13 @@
 -- finds it by its key. UPDATE ... WHERE seq IN (...) would scan the table if statistics say that it is almost empty, and so
 -- would a join by seq: contents are found by their ids.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
-               WHERE EXISTS (SELECT 1 FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
-                             WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'
-                               AND s.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
-                  OR EXISTS (SELECT 1 FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
-                             WHERE r.status = 0 AND r.topic_key = t.value ->> '$.key'
-                               AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)))
+               WHERE (EXISTS (SELECT 1 FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
+                              WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'
+                                AND s.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
+                      OR EXISTS (SELECT 1 FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
+                                 WHERE r.status = 0 AND r.topic_key = t.value ->> '$.key'
+                                   AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)))
+                 AND NOT EXISTS (SELECT 1 FROM "main"."outbox_paused" AS h WHERE h.topic_key = t.value ->> '$.key'))
     OR (?1 ->> '$.give_back' > 0
         AND EXISTS (SELECT 1 FROM "main"."outbox_lease" AS l INDEXED BY "outbox_leased"
                     WHERE l.locked_until > 0 AND l.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)));
@@ -65,7 +66,7 @@ ON CONFLICT (seq) DO UPDATE
 SET status = CASE WHEN stream_id IS NULL THEN 0 ELSE 5 END, owner_token = NULL, retry_count = excluded.retry_count,
     next_attempt_at = excluded.next_attempt_at;
 
-SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes(), NULL WHERE changes() > 0;
+SELECT 0, '00000000-0000-0000-0000-000000000000', '', '', x'', NULL, NULL, NULL, 0, NULL, changes(), NULL, 0 WHERE changes() > 0;
 
 DELETE FROM "main"."outbox_lease" INDEXED BY "outbox_leased" WHERE locked_until = 0;
 
@@ -78,7 +79,8 @@ WITH topics AS MATERIALIZED (
                SELECT 1 FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
                WHERE r.status = 0 AND r.topic_key = e.value ->> '$.key'
                  AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)) THEN ((e.value ->> '$.quota') + (random() & 1)) / 2 ELSE 0 END AS quota
-    FROM json_each(?1, '$.topics') AS e)
+    FROM json_each(?1, '$.topics') AS e
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_paused" AS h WHERE h.topic_key = e.value ->> '$.key'))
 INSERT INTO "main"."outbox_lease" (owner_token, worker_id, locked_until, seqs)
 SELECT ?1 ->> '$.owner', (SELECT w.worker_id FROM "main"."outbox_worker" AS w WHERE w.name = ?1 ->> '$.worker'),
        CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) + (?1 ->> '$.lease_ms'), json_group_array(summed.seq)
@@ -110,7 +112,7 @@ ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token;
 
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at,
        (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq),
-       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
+       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
 CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
         ON o.message_id = (SELECT c.message_id FROM "main"."outbox" AS c WHERE c.seq = i.value)
@@ -119,7 +121,8 @@ WHERE i.type = 'integer';
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
                WHERE EXISTS (SELECT 1 FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
                              WHERE r.status = 0 AND r.topic_key = t.value ->> '$.key'
-                               AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)));
+                               AND r.next_attempt_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER))
+                 AND NOT EXISTS (SELECT 1 FROM "main"."outbox_paused" AS h WHERE h.topic_key = t.value ->> '$.key'));
 
 WITH taken AS MATERIALIZED (
     SELECT i.value AS seq, (SELECT s.topic_key FROM "main"."outbox_state" AS s WHERE s.seq = i.value) AS topic_key,
@@ -137,7 +140,8 @@ arg AS MATERIALIZED (
 topics AS MATERIALIZED (
     SELECT e.key AS turn, e.value ->> '$.key' AS topic_key,
            (e.value ->> '$.quota') - (SELECT count(*) FROM taken AS k WHERE +k.topic_key = e.value ->> '$.key') AS quota
-    FROM json_each(?1, '$.topics') AS e),
+    FROM json_each(?1, '$.topics') AS e
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox_paused" AS h WHERE h.topic_key = e.value ->> '$.key')),
 streams AS MATERIALIZED (
     SELECT t.turn, t.quota, r.key AS nth, r.value AS stream_id
     FROM topics AS t,
@@ -184,7 +188,7 @@ ON CONFLICT (seq) DO UPDATE SET status = 1, owner_token = excluded.owner_token;
 
 SELECT o.seq, o.message_id, o.uuid, o.topic, o.payload, o.headers, o.correlation_id, o.stream_key, o.created_at, o.due_at,
        (SELECT s.retry_count FROM "main"."outbox_state" AS s WHERE s.seq = o.seq),
-       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq)
+       (SELECT s.stages FROM "main"."outbox_state" AS s WHERE s.seq = o.seq), CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM json_each((SELECT l.seqs FROM "main"."outbox_lease" AS l WHERE l.owner_token = ?1 ->> '$.owner' AND changes() > 0)) AS i
 CROSS JOIN "main"."outbox" AS o INDEXED BY "outbox_message_id"
         ON o.message_id = (SELECT c.message_id FROM "main"."outbox" AS c WHERE c.seq = i.value)

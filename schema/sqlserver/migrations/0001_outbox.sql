@@ -79,7 +79,7 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
     CREATE INDEX [IX_Outbox_Lease_LockedUntil] ON [dbo].[Outbox_Lease] (LockedUntil, OwnerToken);
 GO
 -- Attempts that did not succeed, with their errors. Outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
--- expired.
+-- expired, 5 ended by an operator.
 IF OBJECT_ID(N'[dbo].[Outbox_Attempt]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Attempt] (
         Seq        BIGINT        NOT NULL,

@@ -1,4 +1,4 @@
--- Takes up to limit ready messages of the listed topics under one lease, and first gives back what expired leases hold,
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
 -- which counts an attempt; a row with Seq 0 has their number in RetryCount. Messages noted to be woken are made due too.
 -- Topics are tried in the order given, each up to its quota, until the next message does not fit into what is left of bytes
 -- (payload and headers); with first, the very first may be larger. A topic with from_ms begins there: it skips what became
@@ -60,6 +60,12 @@ BEGIN
             EXEC [dbo].[Outbox_Join_Wake];
             SET @Now = SYSUTCDATETIME(); -- what was woken is due by now
         END
+
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE TopicKey >= -9223372036854775808)
+            UPDATE t
+            SET Quota = 0
+            FROM @Topics AS t INNER JOIN [dbo].[Outbox_Paused] AS p WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON p.TopicKey = t.TopicKey
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @GiveBack > 0
            AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Lease] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE LockedUntil < @Now)
@@ -178,10 +184,10 @@ BEGIN
         SELECT o.Seq, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.CreatedAt),
                DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), o.DueTimeUtc),
-               c.RetryCount, c.Stages
+               c.RetryCount, c.Stages, DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), @Now)
         FROM @Claimed AS c INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = c.Seq
         UNION ALL
-        SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack, NULL
+        SELECT 0, '00000000-0000-0000-0000-000000000000', N'', N'', CAST(0x AS VARBINARY(MAX)), NULL, NULL, NULL, 0, NULL, @GivenBack, NULL, 0
         WHERE @GivenBack > 0
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

@@ -1,6 +1,6 @@
 -- What a worker does in each round, in one transaction and one round trip: it settles like Outbox_Settle, renews like
--- Outbox_Renew, if anything is to be renewed, and then claims like Outbox_Claim; each returns its own result. Claiming waits for nobody, so that the rows that settling has locked are
--- soon free.
+-- Outbox_Renew, if anything is to be renewed, and then claims like Outbox_Claim; each returns its own result. Claiming waits for
+-- nobody, so that the rows that settling has locked are soon free.
 IF OBJECT_ID(N'[dbo].[Outbox_Work]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Work] AS RETURN 0');
 GO

@@ -1,5 +1,5 @@
 -- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
--- failed, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
+-- failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
 -- Locked streams are skipped. A caller that needs every one of them locks them first, in order; that wait is short, because claiming
 -- and routing hold streams without waiting for anything.
 -- Messages are locked before streams, so this waits for none. A locked message counts as still running: settling it frees the stream
@@ -111,7 +111,7 @@ BEGIN
     -- A locked head that was never in progress counts as due: a claim looks at it again.
     UPDATE t
     SET OwnerToken = NULL,
-        Status = CASE WHEN s.Status = 3 THEN 2 ELSE 0 END,
+        Status = CASE WHEN s.Status = 3 AND s.Flags & 4 = 0 THEN 2 ELSE 0 END,
         NextAttemptAt = CASE
             WHEN s.NextAttemptAt > @Now THEN s.NextAttemptAt
             WHEN h.Status <> 0 OR h.NextAttemptAt > @Now THEN @Now

@@ -104,6 +104,8 @@ func (d *doctor) examineTopics(ctx context.Context) error {
 		}
 		waits := fmt.Sprintf("%s of topic %q due, the first for %s", counted(t.Waiting, "message is", "messages are"), t.Topic, span(t.Age))
 		switch {
+		case !t.PausedSince.IsZero():
+			d.find("paused", waits+"; it is paused "+pausedBy(t), fmt.Sprintf("'outbox topic resume %s', once the reason is gone", t.Topic))
 		case !workers:
 			late = append(late, waits)
 		case !handled[t.Topic]:

@@ -120,7 +120,9 @@ func (a *app) messageCommand() *cobra.Command {
 		})
 	flags.add(c, "were published")
 	flags.addStates(c)
-	return group("message", "List, show and publish messages", c, a.showCommand(), a.publishCommand())
+	cancel := &act{app: a, verb: "Cancel", past: "cancelled", do: (*admin.Admin).Cancel, ready: true}
+	return group("message", "List, show, publish, cancel and delay messages", c, a.showCommand(), a.publishCommand(),
+		cancel.command("cancel [ID...]", "Fail ready messages, by ids or by a filter"), a.delayCommand())
 }
 
 // publishing are the flags of publish.
@@ -129,6 +131,7 @@ type publishing struct {
 	headers       []string
 	payload, file string
 	log           string
+	ttl           time.Duration
 }
 
 func (a *app) publishCommand() *cobra.Command {
@@ -148,6 +151,7 @@ func (a *app) publishCommand() *cobra.Command {
 	flags.StringVar(&p.message.CorrelationID, "correlation-id", "", "the correlation id")
 	flags.StringVar(&p.message.StreamKey, "stream", "", "the stream key")
 	flags.DurationVar(&p.message.Delay, "delay", 0, "how long the message waits before it is due")
+	flags.DurationVar(&p.ttl, "ttl", 0, "after how long, by this machine's clock, it is not handled any more (default never)")
 	flags.StringVar(&p.log, "to", "queue", "queue, log or both")
 	c.MarkFlagsMutuallyExclusive("payload", "file")
 	return c
@@ -166,6 +170,12 @@ func (a *app) publish(ctx context.Context, db *database, p *publishing) (err err
 		if p.message.Payload, err = a.readAll(p.file); err != nil {
 			return usage("the payload cannot be read: %v", err)
 		}
+	}
+	if p.ttl < 0 {
+		return usage("--ttl is negative")
+	}
+	if p.ttl > 0 {
+		p.message.ExpiresAt = a.Now().Add(p.ttl)
 	}
 	p.message.Headers = map[string]string{}
 	for _, header := range p.headers {

@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -41,6 +42,7 @@ type app struct {
 	render *renderer
 
 	dsn, schema, table, output string
+	by                         string
 	dryRun, yes                bool
 	timeout                    time.Duration
 
@@ -99,6 +101,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.output, "output", "o", "table", "table, or json: one line each")
 	flags.BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and change nothing")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+	flags.StringVar(&a.by, "by", "", "who does it, for 'outbox audit list'; defaults to OUTBOX_BY, or the login name")
 	flags.DurationVar(&a.timeout, "timeout", 0, "how long the command may take (default no limit)")
 	root.InitDefaultHelpFlag() // else what follows --help is taken for its value
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
@@ -109,9 +112,9 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand())
-	add("act", a.messageCommand(), a.deadCommand(), a.streamCommand(), a.joinCommand(), a.inboxCommand(), a.logCommand(), a.purgeCommand())
-	add("install", a.migrateCommand(), a.versionCommand())
+	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand(), a.workersCommand(), a.auditCommand())
+	add("act", a.topicCommand(), a.messageCommand(), a.deadCommand(), a.streamCommand(), a.joinCommand(), a.inboxCommand(), a.logCommand(), a.purgeCommand())
+	add("install", a.migrateCommand(), a.storesCommand(), a.versionCommand())
 	return root
 }
 
@@ -144,6 +147,11 @@ func (a *app) action(c *cobra.Command, with func(ctx context.Context, db *databa
 		return errors.Join(with(ctx, db, args), db.Close())
 	}
 	return c
+}
+
+// actor is who does it.
+func (a *app) actor() string {
+	return cmp.Or(a.by, a.Env("OUTBOX_BY"), a.Env("USER"), a.Env("USERNAME"))
 }
 
 // Annotations of commands.

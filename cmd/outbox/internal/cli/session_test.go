@@ -30,6 +30,7 @@ var changing = []struct {
 	{regexp.MustCompile(`"age_seconds":[0-9.]+`), `"age_seconds":<span>`},
 	{regexp.MustCompile(`--after \d+-\d+-\d+`), "--after <mark>"},
 	{regexp.MustCompile(` by \S+:\d+`), " by <worker>"},
+	{regexp.MustCompile(`(?m)^\S+:\d+ `), "<worker> "},
 	{regexp.MustCompile(`(ended by +|"ended_by":"|"worker":")[^"\s]+`), "$1<worker>"},
 	{regexp.MustCompile(`(?m) +$`), ""},
 	{regexp.MustCompile(`(\S) {3,}`), "$1  "}, // columns are as wide as what changes
@@ -56,6 +57,11 @@ func TestSession(t *testing.T) {
 		run("dead requeue ID", "dead", "requeue", failed[0].String())
 		run("message show ID", "message", "show", failed[0].String())
 		run("message show ID -o json", "message", "show", failed[0].String(), "-o", "json", "--payload", "--headers")
+
+		run("dead edit ID", "dead", "edit", failed[0].String(), "--payload", "x")
+		again := f.fail("bills", "no such customer")
+		run("dead edit ID --payload x", "dead", "edit", again[0].String(), "--payload", "x", "--header", "a=", "--header", "c=3", "--by", "alice")
+		run("dead edit ID", "dead", "edit", again[0].String())
 
 		text := session.String()
 		for _, c := range changing {
@@ -121,6 +127,26 @@ frobnicate
 dead list --since yesterday
 message list --output xml
 topics --dry-run
+topic pause bills --by alice --reason closed
+topic pause
+topic paused
+topic paused -o json
+topics
+topic resume bills --by bob
+topic resume bills
+message delay
+message delay --topic bills
+message delay --topic bills --for 1h --dry-run
+message delay --topic bills --to now --yes --by alice
+message delay --all --to tomorrow --yes
+message cancel --topic steps
+message cancel --topic steps --yes --by alice
+message cancel --topic steps --yes
+workers
+audit list
+audit list --limit 1
+audit list --limit 1 -o json
+stores list
 `
 
 func prepare(f *fixture) {

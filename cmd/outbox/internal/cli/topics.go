@@ -19,6 +19,9 @@ type topic struct {
 	Age            float64 `json:"age_seconds"`
 	Oldest         string  `json:"oldest"`
 	BlockedStreams int     `json:"blocked_streams"`
+	PausedSince    string  `json:"paused_since,omitempty"`
+	PausedBy       string  `json:"paused_by,omitempty"`
+	PauseReason    string  `json:"pause_reason,omitempty"`
 
 	backlog outbox.TopicBacklog
 }
@@ -28,7 +31,23 @@ func (t topic) cells() []string {
 	if t.Waiting > 0 {
 		age = span(t.backlog.Age)
 	}
-	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams)}
+	paused := ""
+	if !t.backlog.PausedSince.IsZero() {
+		paused = pausedBy(t.backlog)
+	}
+	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams), short(paused)}
+}
+
+// pausedBy says since when a topic is paused, by whom, and why.
+func pausedBy(b outbox.TopicBacklog) string {
+	text := "since " + clock(b.PausedSince)
+	if b.PausedBy != "" {
+		text += " by " + b.PausedBy
+	}
+	if b.PauseReason != "" {
+		text += ": " + b.PauseReason
+	}
+	return text
 }
 
 func (a *app) topicsCommand() *cobra.Command {
@@ -61,9 +80,10 @@ func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
 	slices.SortFunc(backlogs, func(a, b outbox.TopicBacklog) int { return cmp.Compare(a.Topic, b.Topic) })
 	var topics []topic
 	for _, b := range backlogs {
-		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b})
+		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams,
+			moment(b.PausedSince), b.PausedBy, b.PauseReason, b})
 	}
-	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS", topics, "Nothing is due.")
+	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS, PAUSED", topics, "Nothing is due.")
 }
 
 // watchTopics goes on until it is interrupted, which is no error.

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// The new payload comes from the input, and the other headers stay.
+func TestEditFromTheInput(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders", Payload: []byte("old"), Headers: map[string]string{"a": "1", "b": "2"}})
+		old := f.fail("orders", "broken")[0]
+		f.streams.In = strings.NewReader("new\x00bytes")
+		f.streams.Env = func(name string) string { return map[string]string{"USER": "alice"}[name] }
+		var id outbox.MessageID
+		out := f.ok("dead", "edit", old.String(), "--file", "-", "--header", "b=", "--header", "c=3", "-o", "json")
+		f.NoError(id.UnmarshalText([]byte(out[len(`{"id":"`) : len(`{"id":"`)+36])))
+		records, err := f.Get(t.Context(), id, old)
+		f.NoError(err)
+		f.Equal("new\x00bytes", string(records[1].Payload))
+		f.Equal(map[string]string{"a": "1", "c": "3"}, records[1].Headers)
+		f.Contains(records[0].LastError, "edited by alice")
+
+		code, _, errOut := f.run("dead", "edit", old.String(), "--payload", "x")
+		f.Equal(exitTrouble, code)
+		f.Contains(errOut, "not a dead letter")
+	})
+}
+
+// A paused topic is not one that nobody handles: doctor says who paused it.
+func TestDoctorNamesAPause(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		f.ok("topic", "pause", "orders", "--by", "alice", "--reason", "the bank is down")
+		f.passes()
+		code, out, _ := f.run("doctor", "--patience", "1ms")
+		f.Equal(exitTrouble, code)
+		f.Contains(out, `paused: 1 message is of topic "orders" due`)
+		f.Contains(out, "by alice: the bank is down")
+		f.NotContains(out, "no-worker")
+		f.Contains(f.ok("topics"), "by alice: the bank is down")
+		f.ok("topic", "resume", "orders")
+		_, out, _ = f.run("doctor", "--patience", "1ms")
+		f.NotContains(out, "paused")
+	})
+}
+
+// What was published with --ttl expires.
+func TestPublishWithATTL(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.ok("message", "publish", "orders", "--ttl", "1h")
+		claimed := f.claim("orders", time.Minute)
+		f.Len(claimed, 1)
+		f.InDelta(time.Hour, claimed[0].ExpiresAt.Sub(claimed[0].ClaimedAt), float64(5*time.Minute))
+	})
+}
+
+// A store that is down, and one that is not installed, are rows that say so, and the others are looked after.
+func TestStoresOfWhichSomeAreDown(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		dir := t.TempDir()
+		file := filepath.Join(dir, "stores.yaml")
+		f.NoError(os.WriteFile(file, fmt.Appendf(nil, `
+- {name: up, dsn: %q}
+- name: down
+  dsn: postgres://user:secret@127.0.0.1:1/none?connect_timeout=1
+- name: new
+  dsn: sqlite:%s
+`, f.DB.DSN, filepath.Join(dir, "new.db")), 0o600))
+		run := func(want int, args ...string) []string {
+			if f.DB.Schema != "" {
+				args = append(args, "--schema", f.DB.Schema)
+			}
+			code, out, errOut := runStreams(t.Context(), f.streams, append([]string{"stores"}, append(args, "--stores", file)...)...)
+			f.Equal(want, code, "%s%s", out, errOut)
+			f.NotContains(out+errOut, "secret")
+			return strings.Split(strings.TrimSpace(out), "\n")
+		}
+		f.Len(run(exitOK, "list"), 4)
+		rows := run(exitTrouble, "status")
+		f.Len(rows, 4)
+		f.Regexp(`^up +\S+ +ok +1 `, rows[1])
+		f.Regexp(`^down .*cannot be reached`, rows[2])
+		f.Regexp(`^new `, rows[3])
+		if f.DB.Schema != "" { // which a SQLite file does not have
+			return
+		}
+		rows = run(exitTrouble, "migrate")
+		f.Regexp(`^up +sqlite +up to date`, rows[1])
+		f.Regexp(`^down +down`, rows[2])
+		f.Regexp(`^new +sqlite +migrated`, rows[3])
+		f.Regexp(`^new +sqlite +ok`, run(exitTrouble, "status")[3])
+	})
+}
+
+func TestStoresRefusesABadFile(t *testing.T) {
+	onSQLite(t, func(t *testing.T, f *fixture) {
+		for text, want := range map[string]string{
+			"": "names no store", "{": "is no list of stores", "- {name: a}": "has no name or no dsn", "[{name: a, dsn: x}, {name: a, dsn: y}]": "twice",
+		} {
+			f.streams.In = strings.NewReader(text)
+			code, _, errOut := runStreams(t.Context(), f.streams, "stores", "list", "--stores", "-")
+			f.Equal(exitUsage, code, text)
+			f.Contains(errOut, want)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package conformance
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+
+	"github.com/incursa/watermill-outbox/eventstore"
+)
+
+// What works on a stream of events reads little of many, whatever the database believes about its tables.
+func TestLong_EachStatementOfEventsIsDrivenFromItsKeys(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.needs(setsStatistics)
+		f = f.alone()
+		f.uncounted()
+		const keys = 10
+		store := f.eventStore(f.db.DB)
+		fill := func(stream string, n int) {
+			_, err := store.Append(f.ctx(), nil, stream, eventstore.NoStream, someEvents(n)...)
+			f.NoError(err)
+		}
+		for i := range 2000 {
+			fill(fmt.Sprint("stream ", i), 1)
+		}
+		fill("long", 2000)
+		fill("deleted", keys)
+		f.NoError(store.Delete(f.ctx(), nil, "deleted", eventstore.Any))
+
+		appends := func(stream string, expected eventstore.Expected, n int) func(c *counted) error {
+			return func(c *counted) error {
+				_, err := c.eventStore(c.pool).Append(c.ctx(), c.x, stream, expected, someEvents(n)...)
+				return err
+			}
+		}
+		reads := func(params eventstore.ReadParams) func(c *counted) error {
+			return func(c *counted) error {
+				for _, err := range c.eventStore(c.pool).Read(c.ctx(), c.x, "long", params) {
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+		f.underAllStatistics(map[string]func(c *counted) error{
+			"append one":          appends("stream 7", eventstore.Exactly(1), 1),
+			"append one to any":   appends("long", eventstore.Any, 1),
+			"append many":         appends("stream 7", eventstore.StreamExists, keys),
+			"append to no stream": appends("new", eventstore.NoStream, 1),
+			"read":                reads(eventstore.ReadParams{From: 1000, Limit: keys}),
+			"read backwards":      reads(eventstore.ReadParams{Backwards: true, Limit: keys}),
+			"archive": func(c *counted) error {
+				return c.eventStore(c.pool).Archive(c.ctx(), c.x, "stream 7", eventstore.Any)
+			},
+			"restore": func(c *counted) error { return c.eventStore(c.pool).Restore(c.ctx(), c.x, "deleted") },
+		})
+	})
+}
+
+func (f *fixture) eventStore(pool *sql.DB) *eventstore.Store {
+	f.t.Helper()
+	s, err := eventstore.New(pool, eventstore.Config{Dialect: f.config.Dialect, Schema: f.config.Schema, Table: f.config.Table}, nil)
+	f.NoError(err)
+	return s
+}
+
+func someEvents(n int) []eventstore.Event {
+	events := make([]eventstore.Event, n)
+	for i := range events {
+		events[i] = eventstore.Event{Type: "counted", Payload: fmt.Append(nil, i)}
+	}
+	return events
+}
