@@ -180,7 +180,7 @@ registration: ## Start examples/event-registration on SQLite with a broker in th
 .PHONY: registration-test
 registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes in which everything fails
 	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 15m ./examples/event-registration/...
+		-count=1 -parallel 4 -timeout 20m ./examples/event-registration/...
 
 .PHONY: requirements
 requirements: build/test.json ## Show which test proves which requirement; first runs the tests if a source is newer than their results
