@@ -57,7 +57,7 @@ func TestABrowserFillsFormsAndSavesPictures(t *testing.T) {
 	b.Picture(file)
 	picture, err := os.Open(file)
 	require.NoError(t, err)
-	defer picture.Close()
+	t.Cleanup(func() { require.NoError(t, picture.Close()) })
 	size, err := png.DecodeConfig(picture)
 	require.NoError(t, err)
 	require.Equal(t, 400, size.Width)

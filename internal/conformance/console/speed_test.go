@@ -103,7 +103,7 @@ func (f *fixture) visit(client *http.Client, path string) time.Duration {
 	f.NoError(err)
 	answer, err := client.Do(r)
 	f.NoError(err)
-	defer answer.Body.Close()
+	defer func() { f.NoError(answer.Body.Close()) }()
 	_, err = io.Copy(io.Discard, answer.Body)
 	f.NoError(err)
 	f.Equal(200, answer.StatusCode, path)

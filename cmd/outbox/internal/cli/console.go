@@ -94,14 +94,16 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 	if err == nil {
 		select {
 		case <-ctx.Done():
-		case err = <-served:
-			served <- http.ErrServerClosed
+		case ended := <-served:
+			served <- ended // for below
 		}
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err = errors.Join(err, web.Close(), server.Shutdown(limited))
-	<-served
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	return err
 }
 

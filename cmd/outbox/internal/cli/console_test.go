@@ -59,7 +59,7 @@ func (c *consoleClient) do(method, address, host string, form url.Values) (statu
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	answer, err := c.Do(r)
 	c.NoError(err)
-	defer answer.Body.Close()
+	defer func() { c.NoError(answer.Body.Close()) }()
 	text, err := io.ReadAll(answer.Body)
 	c.NoError(err)
 	return answer.StatusCode, string(text)
