@@ -56,14 +56,15 @@ func startServer(t *testing.T) (s *server, dsn string) {
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	s.NoError(err)
-	port := free.Addr().(*net.TCPAddr).Port
+	_, port, err := net.SplitHostPort(free.Addr().String())
+	s.NoError(err)
 	s.NoError(free.Close())
 	s.run("initdb", "-D", s.folder, "-A", "trust", "-U", "outbox")
-	settings := fmt.Sprintf("port = %d\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n", port)
+	settings := fmt.Sprintf("port = %s\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n", port)
 	s.NoError(os.WriteFile(filepath.Join(s.folder, "postgresql.auto.conf"), []byte(settings), 0o600))
 	s.start()
 	t.Cleanup(s.crash)
-	return s, fmt.Sprintf("postgres://outbox@127.0.0.1:%d/postgres?sslmode=disable", port)
+	return s, fmt.Sprintf("postgres://outbox@127.0.0.1:%s/postgres?sslmode=disable", port)
 }
 
 func (s *server) start() {
