@@ -139,10 +139,10 @@ publish: ## Publish 100,000 calls that share commits, while connections are cut,
 		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
 
 .PHONY: events
-events: ## Race for the versions of streams, catch up at any moment, kill projections and read a million events
+events: ## Race for versions of streams, catch up at any moment, kill projections, restart PostgreSQL and read a million events
 	OUTBOX_TEST_EVENTS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -p 1 -parallel 1 -timeout 120m \
-		-run 'EachConflictIsTold|AnyUnderContention|ACatchUpSubscription|AProjectionThatIsKilled|PeakMemoryOfReading' ./internal/conformance/eventstore
+		-run 'EachConflictIsTold|AnyUnderContention|ACatchUpSubscription|AProjectionThatIsKilled|ADatabaseThatRestarts|PeakMemoryOfReading' ./internal/conformance/eventstore
 
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours

@@ -161,9 +161,11 @@ func available(getenv func(string) string) ([]Backend, error) {
 	return backends, nil
 }
 
-// These may be in the lists too; internal/testbroker, the tests of observe/prometheus and internal/testbrowser read them.
+// These may be in the lists too; internal/testbroker, internal/testserver, the tests of observe/prometheus and
+// internal/testbrowser read them.
 const (
 	broker     = "rabbitmq"
+	redis      = "redis"
 	prometheus = "prometheus"
 	chromium   = "chromium"
 )
@@ -174,7 +176,7 @@ func names(getenv func(string) string, key string) ([]string, error) {
 	for name := range strings.SplitSeq(getenv(key), ",") {
 		switch name = strings.TrimSpace(name); name {
 		case "":
-		case SQLite, Postgres, SQLServer, broker, prometheus, chromium:
+		case SQLite, Postgres, SQLServer, broker, redis, prometheus, chromium:
 			list = append(list, name)
 		default:
 			return nil, fmt.Errorf("%s: there is no backend %q", key, name)

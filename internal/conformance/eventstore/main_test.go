@@ -1,16 +1,26 @@
 package eventstore_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
+	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 func TestMain(m *testing.M) {
 	testprocess.Run(projectVariable, projectJob.run)
 	testprocess.RunMeasured(readVariable, readJob.run)
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	for _, err := range []error{skipped.Report(), goleak.Find()} {
+		if err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }

@@ -1,6 +1,7 @@
 -- Appends one event, for the log alone and without an id of the caller's, to a stream that exists, like outbox_event_append but
 -- from typed parameters and without a function, which costs half as much. Returns its version, or nothing if the stream's row was
--- not moved, for whatever reason.
+-- not moved, for whatever reason. Only a function can pin a plan; without one, PostgreSQL seeks the name whatever its statistics
+-- say, except in sessions that planned this for a page or two of streams, until the next vacuum or analyze of their table.
 -- Parameters: stream, expected, message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id
 WITH moved AS (
     UPDATE "public"."outbox_event_stream" AS s SET version = s.version + 1
