@@ -87,7 +87,7 @@ FUZZ_TIME ?= 30s
 
 .PHONY: fuzz
 fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
-	for package in . ./internal/conformance ./examples/event-registration/acceptance; do \
+	for package in . ./internal/conformance/schema ./examples/event-registration/acceptance; do \
 		for name in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
 			OUTBOX_TEST_ONLY=sqlite go test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZ_TIME) $$package; \
 		done; \
@@ -96,7 +96,7 @@ fuzz: ## Fuzz texts, headers, names and messages, FUZZ_TIME each
 .PHONY: kill
 kill: ## Kill worker processes while they hold messages, at full size
 	OUTBOX_TEST_KILL=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 60m -run Kill ./internal/conformance
+		-count=1 -p 1 -timeout 60m -run Kill $(addprefix ./internal/conformance/,fanout inbox join streams subscriber)
 
 .PHONY: streams
 streams: ## Kill workers and forwarders of streams while messages fail, workers come and go and brokers are cut off, at full size

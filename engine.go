@@ -21,6 +21,8 @@ const (
 
 	opTopicPaused operation = "outbox_topic_paused"
 	opAuditPurge  operation = "outbox_audit_purge"
+	opWorkerBeat  operation = "outbox_worker_beat"
+	opWorkerPurge operation = "outbox_worker_purge"
 
 	opStreamEnqueue operation = "outbox_stream_enqueue"
 	opStreamList    operation = "outbox_stream_list"
@@ -53,5 +55,5 @@ var readOnly = map[operation]bool{
 	opTopicPaused: true, "outbox_audit_list": true, "outbox_workers": true,
 	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_join_of": true, "outbox_entry_get": true,
-	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_log_groups": true,
+	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_worker_list": true, "outbox_log_groups": true,
 }

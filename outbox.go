@@ -263,8 +263,5 @@ func (o *Outbox) Renew(ctx context.Context, lease time.Duration, receipts ...Rec
 
 // renew extends the leases of up to 1,000 messages.
 func (o *Outbox) renew(ctx context.Context, x Executor, lease time.Duration, receipts []Receipt) ([]unrenewed, error) {
-	return engine.Call(ctx, o.engine, x, opRenew, struct {
-		LeaseMS int64         `json:"lease_ms"`
-		Groups  []settleGroup `json:"groups"`
-	}{lease.Milliseconds(), groupReceipts(receipts)}, nil, func(rows *sql.Rows, u *unrenewed) error { return u.scan(rows) })
+	return engine.Call(ctx, o.engine, x, opRenew, newRenewArg(lease, receipts), nil, func(rows *sql.Rows, u *unrenewed) error { return u.scan(rows) })
 }

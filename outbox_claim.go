@@ -40,6 +40,8 @@ type ClaimParams struct {
 	// from is where the claim begins in each topic: it skips messages that became due earlier. While an old snapshot is open,
 	// this keeps the database from reading the dead index entries of everything claimed since.
 	from map[string]time.Time
+
+	share *streamShare // of streams, if there are several workers
 }
 
 // A TopicQuota is the most messages that a claim takes from a topic. A Quota of 0 means the claim's limit.
@@ -126,6 +128,8 @@ type claimArg struct {
 	GiveBack int        `json:"give_back"`
 	Waits    []int64    `json:"waits,omitempty"`
 	Topics   []topicArg `json:"topics"`
+
+	Share *streamShare `json:"share,omitempty"`
 }
 
 func (o *Outbox) claimArg(params ClaimParams) claimArg {
@@ -140,7 +144,7 @@ func (o *Outbox) claimArg(params ClaimParams) claimArg {
 			topics[i].FromMS = &ms
 		}
 	}
-	arg := claimArg{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Run, params.Bytes, !params.allFit, params.GiveBack, nil, topics}
+	arg := claimArg{o.config.WorkerName, params.Owner, params.Lease.Milliseconds(), params.Limit, params.Run, params.Bytes, !params.allFit, params.GiveBack, nil, topics, params.share}
 	if params.GiveBack > 0 {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}

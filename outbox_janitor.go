@@ -43,6 +43,10 @@ type JanitorConfig struct {
 	// Audit is how long the record of what operators did with package admin is kept. Defaults to 90 days; -1 keeps it for ever.
 	Audit time.Duration
 
+	// Workers is how long workers are kept that live no longer. Messages that they handled, if they are still kept, then name no
+	// worker. Defaults to 30 days; -1 keeps them for ever.
+	Workers time.Duration
+
 	// Interval is the time between two rounds, give or take a half, so that workers do not run them all at once. Defaults to
 	// 1 min, or to the shortest retention if that is less, but at least 1 s.
 	Interval time.Duration
@@ -61,6 +65,7 @@ type purger struct {
 const (
 	defaultRetention = 7 * 24 * time.Hour
 	auditRetention   = 90 * 24 * time.Hour
+	defaultWorkers   = 30 * 24 * time.Hour
 	roundEvery       = time.Minute
 	roundAtMost      = time.Second
 )
@@ -72,9 +77,10 @@ func (c *JanitorConfig) setDefaults() {
 	field.Default(&c.Joins, defaultRetention)
 	field.Default(&c.Entries, defaultRetention)
 	field.Default(&c.Audit, auditRetention)
+	field.Default(&c.Workers, defaultWorkers)
 	if c.Interval == 0 {
 		shortest := roundEvery
-		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries, c.Audit} {
+		for _, retention := range []time.Duration{c.Done, c.Failed, c.Log, c.Joins, c.Entries, c.Audit, c.Workers} {
 			if retention >= 0 {
 				shortest = min(shortest, retention)
 			}
@@ -87,7 +93,7 @@ func (c *JanitorConfig) validate() error {
 	for _, kept := range []struct {
 		name      string
 		retention time.Duration
-	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}, {"Audit", c.Audit}} {
+	}{{"Done", c.Done}, {"Failed", c.Failed}, {"Log", c.Log}, {"Joins", c.Joins}, {"Entries", c.Entries}, {"Audit", c.Audit}, {"Workers", c.Workers}} {
 		if kept.retention < 0 && kept.retention != never {
 			return field.Bad("JanitorConfig."+kept.name, "is negative; -1 keeps everything")
 		}
@@ -110,9 +116,9 @@ type janitor struct {
 	parts  string // the query for the parts that the outbox has
 }
 
-// RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, and entries of an
-// inbox. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it returns at
-// once. Errors of the database are logged. It returns a *FieldError that names a bad field.
+// RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, entries of an
+// inbox, and workers. It does a round every JanitorConfig.Interval until ctx ends, and then returns nil; if Disabled is set, it
+// returns at once. Errors of the database are logged. It returns a *FieldError that names a bad field.
 //
 // It works in small batches that skip locked rows: any number of janitors may run at once, and nothing waits for them. Each
 // Subscriber has one; run one yourself if there are only publishers.
@@ -126,8 +132,8 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 }
 
 // PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", "audit", and the keys of JanitorConfig.Also. When ctx ends, or a purge
-// fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
+// "entries", "failed entries", "messages", "failed messages", "audit", "workers", and the keys of JanitorConfig.Also. When ctx ends, or
+// a purge fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
 	if err != nil {
@@ -215,6 +221,7 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	add("messages", true, j.config.Done, opPurge, Done)
 	add("failed messages", !has["inbox"], j.config.Failed, opPurge, Failed) // without its message an entry counts as done
 	add("audit", true, j.config.Audit, opAuditPurge, 0)
+	add("workers", true, j.config.Workers, opWorkerPurge, 0)
 	for _, name := range slices.Sorted(maps.Keys(j.config.Also)) {
 		purgers = append(purgers, purger{name, j.config.Also[name]})
 	}

@@ -151,10 +151,16 @@ func delayMS(s Settlement) *int64 {
 	return &ms
 }
 
-func groupReceipts(receipts []Receipt) []settleGroup {
+// renewArg is a renewal on the wire.
+type renewArg struct {
+	LeaseMS int64         `json:"lease_ms"`
+	Groups  []settleGroup `json:"groups"`
+}
+
+func newRenewArg(lease time.Duration, receipts []Receipt) renewArg {
 	settlements := make([]Settlement, len(receipts))
 	for i, r := range receipts {
 		settlements[i] = Settlement{Receipt: r}
 	}
-	return groupSettlements(settlements, false)
+	return renewArg{lease.Milliseconds(), groupSettlements(settlements, false)}
 }

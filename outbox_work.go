@@ -8,43 +8,68 @@ import (
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// work settles and claims in one transaction and, on a server, in one round trip: a worker needs both in every iteration. It
-// is not retried: after a lost conflict, the worker settles and claims separately.
-func (o *Outbox) work(ctx context.Context, x Executor, settlements []Settlement, options settleOptions, params ClaimParams) (result settled, claimed []Claimed, err error) {
-	params.setDefaults()
-	if err := params.validate(); err != nil {
-		return settled{}, nil, err
+// A round is what a worker does in one call, with its results.
+type round struct {
+	settlements []Settlement
+	options     settleOptions
+	renewals    []Receipt // for the lease of the claim
+	claim       ClaimParams
+
+	settled   settled
+	unrenewed []unrenewed
+	claimed   []Claimed
+}
+
+// work settles, renews and claims in one transaction and, on a server, in one round trip: a worker needs these in every iteration.
+// It is not retried: after a lost conflict, the worker settles, renews and claims separately.
+func (o *Outbox) work(ctx context.Context, x Executor, r *round) (err error) {
+	r.claim.setDefaults()
+	if err := r.claim.validate(); err != nil {
+		return err
 	}
 	started := time.Now()
-	settle := o.settleArg(x, settlements, options)
+	settle := o.settleArg(x, r.settlements, r.options)
 	settle.Along = true
+	var renew any
+	if len(r.renewals) > 0 {
+		renew = newRenewArg(r.claim.Lease, r.renewals)
+	}
 	var rows workRows
 	err = o.engine.Together(ctx, x, opWork, func() { rows = workRows{} }, rows.scan,
 		engine.Part{Operation: opSettle, Arg: settle, Scan: rows.scanCount},
-		engine.Part{Operation: opClaim, Arg: o.claimArg(params), Scan: rows.scanClaimed})
+		engine.Part{Operation: opRenew, Arg: renew, Scan: rows.scanUnrenewed},
+		engine.Part{Operation: opClaim, Arg: o.claimArg(r.claim), Scan: rows.scanClaimed})
 	if err != nil {
 		rows = workRows{}
 	} else {
-		result, err = o.readSettled(ctx, x, settlements, rows.counts)
+		r.settled, err = o.readSettled(ctx, x, r.settlements, rows.counts)
 	}
 	for i := range rows.claimed {
-		rows.claimed[i].Receipt.Owner = params.Owner
+		rows.claimed[i].Receipt.Owner = r.claim.Owner
 	}
-	claimed, err = o.took(ctx, params, rows.claimed, started, err)
-	return result, claimed, err
+	r.unrenewed = rows.unrenewed
+	r.claimed, err = o.took(ctx, r.claim, rows.claimed, started, err)
+	return err
 }
 
-// workRows are the rows that settling and claiming returned.
+// workRows are the rows that settling, renewing and claiming returned.
 type workRows struct {
-	counts  []countRow
-	claimed []Claimed
+	counts    []countRow
+	unrenewed []unrenewed
+	claimed   []Claimed
 }
 
-// opWork returns a result of opSettle and one of opClaim, or a single result with rows of both, which differ in their first
-// column.
+// opWork returns a result of each operation, or a single result with rows of all, which differ in their first column.
 const (
 	countColumns = 7
+	renewColumns = 3
 	claimColumns = 13
+)
+
+const (
+	settledRow = iota
+	unrenewedRow
+	claimedRow
 )
 
 func (w *workRows) scan(rows *sql.Rows) error {
@@ -54,24 +79,33 @@ func (w *workRows) scan(rows *sql.Rows) error {
 		return err
 	case len(columns) == countColumns:
 		return w.scanCount(rows)
+	case len(columns) == renewColumns:
+		return w.scanUnrenewed(rows)
 	case len(columns) == claimColumns:
 		return w.scanClaimed(rows)
 	}
-	var isMessage bool
+	var kind int
 	var r countRow
 	var c Claimed
 	var m messageColumns
-	if err := rows.Scan(append([]any{&isMessage, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
+	if err := rows.Scan(append([]any{&kind, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
 		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)...); err != nil {
 		return err
 	}
-	if isMessage {
+	switch kind {
+	case claimedRow:
 		c.fill(&m)
 		w.claimed = append(w.claimed, c)
 		return nil
+	case unrenewedRow:
+		u := unrenewed{held: r.status.Int64 == 1}
+		u.receipt.Seq = WorkItemID(r.seq)
+		w.unrenewed = append(w.unrenewed, u)
+		return w.unrenewed[len(w.unrenewed)-1].receipt.Owner.UnmarshalText([]byte(r.id))
+	default:
+		w.counts = append(w.counts, r)
+		return r.refusal()
 	}
-	w.counts = append(w.counts, r)
-	return r.refusal()
 }
 
 func (w *workRows) scanCount(rows *sql.Rows) error {
@@ -82,4 +116,9 @@ func (w *workRows) scanCount(rows *sql.Rows) error {
 func (w *workRows) scanClaimed(rows *sql.Rows) error {
 	w.claimed = append(w.claimed, Claimed{})
 	return w.claimed[len(w.claimed)-1].scan(rows)
+}
+
+func (w *workRows) scanUnrenewed(rows *sql.Rows) error {
+	w.unrenewed = append(w.unrenewed, unrenewed{})
+	return w.unrenewed[len(w.unrenewed)-1].scan(rows)
 }

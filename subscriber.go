@@ -95,14 +95,15 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	s.settler = &settler{
 		outbox: o, window: s.window, holdings: s.holdings, spare: s.spare, remover: remover, config: config, logger: o.logger,
 		runs: newRuns(config.PipelineStreams), arrived: flow.NewNote(), prompted: flow.NewNote(),
-		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(),
+		pending: newAnswerQueue(), ordered: newOrderedQueue(), locked: newAnswerQueue(), stuck: newStuck(),
 		drain: make(chan struct{}), expire: make(chan struct{}),
 	}
 	s.settler.hand, s.settler.freed = s.hand, s.pacer.Wake
 	s.keeper = &keeper{
 		outbox: o, janitor: janitor, remover: remover, config: config,
-		leases:  &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
-		backlog: &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
+		presence: &presence{outbox: o, holdings: s.holdings, spare: s.spare, lease: config.LeaseDuration, affinity: config.StreamAffinity},
+		leases:   &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
+		backlog:  &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
 	s.expire = sync.OnceFunc(func() { close(s.settler.expire) })
 	return s, nil
@@ -276,6 +277,7 @@ func (s *Subscriber) run() {
 	settling.Wait()
 	stopKeeping()
 	keeping.Wait()
+	s.keeper.presence.leave(ctx)
 	s.spare.release()
 	expire.Stop()
 	if !abandon.Stop() {

@@ -41,7 +41,8 @@ func (s *Subscriber) claim(ctx context.Context) {
 			}
 		}
 		params := ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
-			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from.next(time.Now())}
+			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack,
+			from: from.next(time.Now()), share: s.keeper.presence.share.Load()}
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
@@ -94,21 +95,33 @@ func quotas(allowed flow.Allowance) []TopicQuota {
 	return quotas
 }
 
-// take claims within ClaimTimeout, and settles answers in the same transaction.
+// take claims within ClaimTimeout, and settles answers and renews leases in the same transaction.
 func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
-	along := s.settler.takeAlong()
-	if !along.isEmpty() {
-		claimed, err = s.settler.claimAlong(ctx, along, params)
+	along, due := s.settler.takeAlong(), s.keeper.leases.early()
+	alone := along.isEmpty() && len(due) == 0
+	if !alone {
+		claimed, err = s.together(ctx, along, due, params)
 	}
-	if along.isEmpty() || IsRetryable(err) { // locked rows hold up only settling
+	if alone || IsRetryable(err) { // locked rows hold up only settling
 		claimed, err = s.outbox.Claim(ctx, params)
 	}
 	if s.limiter != nil {
 		s.limiter.Claimed(len(claimed), err)
 	}
 	return claimed, err
+}
+
+// together settles, renews and claims, once.
+func (s *Subscriber) together(ctx context.Context, along takenAlong, due []*Delivery, params ClaimParams) ([]Claimed, error) {
+	r := &round{renewals: receiptsOf(due), claim: params}
+	sent, err := s.settler.settleAlong(ctx, along, r)
+	if err != nil {
+		return nil, err
+	}
+	s.keeper.leases.answered(due, r.unrenewed, sent)
+	return r.claimed, nil
 }
 
 // rotate begins with another topic each time, so that no topic is always last.

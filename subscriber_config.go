@@ -37,8 +37,8 @@ type SubscriberConfig struct {
 	// DeadLetter or Block. Defaults to DeadLetter.
 	OnGroupFailure FailurePolicy
 
-	// WorkerName is written to the rows of messages that this Subscriber ends. At most 100 UTF-16 units. Defaults to the host's
-	// name and process id.
+	// WorkerName is written to the rows of messages that this Subscriber ends, and names the worker whose heartbeats it writes. Two
+	// processes with one name count as one worker. At most 100 UTF-16 units. Defaults to the host's name and process id.
 	WorkerName string
 
 	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all topics: the handlers that
@@ -79,6 +79,11 @@ type SubscriberConfig struct {
 	// MaxStreamRun is the most messages of one stream that a claim takes, to be handed out one after the other, 1 to 1,000.
 	// It takes fewer while many streams wait. Defaults to 32.
 	MaxStreamRun int
+
+	// StreamAffinity is for how long a worker leaves a ready stream to the worker whose share of all streams it is in, while it has
+	// others to take: streams then tend to stay with the same worker. It never waits: a worker with room takes whatever is ready. At
+	// most 24 h; -1 means that streams have no preferred worker. Defaults to 1 s.
+	StreamAffinity time.Duration
 
 	// PipelineStreams hands out all claimed messages of a stream at once, in order, instead of waiting for each ack. Use it only
 	// with a handler that preserves the order itself, like forwarder.Forwarder: it must receive messages in sequence, finish none
@@ -164,6 +169,7 @@ func (c *SubscriberConfig) setDefaults() {
 	field.Default(&c.OnGroupFailure, DeadLetter)
 	field.Default(&c.OnStreamFailure, Block)
 	field.Default(&c.MaxStreamRun, defaultRun)
+	field.Default(&c.StreamAffinity, time.Second)
 	field.Default(&c.PollInterval, 5*time.Millisecond)
 	field.Default(&c.MaxPollInterval, max(500*time.Millisecond, c.PollInterval))
 	field.Default(&c.DrainTimeout, 30*time.Second)
@@ -191,6 +197,8 @@ func (c *SubscriberConfig) validate() error {
 		return field.Bad("SubscriberConfig.MaxHandlerTime", "is negative; -1 means no limit")
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
 		return field.Bad("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
+	case (c.StreamAffinity < 0 && c.StreamAffinity != never) || c.StreamAffinity > maxLease:
+		return field.Bad("SubscriberConfig.StreamAffinity", "%v is neither between 0 and %v nor -1 for none", c.StreamAffinity, maxLease)
 	case c.MaxPollInterval < c.PollInterval:
 		return field.Bad("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
 	case c.DrainTimeout < 0:

@@ -10,16 +10,17 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// A keeper does a Subscriber's periodic duties: it renews its leases, gives back those of dead workers, looks for topics
-// without a handler, and runs the janitor.
+// A keeper does a Subscriber's periodic duties: it renews its leases, gives back those of dead workers, tells that the worker lives,
+// looks for topics without a handler, and runs the janitor.
 type keeper struct {
-	outbox  *Outbox
-	leases  *leases
-	backlog *backlog
-	janitor *janitor
-	remover *remover
-	config  SubscriberConfig
-	limiter seam.Limiter // may be nil
+	outbox   *Outbox
+	leases   *leases
+	backlog  *backlog
+	janitor  *janitor
+	remover  *remover
+	presence *presence
+	config   SubscriberConfig
+	limiter  seam.Limiter // may be nil
 }
 
 // run returns when ctx has ended and all duties with it.
@@ -33,6 +34,9 @@ func (k *keeper) run(ctx context.Context) {
 	duties.Go(func() {
 		k.unhurried(ctx, k.config.UnhandledAfter, duty{"Cannot look for topics without a handler, trying again", k.look})
 	})
+	duties.Go(func() {
+		k.atOnce(ctx, limits.Heartbeat(k.config.LeaseDuration), duty{"Cannot write the heartbeat, trying again", k.presence.beat})
+	})
 	duties.Go(func() { k.janitor.run(ctx, k.away) })
 	duties.Go(func() { k.remover.run(ctx) })
 	duties.Wait()
@@ -42,6 +46,15 @@ func (k *keeper) run(ctx context.Context) {
 type duty struct {
 	trouble string
 	do      func(context.Context) error
+}
+
+// atOnce is unhurried, but begins at once if there is no Limiter.
+func (k *keeper) atOnce(ctx context.Context, interval time.Duration, d duty) {
+	if k.limiter == nil {
+		k.every(ctx, 1, interval, d)
+		return
+	}
+	k.unhurried(ctx, interval, d)
 }
 
 // unhurried does a duty that can wait. With a Limiter, it begins at a random time, so that many Subscribers do not all call the

@@ -25,6 +25,8 @@ type leases struct {
 	logger   watermill.LoggerAdapter
 
 	starved bool // the shortage of connections has been logged
+
+	looked time.Time // when early last looked; only the loop that claims calls it
 }
 
 // begin is called before messages are handed out: it keeps a connection for renewals before handlers take all of them. If
@@ -75,13 +77,33 @@ func (l *leases) renew(ctx context.Context) error {
 	return nil
 }
 
-func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
-	receipts := make([]Receipt, len(due))
-	byReceipt := make(map[Receipt]*Delivery, len(due))
-	for i, d := range due {
-		receipts[i] = d.claimed.Receipt
-		byReceipt[d.claimed.Receipt] = d
+// early returns what a call that is made anyway should renew: a little early, so that renewals need no call of their own while
+// there are others.
+func (l *leases) early() []*Delivery {
+	every := limits.RenewEvery(l.lease)
+	if time.Since(l.looked) < every/8 {
+		return nil
 	}
+	l.looked = time.Now()
+	if l.holdings.Oldest() < every*3/4 {
+		return nil
+	}
+	due := l.holdings.Older(every / 2)
+	if len(due) > maxBatch {
+		return nil
+	}
+	return due
+}
+
+func receiptsOf(deliveries []*Delivery) []Receipt {
+	receipts := make([]Receipt, len(deliveries))
+	for i, d := range deliveries {
+		receipts[i] = d.claimed.Receipt
+	}
+	return receipts
+}
+
+func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 	limit := limits.Renewing(l.lease)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -89,17 +111,29 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 	var answer []unrenewed
 	err := l.spare.run(ctx, limit/4, func(x Executor) (err error) {
 		sent = time.Now()
-		answer, err = l.outbox.renew(ctx, x, l.lease, receipts)
+		answer, err = l.outbox.renew(ctx, x, l.lease, receiptsOf(due))
 		return err
 	})
 	l.adapt(err)
 	if err != nil {
 		return err
 	}
+	l.answered(due, answer, sent)
+	return nil
+}
+
+// answered records the answer to a renewal, which was sent at the given time.
+func (l *leases) answered(due []*Delivery, answer []unrenewed, sent time.Time) {
+	byReceipt := make(map[Receipt]*Delivery, len(due))
+	for _, d := range due {
+		byReceipt[d.claimed.Receipt] = d
+	}
 	locked := map[*Delivery]bool{}
 	for _, u := range answer {
 		d := byReceipt[u.receipt]
 		switch {
+		case !l.holdings.Has(d):
+			// Settled meanwhile, perhaps by the same call.
 		case u.held:
 			locked[d] = true
 		case d.settledInTx.Load() != nil && !d.lapsed.Load():
@@ -112,7 +146,6 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 		}
 	}
 	l.holdings.Renewed(due, locked, sent)
-	return nil
 }
 
 // mayGiveBack reports whether none of the worker's own leases can be over by the end of a give-back that begins now.

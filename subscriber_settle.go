@@ -54,6 +54,7 @@ type settler struct {
 	pending *answerQueue  // to be settled, by the next claim or the writer
 	ordered *answerQueue  // those of streams, one batch after the other
 	locked  *answerQueue  // others had locked the rows
+	stuck   *stuck        // the streams of those
 	drain   chan struct{} // closed by Close: end once nothing is out
 	expire  chan struct{} // closed when handlers have run out of time
 }

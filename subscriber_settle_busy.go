@@ -1,7 +1,10 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -38,7 +41,9 @@ func (s *settler) comeBack(ctx context.Context) {
 			continue
 		case <-again:
 		}
-		waiting = s.again(ctx, waiting)
+		tried := waiting
+		waiting = s.again(ctx, tried)
+		s.stuck.remove(without(tried, waiting))
 		if !more {
 			if closing.IsZero() {
 				closing = time.Now()
@@ -50,14 +55,68 @@ func (s *settler) comeBack(ctx context.Context) {
 	}
 }
 
-// again tries to settle answers, and returns those whose rows are still locked.
+// again tries to settle answers, and returns those that have to wait still.
 func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer) {
-	for len(waiting) > 0 {
-		n := min(len(waiting), maxBatch)
-		locked = append(locked, s.settleOnce(ctx, waiting[:n])...)
-		waiting = waiting[n:]
+	slices.SortFunc(waiting, func(a, b answer) int {
+		return cmp.Compare(a.delivery.claimed.Receipt.Seq, b.delivery.claimed.Receipt.Seq)
+	})
+	stuck := newStuck()
+	for batch := range slices.Chunk(waiting, maxBatch) {
+		free, behind := stuck.split(batch)
+		behind = append(behind, s.settleOnce(ctx, free)...)
+		stuck.add(behind)
+		locked = append(locked, behind...)
 	}
 	return locked
+}
+
+// comeBackTo leaves answers to comeBack.
+func (s *settler) comeBackTo(busy []answer) {
+	s.stuck.add(busy)
+	s.locked.add(busy...)
+}
+
+// stuck are the streams with answers whose rows are locked. What is behind these is settled after them: if the process dies, no
+// message is settled before its predecessor. It is safe for concurrent use.
+type stuck struct {
+	mu      sync.Mutex
+	answers map[streamName]int
+}
+
+func newStuck() *stuck { return &stuck{answers: map[streamName]int{}} }
+
+func (s *stuck) add(answers []answer)    { s.count(answers, 1) }
+func (s *stuck) remove(answers []answer) { s.count(answers, -1) }
+
+func (s *stuck) count(answers []answer, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range answers {
+		if a.delivery.StreamKey() == "" {
+			continue
+		}
+		stream := a.delivery.stream()
+		if s.answers[stream] += by; s.answers[stream] == 0 {
+			delete(s.answers, stream)
+		}
+	}
+}
+
+// split returns the answers of other streams, and those that have to wait.
+func (s *stuck) split(answers []answer) (free, behind []answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.answers) == 0 {
+		return answers, nil
+	}
+	for _, a := range answers {
+		if a.delivery.StreamKey() != "" && s.answers[a.delivery.stream()] > 0 {
+			behind = append(behind, a)
+		} else {
+			free = append(free, a)
+		}
+	}
+	return free, behind
 }
 
 // giveUp leaves answers whose leases are over, or all of them, to the next worker.
@@ -73,6 +132,7 @@ func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 	if len(over) > 0 {
 		s.logger.Info("Messages were not settled before Close, because transactions have locked them; they are delivered again",
 			watermill.LogFields{"count": len(over)})
+		s.stuck.remove(over)
 		s.leave(over)
 	}
 	return left

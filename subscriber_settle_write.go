@@ -30,7 +30,7 @@ func (s *settler) write(ctx context.Context) {
 	defer writes.Wait()
 	writes.Go(func() {
 		for batch := s.ordered.next(); len(batch) > 0; batch = s.ordered.next() {
-			s.locked.add(s.settleOnce(ctx, batch)...)
+			s.comeBackTo(s.settleOnce(ctx, s.ready(batch)))
 			s.ordered.done()
 		}
 	})
@@ -43,7 +43,7 @@ func (s *settler) write(ctx context.Context) {
 		writes.Go(func() {
 			defer func() { <-free }()
 			defer close(done)
-			s.locked.add(s.settleOnce(ctx, batch)...)
+			s.comeBackTo(s.settleOnce(ctx, batch))
 		})
 		slow.Reset(slowWrite)
 		select {
@@ -107,7 +107,12 @@ func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 		}
 		if half := len(batch) / 2; half > 0 && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errNoConnection) {
 			busy = append(busy, s.settle(ctx, batch[:half])...)
-			batch = batch[half:]
+			stuck := newStuck()
+			stuck.add(busy)
+			free, behind := stuck.split(batch[half:])
+			if batch, busy = free, append(busy, behind...); len(batch) == 0 {
+				return busy
+			}
 		}
 	}
 }
@@ -129,12 +134,10 @@ func (s *settler) takeAlong() takenAlong {
 	return takenAlong{s.takeHeld(s.ordered), s.takeHeld(s.pending)}
 }
 
-// takeHeld takes the answers of a queue whose leases are not lost.
+// takeHeld takes the answers of a queue that are ready to be settled.
 func (s *settler) takeHeld(q *answerQueue) []answer {
 	for batch := q.takeAlong(); len(batch) > 0; batch = q.takeAlong() {
-		along := held(batch)
-		s.finished(without(batch, along))
-		if len(along) > 0 {
+		if along := s.ready(batch); len(along) > 0 {
 			return along
 		}
 		q.done()
@@ -142,24 +145,35 @@ func (s *settler) takeHeld(q *answerQueue) []answer {
 	return nil
 }
 
-// claimAlong settles what takeAlong returned, once, in the transaction of a claim.
-func (s *settler) claimAlong(ctx context.Context, taken takenAlong, params ClaimParams) (claimed []Claimed, err error) {
+// ready drops the answers whose leases are lost, and leaves those behind a locked row of their stream to comeBack.
+func (s *settler) ready(batch []answer) []answer {
+	along := held(batch)
+	s.finished(without(batch, along))
+	along, behind := s.stuck.split(along)
+	s.comeBackTo(behind)
+	return along
+}
+
+// settleAlong settles what takeAlong returned, once, in a round, and returns when that was sent.
+func (s *settler) settleAlong(ctx context.Context, taken takenAlong, r *round) (sent time.Time, err error) {
 	batch := slices.Concat(taken.ordered, taken.others)
-	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (result settled, err error) {
-		result, claimed, err = s.outbox.work(ctx, x, settlements, options, params)
-		return result, err
+	busy, err := s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
+		sent = time.Now()
+		r.settlements, r.options = settlements, options
+		err := s.outbox.work(ctx, x, r)
+		return r.settled, err
 	})
 	if err != nil {
 		s.ordered.putBack(batch[:len(taken.ordered)])
 		s.pending.putBack(batch[len(taken.ordered):])
-		return nil, err
+		return sent, err
 	}
 	s.finished(without(batch, busy))
-	s.locked.add(busy...)
+	s.comeBackTo(busy)
 	if len(taken.ordered) > 0 {
 		s.ordered.done()
 	}
-	return claimed, nil
+	return sent, nil
 }
 
 // call settles a batch with f and a time limit, and returns what others have locked. After an error it records in the batch
@@ -191,7 +205,9 @@ func (s *settler) call(ctx context.Context, batch []answer,
 		}
 	}
 	event.Took = time.Since(started)
-	s.config.Hooks.settled(event)
+	if len(batch) > 0 {
+		s.config.Hooks.settled(event)
+	}
 	return busy, err
 }
 

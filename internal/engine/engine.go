@@ -281,16 +281,21 @@ type Part struct {
 }
 
 // Together runs operations as one, and not again after a lost conflict: as the procedure that does all of them, whose rows scan
-// reads, or statement by statement in one transaction. There it calls reset before each try.
+// reads, or statement by statement in one transaction. There it calls reset before each try. A part without an argument is left
+// out.
 func (e *Engine) Together(ctx context.Context, x base.Executor, procedure Operation, reset func(), scan func(*sql.Rows) error, parts ...Part) error {
 	args := make([]any, len(parts))
-	jobs := make([]job, len(parts))
+	jobs := make([]job, 0, len(parts))
 	for i, p := range parts {
+		if p.Arg == nil {
+			continue
+		}
 		text, err := Encode(p.Arg)
 		if err != nil {
 			return fmt.Errorf("encode the argument of %s: %w", p.Operation, err)
 		}
-		args[i], jobs[i] = text, job{e.operations[p.Operation], []any{text}, p.Scan}
+		args[i] = text
+		jobs = append(jobs, job{e.operations[p.Operation], []any{text}, p.Scan})
 	}
 	ctx = kept.Keep(ctx)
 	var err error

@@ -153,6 +153,13 @@ func (ls *Leases[Message]) Over(m Message, lease time.Duration) bool {
 	return l == nil || time.Since(l.given) >= lease
 }
 
+// Has reports whether a message is held.
+func (ls *Leases[Message]) Has(m Message) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.leases[m] != nil
+}
+
 // None reports whether nothing is held.
 func (ls *Leases[Message]) None() bool {
 	ls.mu.Lock()

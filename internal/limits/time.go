@@ -28,6 +28,11 @@ const (
 // RenewEvery is the age at which a lease is renewed: three more renewals may fail before it is over.
 func RenewEvery(lease time.Duration) time.Duration { return max(lease/4, time.Millisecond) }
 
+// Heartbeat is the time between two heartbeats of a worker, after three of which it counts as dead.
+func Heartbeat(lease time.Duration) time.Duration {
+	return min(max(lease/3, 100*time.Millisecond), 10*time.Second)
+}
+
 // Trusted is how long a worker relies on a lease that it cannot renew. It stops short of the lease's end because the timer
 // that ends a handler may fire late, on a busy machine or after the process was suspended.
 func Trusted(lease time.Duration) time.Duration { return lease - lease/10 }

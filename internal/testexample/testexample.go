@@ -1,5 +1,5 @@
 // Package testexample runs the tests of a package whose Examples open SQLite. The library's module requires no driver, so that
-// they only compile there. TestExamples of internal/conformance links the driver in and runs them.
+// they only compile there. TestLong_Examples of internal/conformance/readme links the driver in and runs them.
 package testexample
 
 import (

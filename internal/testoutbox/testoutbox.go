@@ -4,7 +4,6 @@ package testoutbox
 import (
 	_ "embed"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,18 +53,6 @@ func New(t *testing.T, db *testdb.DB) *Outbox {
 	o.Outbox, err = outbox.New(db.DB, outbox.Config{Dialect: Dialect(db.Name), Schema: db.Schema}, nil)
 	o.NoError(err)
 	return o
-}
-
-// Dialect is that of a backend of testdb.
-func Dialect(backend string) outbox.Dialect {
-	switch backend {
-	case testdb.Postgres:
-		return outbox.Postgres{}
-	case testdb.SQLServer:
-		return outbox.SQLServer{}
-	default:
-		return outbox.SQLite{}
-	}
 }
 
 // Subscriber configures one that looks often and tries again soon.
@@ -162,34 +149,12 @@ func (o *Outbox) Exec(query string, args ...any) {
 	o.NoError(err)
 }
 
-// SQL writes a statement for the database: {outbox}, {outbox_state} and {outbox_lease} are tables, {all} is all messages as they stand, any other name in braces a column.
+// SQL writes a statement for the database, with the meaning of Names for names in braces.
 func (o *Outbox) SQL(text string, args ...any) string {
-	return testdb.Expand(fmt.Sprintf(text, args...), o.name)
-}
-
-func (o *Outbox) name(name string) string {
-	switch name {
-	case "outbox":
-		return o.part("")
-	case "outbox_state", "outbox_lease":
-		return o.part(strings.TrimPrefix(name, "outbox_"))
-	case "all":
-		return testdb.Messages(o.part, func(name string) string { return testdb.Column(o.DB.Name, name) })
-	default:
-		return testdb.Column(o.DB.Name, name)
-	}
-}
-
-func (o *Outbox) part(name string) string {
-	return o.Table(testdb.Part(o.DB.Name, Dialect(o.DB.Name).Traits().Table, name))
+	return testdb.Expand(fmt.Sprintf(text, args...), o.names().Of)
 }
 
 // Table is the full name of a table.
-func (o *Outbox) Table(name string) string {
-	d := Dialect(o.DB.Name)
-	schema := o.DB.Schema
-	if schema == "" {
-		schema = d.Traits().Schema
-	}
-	return d.Quote(schema) + "." + d.Quote(name)
-}
+func (o *Outbox) Table(name string) string { return o.names().Object(name) }
+
+func (o *Outbox) names() Names { return Names{Backend: o.DB.Name, Schema: o.DB.Schema} }

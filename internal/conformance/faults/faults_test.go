@@ -35,7 +35,7 @@ type bench struct {
 	release chan struct{}
 }
 
-func forEach(t *testing.T, test func(b *bench)) {
+func forEachTable(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	testdb.ForEach(t, func(t *testing.T, db *testdb.DB) {
 		b := &bench{Assertions: require.New(t), t: t, db: db, table: "things", release: make(chan struct{})}
@@ -100,7 +100,7 @@ func TestACutRollsBackWhatIsOpen(t *testing.T) {
 		{Kind: faults.Hang, For: 1}, {Kind: faults.HangAfter, For: 1}, {Kind: faults.Deaf, For: 1}, {Kind: faults.End, Err: errServer},
 	} {
 		t.Run(fault.Kind.String(), func(t *testing.T) {
-			forEach(t, func(b *bench) {
+			forEachTable(t, func(b *bench) {
 				tx, err := b.faulty.BeginTx(b.t.Context(), nil)
 				b.NoError(err)
 				b.NoError(b.insert(tx))
@@ -119,7 +119,7 @@ func TestACutRollsBackWhatIsOpen(t *testing.T) {
 func TestACutBeforeAndAfterCommit(t *testing.T) {
 	for kind, rows := range map[faults.Kind]int{faults.Cut: 0, faults.BadConn: 0, faults.CutAfter: 1, faults.CutWithin: 1, faults.Refuse: 0, faults.End: 0} {
 		t.Run(kind.String(), func(t *testing.T) {
-			forEach(t, func(b *bench) {
+			forEachTable(t, func(b *bench) {
 				tx, err := b.faulty.BeginTx(b.t.Context(), nil)
 				b.NoError(err)
 				b.NoError(b.insert(tx))
@@ -134,7 +134,7 @@ func TestACutBeforeAndAfterCommit(t *testing.T) {
 }
 
 func TestACutBeforeAndAfterAStatement(t *testing.T) {
-	forEach(t, func(b *bench) {
+	forEachTable(t, func(b *bench) {
 		b.arm("INSERT", faults.Fault{Kind: faults.Cut})
 		b.ErrorIs(b.insert(b.faulty), io.ErrUnexpectedEOF)
 		b.holds(0)
@@ -156,7 +156,7 @@ func TestACutBeforeAndAfterAStatement(t *testing.T) {
 }
 
 func TestARefusedStatement(t *testing.T) {
-	forEach(t, func(b *bench) {
+	forEachTable(t, func(b *bench) {
 		b.arm("INSERT", faults.Fault{Kind: faults.Refuse, Err: faults.Deadlock(b.db.Name)})
 		var e *faults.Error
 		b.ErrorAs(b.insert(b.faulty), &e)
@@ -176,7 +176,7 @@ func TestARefusedStatement(t *testing.T) {
 }
 
 func TestWhatHangs(t *testing.T) {
-	forEach(t, func(b *bench) {
+	forEachTable(t, func(b *bench) {
 		for kind, rows := range map[faults.Kind]int{faults.Hang: 0, faults.HangAfter: 1} {
 			b.holds(0)
 			b.NoError(b.faulty.PingContext(b.t.Context())) // there is a connection: the time is the statement's

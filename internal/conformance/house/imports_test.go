@@ -26,7 +26,7 @@ var floors = [][]string{
 // The others are programs, and what tests are made of. No package of a floor imports them.
 var others = []string{
 	"cmd", "examples", "internal/cmd", "internal/conformance", "internal/demo", "internal/faults", "internal/rabbitmq",
-	"internal/skipped", "internal/testbroker", "internal/testdb", "internal/testexample", "internal/testforwarder",
+	"internal/skipped", "internal/testbroker", "internal/testbrowser", "internal/testdb", "internal/testexample", "internal/testforwarder",
 	"internal/testoutbox", "internal/testprocess",
 }
 

@@ -1,23 +1,9 @@
 package observe_test
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
-	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, err := range []error{skipped.Report(), goleak.Find()} {
-		if err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { suite.Main(m) }

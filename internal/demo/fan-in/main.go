@@ -13,49 +13,24 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"io"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
+var fanIn = stage.Story{Name: "fan-in", Tables: tables, Tell: tell}
+
 func main() {
-	stage.Main(run)
+	stage.Main(fanIn.Run)
 }
 
-type options struct {
-	dsn     string
-	verbose bool
-}
-
-func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	var o options
-	flags := flag.NewFlagSet("fan-in", flag.ContinueOnError)
-	flags.StringVar(&o.dsn, "dsn", "", "the database: postgres://…, sqlserver://… or file:… for SQLite (default a temporary SQLite file)")
-	flags.BoolVar(&o.verbose, "v", false, "show what Watermill and the outbox log")
-	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, o, stage.NewScreen(out)) })
-}
-
-// story is what you see.
-func story(ctx context.Context, o options, screen *stage.Screen) (err error) {
-	database, err := stage.Create(ctx, o.dsn, "fan_in", tables)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, database.Drop(ctx)) }()
-	var logger watermill.LoggerAdapter = watermill.NopLogger{}
-	if o.verbose {
-		logger = watermill.NewStdLogger(false, false)
-	}
+// tell is what you see.
+func tell(ctx context.Context, database *stage.Database, screen *stage.Screen, logger watermill.LoggerAdapter) error {
 	a, err := newApp(database, screen, logger)
 	if err != nil {
 		return err
 	}
-	screen.Say("%s; tables %s_…", database.Name, database.Prefix)
-
 	workflows := []workflow{a.etl(), a.report(), a.pipeline()}
 	if err := a.run(ctx, workflows); err != nil {
 		return err

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,7 +23,7 @@ pipeline  published what 3 sources brought, after 2 of 2 checks
 func requireStory(t *testing.T, args ...string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	code := run(t.Context(), args, &out, &errOut)
+	code := fanIn.Run(t.Context(), args, &out, &errOut)
 	require.Zero(t, code, "%s%s", &out, &errOut)
 	require.Empty(t, errOut.String())
 	require.True(t, strings.HasSuffix(out.String(), "\n"+outcomes), out.String())
@@ -34,24 +32,9 @@ func requireStory(t *testing.T, args ...string) {
 	require.Equal(t, 1, strings.Count(out.String(), "all is valid, it is published"))
 }
 
-func TestStory(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	requireStory(t)
-	requireStory(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "fan-in.db")))
-	stagetest.RequireEmpty(t, os.TempDir())
-}
+func TestStory(t *testing.T) { stagetest.OnEveryDatabase(t, requireStory) }
 
-func TestServers(t *testing.T) {
-	for _, name := range []string{"OUTBOX_TEST_POSTGRES_DSN", "OUTBOX_TEST_SQLSERVER_DSN"} {
-		dsn := os.Getenv(name)
-		if dsn == "" {
-			continue // scripts/with-databases says so
-		}
-		t.Run(name, func(t *testing.T) { requireStory(t, "-dsn", dsn) })
-	}
-}
-
-func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, run) }
+func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, fanIn.Run) }
 
 // TestAnotherOutcomeIsSeen: a workflow that does not end as it has to is an error.
 func TestAnotherOutcomeIsSeen(t *testing.T) {
@@ -71,5 +54,5 @@ func TestAnotherOutcomeIsSeen(t *testing.T) {
 
 // TestInterrupt stops the program in the middle: nothing is left of it.
 func TestInterrupt(t *testing.T) {
-	stagetest.RequireInterruptible(t, run, "fan-in", "etl: extract.orders fails")
+	stagetest.RequireInterruptible(t, fanIn.Run, "fan-in", "etl: extract.orders fails")
 }

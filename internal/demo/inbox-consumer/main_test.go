@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,7 +22,7 @@ received 17, handled 6, duplicates 9, effects doubled 0, lost 0
 func requireStory(t *testing.T, args ...string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	code := run(t.Context(), args, &out, &errOut)
+	code := inboxConsumer.Run(t.Context(), args, &out, &errOut)
 	require.Zero(t, code, "%s%s", &out, &errOut)
 	require.Empty(t, errOut.String())
 	require.True(t, strings.HasSuffix(out.String(), "\n\n"+balance), out.String())
@@ -43,24 +41,9 @@ func requireStory(t *testing.T, args ...string) {
 	}
 }
 
-func TestStory(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	requireStory(t)
-	requireStory(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "inbox-consumer.db")))
-	stagetest.RequireEmpty(t, os.TempDir())
-}
+func TestStory(t *testing.T) { stagetest.OnEveryDatabase(t, requireStory) }
 
-func TestServers(t *testing.T) {
-	for _, name := range []string{"OUTBOX_TEST_POSTGRES_DSN", "OUTBOX_TEST_SQLSERVER_DSN"} {
-		dsn := os.Getenv(name)
-		if dsn == "" {
-			continue // scripts/with-databases says so
-		}
-		t.Run(name, func(t *testing.T) { requireStory(t, "-dsn", dsn) })
-	}
-}
-
-func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, run) }
+func TestBadInput(t *testing.T) { stagetest.RequireBadDSNsRefused(t, inboxConsumer.Run) }
 
 // TestAnotherBalanceIsSeen: what is doubled or lost, and a delivery of which nobody knows, is an error.
 func TestAnotherBalanceIsSeen(t *testing.T) {
@@ -91,6 +74,6 @@ func TestAnotherBalanceIsSeen(t *testing.T) {
 // TestInterrupt stops the program in the middle: nothing is left of it.
 func TestInterrupt(t *testing.T) {
 	for _, text := range []string{"order-2 fails", "parcel-2 fails"} {
-		t.Run(text, func(t *testing.T) { stagetest.RequireInterruptible(t, run, "inbox-consumer", text) })
+		t.Run(text, func(t *testing.T) { stagetest.RequireInterruptible(t, inboxConsumer.Run, "inbox-consumer", text) })
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"flag"
 	"io"
 
-	"github.com/ThreeDotsLabs/watermill"
-
 	"github.com/incursa/watermill-outbox/internal/demo/stage"
 )
 
@@ -25,11 +23,5 @@ func main() {
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	flags := flag.NewFlagSet("multi-tenant", flag.ContinueOnError)
 	verbose := flags.Bool("v", false, "show what Watermill and the outboxes log")
-	return stage.Run(ctx, flags, args, errOut, func() error {
-		var logger watermill.LoggerAdapter = watermill.NopLogger{}
-		if *verbose {
-			logger = watermill.NewStdLogger(false, false)
-		}
-		return story(ctx, out, logger)
-	})
+	return stage.Run(ctx, flags, args, errOut, func() error { return story(ctx, out, stage.Logger(*verbose)) })
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	watermillmiddleware "github.com/ThreeDotsLabs/watermill/message/router/middleware"
 
@@ -49,10 +48,7 @@ type worker struct {
 // router is an ordinary Watermill router whose messages come from the outbox. Close the subscriber after Run, for the
 // router does not wait until it has written the last acks.
 func (w *worker) router() (*message.Router, *outbox.Subscriber, error) {
-	var logger watermill.LoggerAdapter = watermill.NopLogger{}
-	if w.Verbose {
-		logger = watermill.NewStdLogger(false, false)
-	}
+	logger := stage.Logger(w.Verbose)
 	subscriber, err := outbox.NewSubscriber(w.db.DB, outbox.SubscriberConfig{
 		Dialect:       w.db.Dialect,
 		Table:         w.db.Table(),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,25 @@ import (
 
 // Run is a program's main, with what it needs given to it; it returns the exit code.
 type Run func(ctx context.Context, args []string, out, errOut io.Writer) int
+
+// OnEveryDatabase runs test with the arguments for a temporary file, which it leaves nothing of, for a file, and for each server
+// that there is.
+func OnEveryDatabase(t *testing.T, test func(t *testing.T, args ...string)) {
+	t.Helper()
+	t.Run("temporary", func(t *testing.T) {
+		t.Setenv("TMPDIR", t.TempDir())
+		test(t)
+		RequireEmpty(t, os.TempDir())
+	})
+	t.Run("file", func(t *testing.T) {
+		test(t, "-dsn", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "story.db")))
+	})
+	for _, name := range []string{"OUTBOX_TEST_POSTGRES_DSN", "OUTBOX_TEST_SQLSERVER_DSN"} {
+		if dsn := os.Getenv(name); dsn != "" { // scripts/with-databases names those that are missing
+			t.Run(name, func(t *testing.T) { test(t, "-dsn", dsn) })
+		}
+	}
+}
 
 // RequireInterruptible stops a program when it prints a text: it says so, by its name, and leaves nothing behind.
 func RequireInterruptible(t *testing.T, run Run, name, text string) {

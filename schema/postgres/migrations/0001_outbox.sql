@@ -86,15 +86,22 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_attempt" (
     CONSTRAINT "outbox_attempt_pk" PRIMARY KEY (seq, attempt_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Workers, numbered in four bytes. A name may have several rows.
+-- Workers, numbered in four bytes. A name may have several rows. seen_at is the last heartbeat; a process that only makes plain
+-- calls has none. lives_until: when another heartbeat must have come. stopped_at is set by a worker that has ended.
 CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
-    worker_id  integer     GENERATED ALWAYS AS IDENTITY,
-    name       text        COLLATE "C" NOT NULL,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    worker_id   integer     GENERATED ALWAYS AS IDENTITY,
+    name        text        COLLATE "C" NOT NULL,
+    started_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen_at     timestamptz NULL,
+    lives_until timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stopped_at  timestamptz NULL,
     CONSTRAINT "outbox_worker_pk" PRIMARY KEY (worker_id)
 );
 
 CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);
+
+-- To count those that live, and to purge the others.
+CREATE INDEX IF NOT EXISTS "outbox_worker_lives" ON "public"."outbox_worker" (lives_until, worker_id);
 
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
 -- they do not wait for each other. A router, one at a time (the row of outbox_router), moves committed messages to the

@@ -29,6 +29,7 @@ DECLARE
     larger  boolean;
     returns int;
     waits   json;
+    share   json;
     expired int         := 0;
     arrived boolean;
     ordered boolean;
@@ -43,12 +44,12 @@ DECLARE
     runs    bigint[];
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
-           coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits,
+           coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
            EXISTS (SELECT FROM "public"."outbox_arrival"), EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
            EXISTS (SELECT FROM "public"."outbox_paused")
-    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, arrived, ordered, halted
+    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted
     FROM json_to_record(arg) AS a(
-        topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json);
+        topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json, share json);
 
     IF returns > 0 AND EXISTS (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until < moment) THEN
         SELECT b.messages INTO expired
@@ -87,7 +88,7 @@ BEGIN
     END IF;
     IF ordered AND before THEN
         SELECT c.* INTO quotas, most, room, larger, runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger) AS c;
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share) AS c;
     END IF;
 
     SELECT array_agg(p.seq), array_agg(p.size), sum(p.size) INTO picked, sizes, total
@@ -112,7 +113,7 @@ BEGIN
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
         SELECT c.seqs INTO runs
         FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room - coalesce(total, 0),
-            larger AND picked IS NULL) AS c;
+            larger AND picked IS NULL, share) AS c;
     END IF;
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;

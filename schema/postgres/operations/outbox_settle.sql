@@ -9,7 +9,7 @@
 -- caller's, streams are left alone. With skip_failed, a failed message does not block its stream. A settle that frees streams also
 -- routes what has arrived meanwhile, so that claims need not; the one along with a claim leaves that to it. Only steps of joins have
 -- flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is skipped: its
--- receipt is returned with status 1, busy, to be tried again, and holds up no other. Locking all rows first would double the
+-- receipt is returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first would double the
 -- cost of settling, so that is done only after a lock was waited for. Together with a claim, no lock is waited for long, not
 -- even a join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could
 -- also use a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
@@ -40,6 +40,7 @@ DECLARE
     returned    boolean;
     acked       bigint[];
     acked_by    uuid[];
+    free        bigint[]; -- what could be locked, and is not behind what could not
     settled     bigint[];
     settled_by  uuid[];
     streams     bigint[];
@@ -67,11 +68,20 @@ BEGIN
                   CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
                   ORDER BY 1) AS w;
             IF skipping THEN
-                SELECT array_agg(f.seq), array_agg(f.owner) INTO acked, acked_by
-                FROM (SELECT w.seq, w.owner
-                      FROM unnest(acked, acked_by) AS w(seq, owner)
-                      INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
-                      FOR UPDATE OF s SKIP LOCKED) AS f;
+                WITH tried AS MATERIALIZED (
+                    SELECT s.seq, s.stream_id, (
+                               SELECT f.seq FROM "public"."outbox_state" AS f WHERE f.seq = s.seq AND f.owner_token = g.owner
+                               FOR UPDATE SKIP LOCKED) IS NOT NULL AS free
+                    FROM json_to_recordset(groups) AS g(owner uuid, seqs json)
+                    CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS w(seq)
+                    INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq::bigint]) AND s.owner_token = g.owner
+                    OFFSET 0),
+                first AS (
+                    SELECT t.seq, t.free AND (t.stream_id IS NULL OR bool_and(t.free) OVER (PARTITION BY t.stream_id ORDER BY t.seq)) AS free
+                    FROM tried AS t)
+                SELECT coalesce(array_agg(f.seq), '{}') INTO free FROM first AS f WHERE f.free;
+                SELECT array_agg(w.seq), array_agg(w.owner) INTO acked, acked_by
+                FROM unnest(acked, acked_by) AS w(seq, owner) WHERE w.seq = ANY (free);
             END IF;
 
             IF acked IS NOT NULL AND drop_acked THEN
@@ -102,17 +112,8 @@ BEGIN
                     SELECT s.seq::bigint AS seq, g.owner, g.outcome, g.delay_ms, g.error, g.stages
                     FROM json_to_recordset(groups) AS g(owner uuid, outcome int, delay_ms bigint, error text, stages int, seqs json)
                     CROSS JOIN LATERAL json_array_elements_text(g.seqs) AS s(seq)
-                    WHERE g.outcome <> 0 OR g.stages IS NOT NULL
+                    WHERE (g.outcome <> 0 OR g.stages IS NOT NULL) AND (NOT skipping OR s.seq::bigint = ANY (free))
                     ORDER BY 1),
-                free AS MATERIALIZED (
-                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error, w.stages
-                    FROM wanted AS w INNER JOIN "public"."outbox_state" AS s ON s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
-                    WHERE skipping
-                    FOR UPDATE OF s SKIP LOCKED),
-                chosen AS MATERIALIZED (
-                    SELECT f.seq, f.owner, f.outcome, f.delay_ms, f.error, f.stages FROM free AS f
-                    UNION ALL
-                    SELECT w.seq, w.owner, w.outcome, w.delay_ms, w.error, w.stages FROM wanted AS w WHERE NOT skipping),
                 kept AS (
                     UPDATE "public"."outbox_state" AS s
                     SET status = CASE WHEN w.outcome = 0 THEN 2 WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
@@ -126,7 +127,7 @@ BEGIN
                         worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END,
                         flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END,
                         stages = CASE WHEN w.stages IS NULL THEN s.stages ELSE coalesce(s.stages, 0) | w.stages END
-                    FROM chosen AS w
+                    FROM wanted AS w
                     WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                     RETURNING s.seq, w.owner, w.outcome, w.error, s.retry_count, s.flags, s.stream_id),
                 noted AS (

@@ -2,16 +2,23 @@
 -- in bytes; with larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room. The streams that have
 -- waited longest are taken; of each, the first due messages, in order and without a gap, up to a run, and fewer if many
 -- streams are ready, so that many handlers can work at once. A locked message ends the run before it. A stream from which
--- nothing can be taken is tried again a little later.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean);
+-- nothing can be taken is tried again a little later. share is that of this worker among several, in thousands of virtual
+-- partitions: of the streams that have waited longest, as many for each worker as are wanted, those between low and high come
+-- first, and with them those that have waited for patience_ms. So each worker tends to get the same streams again, and none
+-- waits for a worker that does not come.
+DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json);
 CREATE FUNCTION "public"."outbox_stream_claim"(
-    taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, OUT seqs bigint[])
+    taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json, OUT seqs bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
     moment  timestamptz := clock_timestamp();
+    patient timestamptz;
+    low     int;
+    high    int;
+    workers int;
     quota   int;
     depth   int;
     streams bigint[];
@@ -23,15 +30,37 @@ DECLARE
     whole   boolean;
 BEGIN
     seqs := '{}';
+    IF share IS NOT NULL THEN
+        patient := moment - (share->>'patience_ms')::bigint * interval '1 millisecond';
+        low := (share->>'low')::int;
+        high := (share->>'high')::int;
+        workers := (share->>'workers')::int;
+    END IF;
     FOR i IN 1 .. cardinality(topics) LOOP
         quota := least(quotas[i], most);
         CONTINUE WHEN quota <= 0;
-        streams := ARRAY(
-            SELECT t.stream_id FROM "public"."outbox_stream" AS t
-            WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
-            ORDER BY t.next_attempt_at, t.stream_id
-            LIMIT quota
-            FOR UPDATE SKIP LOCKED);
+        IF workers IS NULL THEN
+            streams := ARRAY(
+                SELECT t.stream_id FROM "public"."outbox_stream" AS t
+                WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
+                ORDER BY t.next_attempt_at, t.stream_id
+                LIMIT quota
+                FOR UPDATE SKIP LOCKED);
+        ELSE
+            streams := ARRAY(
+                SELECT t.stream_id
+                FROM (SELECT r.stream_id
+                      FROM (SELECT t.stream_id, t.next_attempt_at FROM "public"."outbox_stream" AS t
+                            WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
+                            ORDER BY t.next_attempt_at, t.stream_id
+                            LIMIT least(quota * workers, 1000)) AS r
+                      ORDER BY r.next_attempt_at > patient AND abs(r.stream_id % 10000) NOT BETWEEN low AND high, r.next_attempt_at, r.stream_id) AS n
+                CROSS JOIN LATERAL (
+                    SELECT t.stream_id FROM "public"."outbox_stream" AS t
+                    WHERE t.stream_id = n.stream_id AND t.status + 0 = 0 AND t.next_attempt_at <= moment
+                    FOR UPDATE SKIP LOCKED) AS t
+                LIMIT quota);
+        END IF;
         CONTINUE WHEN cardinality(streams) = 0;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 

@@ -42,6 +42,7 @@ FROM (VALUES
     ('index',    '"public"."outbox_attempt_pk"'),
     ('index',    '"public"."outbox_worker_pk"'),
     ('index',    '"public"."outbox_worker_name"'),
+    ('index',    '"public"."outbox_worker_lives"'),
     ('index',    '"public"."outbox_arrival_pk"'),
     ('index',    '"public"."outbox_router_pk"'),
     ('index',    '"public"."outbox_stream_pk"'),
@@ -57,8 +58,11 @@ FROM (VALUES
     ('function', '"public"."outbox_reap"(json)'),
     ('function', '"public"."outbox_give_back"(integer,bigint[])'),
     ('function', '"public"."outbox_worker_number"(text)'),
+    ('function', '"public"."outbox_worker_beat"(json)'),
+    ('function', '"public"."outbox_worker_list"(json)'),
+    ('function', '"public"."outbox_worker_purge"(json)'),
     ('function', '"public"."outbox_stream_route"(integer)'),
-    ('function', '"public"."outbox_stream_claim"(uuid,bigint[],integer,integer[],integer,bigint,boolean)'),
+    ('function', '"public"."outbox_stream_claim"(uuid,bigint[],integer,integer[],integer,bigint,boolean,json)'),
     ('function', '"public"."outbox_stream_lock"(bigint[])'),
     ('function', '"public"."outbox_stream_free"(bigint[])'),
     ('function', '"public"."outbox_stream_list"(json)'),
@@ -127,7 +131,9 @@ FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid'
                                                     'stream_key', 'stream_id', 'created_at', 'due_at']) AS name
       UNION ALL
       SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
-                                                     'worker_id', 'status', 'flags', 'stages'])) AS c
+                                                     'worker_id', 'status', 'flags', 'stages'])
+      UNION ALL
+      SELECT '"public"."outbox_worker"', unnest(ARRAY['worker_id', 'name', 'started_at', 'seen_at', 'lives_until', 'stopped_at'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
                   WHERE a.attrelid = to_regclass(c.of) AND a.attname = c.name AND NOT a.attisdropped)

@@ -95,14 +95,22 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_attempt" (
     PRIMARY KEY (seq, attempt_id)
 ) WITHOUT ROWID;
 
--- Workers, by a small number. There is one writer at a time, and so one row per name.
+-- Workers, by a small number. There is one writer at a time, and so one row per name. seen_at is the last heartbeat; a process
+-- that only makes plain calls has none. lives_until: when another heartbeat must have come. stopped_at is set by a worker that has
+-- ended.
 CREATE TABLE IF NOT EXISTS "main"."outbox_worker" (
-    worker_id  INTEGER PRIMARY KEY,
-    name       TEXT    NOT NULL,
-    started_at INTEGER NOT NULL
+    worker_id   INTEGER PRIMARY KEY,
+    name        TEXT    NOT NULL,
+    started_at  INTEGER NOT NULL,
+    seen_at     INTEGER NULL,
+    lives_until INTEGER NOT NULL DEFAULT (CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)),
+    stopped_at  INTEGER NULL
 );
 
 CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_worker_name" ON "outbox_worker" (name);
+
+-- To count those that live, and to purge the others.
+CREATE INDEX IF NOT EXISTS "main"."outbox_worker_lives" ON "outbox_worker" (lives_until, worker_id);
 
 -- Messages for the queue are inserted here, so that contents and state take one statement to publish.
 CREATE VIEW IF NOT EXISTS "main"."outbox_queued" AS

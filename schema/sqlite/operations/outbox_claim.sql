@@ -7,7 +7,9 @@
 -- in seqs of the lease, for the statements that follow; what the same owner claimed before becomes a nested array. Messages
 -- of ordered streams come last, and only if some are ready: then half of each quota is left for them, and a quota of one is
 -- left now and then. The streams that have waited longest are taken; of each, the first due messages, in order and without a
--- gap, up to a run, and fewer if many streams are ready, so that many handlers can work at once. A LIMIT cannot differ by
+-- gap, up to a run, and fewer if many streams are ready, so that many handlers can work at once. share is that of this worker
+-- among several, in virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
+-- between low and high come first, and with them those that have waited for patience_ms. A LIMIT cannot differ by
 -- topic here, so each topic is read up to the limit, and the quota is applied to the result. The limit is a subquery, so
 -- that the argument is not parsed again for each topic. The upserts insert no state: each chosen row exists, and an upsert
 -- finds it by its key. UPDATE ... WHERE seq IN (...) would scan the table if statistics say that it is almost empty, and so
@@ -131,7 +133,10 @@ arg AS MATERIALIZED (
     SELECT (?1 ->> '$.limit') - (SELECT count(*) FROM taken) AS most, coalesce(?1 ->> '$.run', 32) AS run,
            coalesce(?1 ->> '$.bytes', 9223372036854775807) - (SELECT coalesce(sum(k.size), 0) FROM taken AS k) AS room,
            coalesce(?1 ->> '$.first', 1) AND NOT EXISTS (SELECT 1 FROM taken) AS larger,
-           CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment),
+           CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) AS moment,
+           CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.share.patience_ms') AS patient,
+           coalesce(?1 ->> '$.share.low', 0) AS low, coalesce(?1 ->> '$.share.high', 9999) AS high,
+           min((?1 ->> '$.limit') * coalesce(?1 ->> '$.share.workers', 1), 1000) AS looked),
 topics AS MATERIALIZED (
     SELECT e.key AS turn, e.value ->> '$.key' AS topic_key,
            (e.value ->> '$.quota') - (SELECT count(*) FROM taken AS k WHERE +k.topic_key = e.value ->> '$.key') AS quota
@@ -141,9 +146,13 @@ streams AS MATERIALIZED (
     SELECT t.turn, t.quota, r.key AS nth, r.value AS stream_id
     FROM topics AS t,
          json_each((SELECT json_group_array(d.stream_id)
-                    FROM (SELECT r.stream_id FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
-                          WHERE r.status = 0 AND r.topic_key = t.topic_key AND r.next_attempt_at <= (SELECT moment FROM arg)
-                          ORDER BY r.next_attempt_at, r.stream_id
+                    FROM (SELECT w.stream_id
+                          FROM (SELECT r.stream_id, r.next_attempt_at FROM "main"."outbox_stream" AS r INDEXED BY "outbox_stream_ready"
+                                WHERE r.status = 0 AND r.topic_key = t.topic_key AND r.next_attempt_at <= (SELECT moment FROM arg)
+                                ORDER BY r.next_attempt_at, r.stream_id
+                                LIMIT (SELECT looked FROM arg)) AS w
+                          ORDER BY w.next_attempt_at > (SELECT patient FROM arg)
+                                   AND abs(w.stream_id % 10000) NOT BETWEEN (SELECT low FROM arg) AND (SELECT high FROM arg), w.next_attempt_at, w.stream_id
                           LIMIT (SELECT ?1 ->> '$.limit')) AS d)) AS r
     WHERE r.key < t.quota),
 heads AS MATERIALIZED (

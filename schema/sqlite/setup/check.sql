@@ -35,6 +35,7 @@ FROM (SELECT 'table' AS kind, '"outbox"' AS name
       UNION ALL SELECT 'index', '"outbox_done"'
       UNION ALL SELECT 'index', '"outbox_leased"'
       UNION ALL SELECT 'index', '"outbox_worker_name"'
+      UNION ALL SELECT 'index', '"outbox_worker_lives"'
       UNION ALL SELECT 'index', '"outbox_stream_ready"'
       UNION ALL SELECT 'index', '"outbox_stream_blocked"'
       UNION ALL SELECT 'view', '"outbox_free"'
@@ -54,7 +55,9 @@ FROM (SELECT '"outbox"' AS name, '["seq", "message_id", "uuid", "topic", "topic_
                                    "stream_key", "stream_id", "created_at", "due_at"]' AS columns
       UNION ALL
       SELECT '"outbox_state"', '["seq", "topic_key", "stream_id", "next_attempt_at", "processed_at", "owner_token", "size", "retry_count",
-                                 "worker_id", "status", "flags", "stages"]') AS t, json_each(t.columns) AS c
+                                 "worker_id", "status", "flags", "stages"]'
+      UNION ALL
+      SELECT '"outbox_worker"', '["worker_id", "name", "started_at", "seen_at", "lives_until", "stopped_at"]') AS t, json_each(t.columns) AS c
 WHERE EXISTS (SELECT 1 FROM "main".sqlite_master AS m WHERE m.type = 'table' AND '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)
   AND c.value NOT IN (SELECT i.name FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i
                       WHERE '"' || replace(m.name, '"', '""') || '"' = t.name COLLATE NOCASE)

@@ -93,18 +93,27 @@ IF OBJECT_ID(N'[dbo].[Outbox_Attempt]', N'U') IS NULL
     );
 GO
 -- Workers, numbered in four bytes. A name may have several rows: there is no unique key, so that two first calls do not wait
--- for each other.
+-- for each other. SeenAt is the last heartbeat; a process that only makes plain calls has none. LivesUntil: when another heartbeat
+-- must have come. StoppedAt is set by a worker that has ended.
 IF OBJECT_ID(N'[dbo].[Outbox_Worker]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Worker] (
-        WorkerId  INT           IDENTITY(1, 1) NOT NULL,
-        Name      NVARCHAR(100) COLLATE Latin1_General_BIN2 NOT NULL,
-        StartedAt DATETIME2(3)  NOT NULL CONSTRAINT [DF_Outbox_Worker_StartedAt] DEFAULT (SYSUTCDATETIME()),
+        WorkerId   INT           IDENTITY(1, 1) NOT NULL,
+        Name       NVARCHAR(100) COLLATE Latin1_General_BIN2 NOT NULL,
+        StartedAt  DATETIME2(3)  NOT NULL CONSTRAINT [DF_Outbox_Worker_StartedAt] DEFAULT (SYSUTCDATETIME()),
+        SeenAt     DATETIME2(3)  NULL,
+        LivesUntil DATETIME2(3)  NOT NULL CONSTRAINT [DF_Outbox_Worker_LivesUntil] DEFAULT (SYSUTCDATETIME()),
+        StoppedAt  DATETIME2(3)  NULL,
         CONSTRAINT [PK_Outbox_Worker] PRIMARY KEY CLUSTERED (WorkerId)
     );
 GO
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Worker]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Worker_Name]', 1))) = PARSENAME(N'[IX_Outbox_Worker_Name]', 1))
     CREATE INDEX [IX_Outbox_Worker_Name] ON [dbo].[Outbox_Worker] (Name, WorkerId);
+GO
+-- To count those that live, and to purge the others.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[Outbox_Worker]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_Outbox_Worker_LivesUntil]', 1))) = PARSENAME(N'[IX_Outbox_Worker_LivesUntil]', 1))
+    CREATE INDEX [IX_Outbox_Worker_LivesUntil] ON [dbo].[Outbox_Worker] (LivesUntil, WorkerId);
 GO
 -- Messages to make due because the join they wait for has ended. Ending a join only inserts here, and so needs no lock of a
 -- message; the next claim does the rest.

@@ -30,6 +30,7 @@ BEGIN
     DECLARE @Ordered BIT = 0, @Round INT = 0, @More BIT = 1, @Phase INT = 0, @Wanted NVARCHAR(MAX), @Runs NVARCHAR(MAX), @Streams NVARCHAR(MAX);
     DECLARE @OrderedPhase INT = CASE WHEN CHECKSUM(NEWID()) % 2 = 0 THEN 0 ELSE 2 END;
     DECLARE @InOrder TABLE (Seq BIGINT NOT NULL PRIMARY KEY, RetryCount INT NOT NULL, Stages INT NULL, Size BIGINT NOT NULL, TopicKey BIGINT NOT NULL, StreamId BIGINT NOT NULL);
+    DECLARE @Share NVARCHAR(MAX) = JSON_QUERY(@Arg, '$.share');
     DECLARE @Waits NVARCHAR(MAX), @GivenBack INT = 0, @Leases INT, @WorkerId INT, @Seqs NVARCHAR(MAX);
     DECLARE @Turn INT = 0;
     DECLARE @Key BIGINT;
@@ -133,7 +134,7 @@ BEGIN
             BEGIN
                 SELECT @Wanted = N'[' + STRING_AGG(CAST(N'{"key":' + CAST(TopicKey AS NVARCHAR(20)) + N',"quota":' + CAST(Quota AS NVARCHAR(20)) + N'}' AS NVARCHAR(MAX)), N',')
                     WITHIN GROUP (ORDER BY Turn) + N']' FROM @Topics;
-                EXEC [dbo].[Outbox_Stream_Claim] @Owner = @Owner, @Topics = @Wanted, @Run = @Run, @Most = @Left, @Room = @Room, @Larger = @Larger, @Seqs = @Runs OUTPUT;
+                EXEC [dbo].[Outbox_Stream_Claim] @Owner = @Owner, @Topics = @Wanted, @Run = @Run, @Most = @Left, @Room = @Room, @Larger = @Larger, @Share = @Share, @Seqs = @Runs OUTPUT;
                 IF @Runs IS NOT NULL
                 BEGIN
                     INSERT INTO @InOrder (Seq, RetryCount, Stages, Size, TopicKey, StreamId)

@@ -8,7 +8,7 @@
 -- free their streams, last, so that no stream is locked while waiting for a join; in a caller's, streams are left alone. The
 -- lease of a stream that is still held is kept. With skip_failed, a failed message does not block its stream. Only steps of
 -- joins have flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is
--- skipped: its receipt is returned with status 1, busy, to be tried again, and holds up no other. @Own says that the open
+-- skipped: its receipt is returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. @Own says that the open
 -- transaction is Outbox_Work's. A caller's transaction is never ended here: an error undoes what was done here, and the
 -- caller decides. Its isolation level is not changed either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the
 -- gaps next to rows that are read, where others insert.
@@ -45,6 +45,7 @@ BEGIN
     DECLARE @Held TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, Outcome TINYINT NOT NULL, DueAt DATETIME2(3) NULL,
         Error NVARCHAR(MAX) NULL, Stages INT NULL, RetryCount INT NOT NULL, Flags TINYINT NOT NULL, StreamId BIGINT NULL);
+    DECLARE @Stuck TABLE (StreamId BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
     DECLARE @Ours TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Locked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Ending TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, Streams NVARCHAR(MAX) NULL);
@@ -79,6 +80,22 @@ BEGIN
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Found = @@ROWCOUNT;
+
+        IF @PassOver = 1 AND @Found < @Asked
+        BEGIN
+            INSERT INTO @Stuck (StreamId, Seq)
+            SELECT s.StreamId, MIN(w.Seq)
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = w.Seq
+            WHERE s.StreamId IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = w.Seq)
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS r WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+                              WHERE r.Seq = w.Seq AND (r.OwnerToken IS NULL OR r.OwnerToken <> w.OwnerToken))
+            GROUP BY s.StreamId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            DELETE h FROM @Held AS h INNER JOIN @Stuck AS k ON k.StreamId = h.StreamId WHERE h.Seq > k.Seq;
+            SET @Found = @Found - @@ROWCOUNT;
+        END
 
         IF @DeleteAcked = 1
         BEGIN

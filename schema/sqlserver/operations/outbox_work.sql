@@ -1,11 +1,12 @@
--- What a worker does in each round, in one transaction and one round trip: it settles like Outbox_Settle and then claims
--- like Outbox_Claim; each returns its own result. Claiming waits for nobody, so that the rows that settling has locked are
--- soon free.
+-- What a worker does in each round, in one transaction and one round trip: it settles like Outbox_Settle, renews like
+-- Outbox_Renew, if anything is to be renewed, and then claims like Outbox_Claim; each returns its own result. Claiming waits for
+-- nobody, so that the rows that settling has locked are soon free.
 IF OBJECT_ID(N'[dbo].[Outbox_Work]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Work] AS RETURN 0');
 GO
 ALTER PROCEDURE [dbo].[Outbox_Work]
     @Settle NVARCHAR(MAX),
+    @Renew NVARCHAR(MAX),
     @Claim NVARCHAR(MAX)
 AS
 BEGIN
@@ -18,6 +19,7 @@ BEGIN
     BEGIN TRY
         BEGIN TRANSACTION;
         EXEC [dbo].[Outbox_Settle] @Arg = @Settle, @Own = 1;
+        IF @Renew IS NOT NULL EXEC [dbo].[Outbox_Renew] @Arg = @Renew;
         EXEC [dbo].[Outbox_Claim] @Arg = @Claim;
         COMMIT TRANSACTION;
     END TRY

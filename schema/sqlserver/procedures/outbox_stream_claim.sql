@@ -3,7 +3,9 @@
 -- NULL. The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a
 -- run, and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it.
 -- A stream from which nothing can be taken is tried again a little later. RunLast is not in the index of ready streams, so
--- the pick locks the row itself too. Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
+-- the pick locks the row itself too. @Share is that of this worker among several, in virtual partitions: of the streams that have
+-- waited longest, as many for each worker as are wanted, those between low and high come first, and with them those that have
+-- waited for patience_ms. So each worker tends to get the same streams again, and none waits for a worker that does not come. Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Claim] AS RETURN 0');
 GO
@@ -14,6 +16,7 @@ ALTER PROCEDURE [dbo].[Outbox_Stream_Claim]
     @Most INT,
     @Room BIGINT,
     @Larger BIT,
+    @Share NVARCHAR(MAX),
     @Seqs NVARCHAR(MAX) OUTPUT
 AS
 BEGIN
@@ -21,6 +24,10 @@ BEGIN
 
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Turn INT = 0, @Key BIGINT, @Quota INT, @Streams INT, @Depth INT, @Count INT, @Behind NVARCHAR(MAX);
+    DECLARE @Low INT = CAST(JSON_VALUE(@Share, '$.low') AS INT), @High INT = CAST(JSON_VALUE(@Share, '$.high') AS INT);
+    DECLARE @Workers INT = CAST(JSON_VALUE(@Share, '$.workers') AS INT), @Looked INT;
+    DECLARE @Patient DATETIME2(3) = DATEADD(MILLISECOND, -CAST(JSON_VALUE(@Share, '$.patience_ms') AS INT), @Now);
+    DECLARE @Ready TABLE (Turn INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, StreamId BIGINT NOT NULL);
     DECLARE @Picked TABLE (Turn INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, StreamId BIGINT NOT NULL, RunLast BIGINT NOT NULL);
     DECLARE @Heads TABLE (Seq BIGINT NOT NULL PRIMARY KEY, StreamId BIGINT NOT NULL, Turn INT NOT NULL, Place BIGINT NOT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Size BIGINT NOT NULL);
@@ -47,13 +54,38 @@ BEGIN
         DELETE FROM @Runs;
         DELETE FROM @Late;
 
-        INSERT INTO @Picked (StreamId, RunLast)
-        SELECT TOP (@Quota) StreamId, RunLast
-        FROM [dbo].[Outbox_Stream] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-        WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now
-        ORDER BY NextAttemptAt, StreamId
-        OPTION (MAXDOP 1);
-        SET @Streams = @@ROWCOUNT;
+        IF @Workers IS NULL
+        BEGIN
+            INSERT INTO @Picked (StreamId, RunLast)
+            SELECT TOP (@Quota) StreamId, RunLast
+            FROM [dbo].[Outbox_Stream] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+            WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now
+            ORDER BY NextAttemptAt, StreamId
+            OPTION (MAXDOP 1);
+            SET @Streams = @@ROWCOUNT;
+        END
+        ELSE
+        BEGIN
+            DELETE FROM @Ready;
+            SET @Looked = CASE WHEN @Quota * @Workers > 1000 THEN 1000 ELSE @Quota * @Workers END;
+
+            INSERT INTO @Ready (StreamId)
+            SELECT r.StreamId
+            FROM (SELECT TOP (@Looked) StreamId, NextAttemptAt
+                  FROM [dbo].[Outbox_Stream] WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
+                  WHERE Status = 0 AND TopicKey = @Key AND NextAttemptAt <= @Now
+                  ORDER BY NextAttemptAt, StreamId) AS r
+            ORDER BY CASE WHEN r.NextAttemptAt > @Patient AND ABS(r.StreamId % 10000) NOT BETWEEN @Low AND @High THEN 1 ELSE 0 END, r.NextAttemptAt, r.StreamId
+            OPTION (MAXDOP 1);
+
+            INSERT INTO @Picked (StreamId, RunLast)
+            SELECT TOP (@Quota) t.StreamId, t.RunLast
+            FROM @Ready AS r INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON t.StreamId = r.StreamId
+            WHERE t.Status = 0 AND t.NextAttemptAt <= @Now
+            ORDER BY r.Turn
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Streams = @@ROWCOUNT;
+        END
 
         IF @Streams > 0
         BEGIN

@@ -72,6 +72,9 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Join_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Give_Back]'),
     (N'procedure', N'[dbo].[Outbox_Worker_Number]'),
+    (N'procedure', N'[dbo].[Outbox_Worker_Beat]'),
+    (N'procedure', N'[dbo].[Outbox_Worker_List]'),
+    (N'procedure', N'[dbo].[Outbox_Worker_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Join_Count]'),
     (N'procedure', N'[dbo].[Outbox_Join_Wake]'),
     (N'procedure', N'[dbo].[Outbox_Join_Advance]'),
@@ -107,6 +110,7 @@ UNION ALL
 SELECT N'index ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Ready]'), (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Dead]'),
              (N'[dbo].[Outbox_Lease]', N'[IX_Outbox_Lease_LockedUntil]'), (N'[dbo].[Outbox_Worker]', N'[IX_Outbox_Worker_Name]'),
+             (N'[dbo].[Outbox_Worker]', N'[IX_Outbox_Worker_LivesUntil]'),
              (N'[dbo].[Outbox_Stream]', N'[IX_Outbox_Stream_Ready]'), (N'[dbo].[Outbox_Stream]', N'[IX_Outbox_Stream_Blocked]'),
              (N'[dbo].[Outbox_Log_Pending]', N'[IX_Outbox_Log_Pending_MessageId]'),
              (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_Topic]'), (N'[dbo].[Outbox_Log]', N'[IX_Outbox_Log_MessageId]'),
@@ -126,7 +130,9 @@ FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'
              (N'[dbo].[Outbox_State]', N'RetryCount'), (N'[dbo].[Outbox_State]', N'WorkerId'), (N'[dbo].[Outbox_State]', N'Status'),
              (N'[dbo].[Outbox_State]', N'Flags'), (N'[dbo].[Outbox_State]', N'Stages'),
              (N'[dbo].[Outbox_Lease]', N'OwnerToken'), (N'[dbo].[Outbox_Lease]', N'WorkerId'), (N'[dbo].[Outbox_Lease]', N'LockedUntil'),
-             (N'[dbo].[Outbox_Lease]', N'Seqs'), (N'[dbo].[Outbox_Lease]', N'Streams')) AS w (TableName, Name)
+             (N'[dbo].[Outbox_Lease]', N'Seqs'), (N'[dbo].[Outbox_Lease]', N'Streams'),
+             (N'[dbo].[Outbox_Worker]', N'WorkerId'), (N'[dbo].[Outbox_Worker]', N'Name'), (N'[dbo].[Outbox_Worker]', N'StartedAt'),
+             (N'[dbo].[Outbox_Worker]', N'SeenAt'), (N'[dbo].[Outbox_Worker]', N'LivesUntil'), (N'[dbo].[Outbox_Worker]', N'StoppedAt')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL AND COL_LENGTH(w.TableName, w.Name) IS NULL
 UNION ALL
 SELECT N'the table [dbo].[Outbox] is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
@@ -151,6 +157,7 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Join_Purge]'), OBJECT_ID(N'[dbo].[Outbox_Join_Count]'), OBJECT_ID(N'[dbo].[Outbox_Join_Wake]'),
                       OBJECT_ID(N'[dbo].[Outbox_Join_Advance]'),
                       OBJECT_ID(N'[dbo].[Outbox_Give_Back]'), OBJECT_ID(N'[dbo].[Outbox_Worker_Number]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Worker_Beat]'), OBJECT_ID(N'[dbo].[Outbox_Worker_List]'), OBJECT_ID(N'[dbo].[Outbox_Worker_Purge]'),
                       OBJECT_ID(N'[dbo].[Outbox_Event_Append]'), OBJECT_ID(N'[dbo].[Outbox_Event_Append_One]'),
                       OBJECT_ID(N'[dbo].[Outbox_Event_Read]'),
                       OBJECT_ID(N'[dbo].[Outbox_Event_Read_All]'),

@@ -1,0 +1,74 @@
+package cost_test
+
+import (
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+)
+
+// What works on streams reads little of many, whatever the database believes about its tables.
+func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.Needs(setsStatistics)
+		f = &fixture{f.Alone()}
+		f.uncounted()
+		const keys = 10
+		take := func(topic string, limit, run int) []outbox.Claimed { // no lease expires while a busy machine is at it
+			return f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas(topic), Limit: limit, Run: run, Lease: time.Hour})
+		}
+		f.Ordered("done", 2000, 1)
+		for range 2 {
+			f.Empty(f.Settle(suite.Settled(outbox.Ack, take("done", 1000, 0)...)...))
+		}
+		f.Ordered("blocked", 1000, 3)
+		f.Empty(f.Settle(suite.Settled(outbox.Fail, take("blocked", 1000, 1)...)...))
+		f.Ordered("hot", 1, 3000)
+		for f.Number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.ClaimUpTo(1, "none")
+		}
+		f.Len(take("hot", 1, 0), 1)
+		f.Ordered("orders", 1000, 3)
+		for f.Number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
+			f.ClaimUpTo(1, "none")
+		}
+		if f.DB.Name == testdb.Postgres { // it is empty, and its dead entries stay while another test has an old snapshot
+			f.Exec("TRUNCATE {arrivals}")
+		}
+		held := take("orders", keys, 1)
+		f.Len(held, keys)
+
+		claim := func(c *counted, topic string) error {
+			_, err := c.outbox.Claim(c.Context(), outbox.ClaimParams{Topics: suite.Quotas(topic), Limit: keys})
+			return err
+		}
+		settle := func(c *counted, outcome outbox.Outcome) error { // not in a caller's transaction, which frees no stream
+			_, err := c.outbox.Settle(c.Context(), c.pool, suite.Settled(outcome, held...))
+			return err
+		}
+		f.underAllStatistics(map[string]func(c *counted) error{
+			"claim of many":  func(c *counted) error { return claim(c, "orders") },
+			"claim of none":  func(c *counted) error { return claim(c, "blocked") },
+			"claim of one":   func(c *counted) error { return claim(c, "hot") },
+			"ack":            func(c *counted) error { return settle(c, outbox.Ack) },
+			"retry":          func(c *counted) error { return settle(c, outbox.Retry) },
+			"fail":           func(c *counted) error { return settle(c, outbox.Fail) },
+			"requeue stream": func(c *counted) error { return c.outbox.RequeueStream(c.Context(), "blocked", suite.StreamKey(0)) },
+			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.Context(), "blocked", suite.StreamKey(0)) },
+			"discard": func(c *counted) error {
+				_, err := c.outbox.DiscardStream(c.Context(), "blocked", suite.StreamKey(0))
+				return err
+			},
+			"list": func(c *counted) error {
+				_, err := c.outbox.BlockedStreams(c.Context(), outbox.ListParams{Limit: keys})
+				return err
+			},
+			"enqueue": func(c *counted) error {
+				_, err := c.outbox.Enqueue(c.Context(), c.x, suite.OrderedMessages("new", keys, 0, 1)...)
+				return err
+			},
+		})
+	})
+}

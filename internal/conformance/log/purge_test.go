@@ -1,0 +1,45 @@
+package log_test
+
+import (
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/seam"
+)
+
+// The log has no index by age, and janitors ask every minute: each purge ends at the first young position, and a batch
+// begins where the one before it ended.
+func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		purges := func(n int) {
+			t.Helper()
+			purged, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true, OlderThan: 30 * time.Minute})
+			f.NoError(err)
+			f.Equal(n, purged)
+		}
+		left := func() int { return int(f.Number("SELECT COUNT(*) FROM %s", f.LogTable(""))) }
+		f.LogN("slow", 0, 10)
+		f.LogN("orders", 0, 2500)
+		f.LogN("slow", 10, 20)
+		f.LogN("orders", 2500, 2600)
+		f.Stamp()
+		cursor, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "lags", Topic: "slow"})
+		f.NoError(err)
+		_, err = cursor.Acquire(f.Context())
+		f.NoError(err)
+		f.NoError(cursor.Advance(f.Context(), f.DB.DB, 0, 4))
+		purges(0)
+
+		const young = 2540
+		f.Exec("UPDATE %s SET {logged_at} = {past} WHERE {position} <> %d", f.LogTable(""), young)
+		purges(4 + 2500 + young - 2521)
+		f.Equal(6+10+2620-young+1, left(), "what the group has not passed, and all from the young position on")
+		purges(0)
+
+		f.Exec("UPDATE %s SET {logged_at} = {past}", f.LogTable(""))
+		f.NoError(f.Outbox.ForgetGroup(f.Context(), "lags"))
+		purges(6 + 10 + 2620 - young + 1)
+		f.Zero(f.Count(), "the messages were for the log alone")
+	})
+}

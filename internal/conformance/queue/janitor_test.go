@@ -1,0 +1,123 @@
+package queue_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+)
+
+func TestJanitor_DeadLettersOfAQueueWithoutAnInbox(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Retained()
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 3")
+		f.Empty(f.PurgeOnce(outbox.JanitorConfig{Failed: 2 * time.Hour}))
+		f.Equal(map[string]int{"failed messages": 1}, f.PurgeOnce(outbox.JanitorConfig{Failed: time.Minute}))
+	})
+}
+
+func TestJanitor_WithoutJoins(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.WithoutJoins = true
+		f.Migrate()
+		f.Retained()
+		f.Equal(map[string]int{"messages": 1}, f.PurgeOnce(outbox.JanitorConfig{Done: time.Minute, Joins: time.Minute}))
+	})
+}
+
+func TestJanitor_ManyAtOnceDoTheWorkOnce(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const n = 2500
+		f.EnqueueN("orders", n)
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {status} = 2, {processed_at} = {past}")
+		var purged atomic.Int64
+		var working sync.WaitGroup
+		for range 4 {
+			working.Go(func() {
+				done, err := f.Outbox.PurgeOnce(f.Context(), outbox.JanitorConfig{Done: time.Minute})
+				if err != nil {
+					t.Errorf("purge: %v", err)
+				}
+				purged.Add(int64(done["messages"]))
+			})
+		}
+		working.Wait()
+		f.EqualValues(n, purged.Load())
+		f.Zero(f.Count())
+	})
+}
+
+// With DeleteOnAck the done messages of the log stayed for ever, and so did joins that had ended: nothing purged them
+// unless somebody called it.
+func TestTrap_DeleteOnAckLeavesNothing(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Sequencer()
+		both := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = outbox.QueueAndLog })
+		f.EnqueueLogged(both, "orders", "1", "2", "3")
+		c := f.Joins()
+		f.StartWith(c, "steps", 2)
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) {
+			c.DeleteOnAck = true
+			c.Janitor = outbox.JanitorConfig{Done: time.Millisecond, Log: time.Millisecond, Joins: time.Millisecond}
+		})
+		for topic, n := range map[string]int{"orders": 3, "steps": 2} {
+			messages := f.Subscribe(s, topic)
+			for range n {
+				f.Receive(messages).Ack()
+			}
+		}
+		f.Eventually(func() bool {
+			return f.Count() == 0 && f.JoinCount() == 0 && f.Number("SELECT COUNT(*) FROM %s", f.LogTable("")) == 0
+		}, suite.Patience, 20*time.Millisecond)
+	})
+}
+
+// A process that only reads the log, or only publishes, has a janitor too.
+func TestJanitor_WhereThereIsNoQueue(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		config := outbox.JanitorConfig{Done: time.Millisecond}
+		for name, begin := range map[string]func() (stop func()){
+			"a reader of the log": func() func() {
+				s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.ConsumerGroup, c.Janitor = "a group", config })
+				f.Subscribe(s, "orders")
+				return func() { f.NoError(s.Close()) }
+			},
+			"RunJanitor": func() func() {
+				ctx, cancel := context.WithCancel(f.Context())
+				stopped := make(chan error)
+				go func() { stopped <- f.Outbox.RunJanitor(ctx, config) }()
+				return func() {
+					cancel()
+					f.NoError(<-stopped)
+				}
+			},
+		} {
+			f.EnqueueN("orders", 1)
+			f.Settle(suite.Settled(outbox.Ack, f.Claim("orders")...)...)
+			stop := begin()
+			f.Eventually(func() bool { return f.Count() == 0 }, suite.Patience, 20*time.Millisecond, name)
+			stop()
+		}
+		f.NoError(f.Outbox.RunJanitor(f.Context(), outbox.JanitorConfig{Disabled: true}), "returns at once")
+	})
+}
+
+func TestJanitorRefusesWhatMakesNoSense(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		for field, config := range map[string]outbox.JanitorConfig{
+			"Done": {Done: -2}, "Failed": {Failed: -2}, "Log": {Log: -2}, "Joins": {Joins: -2}, "Entries": {Entries: -2},
+			"Interval": {Interval: -1}, "Also": {Also: map[string]func(context.Context) (int, error){"nothing": nil}},
+		} {
+			_, err := f.Outbox.PurgeOnce(f.Context(), config)
+			f.RequireField(err, "JanitorConfig."+field)
+			_, err = outbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Janitor: config}, nil)
+			f.RequireField(err, "JanitorConfig."+field)
+		}
+	})
+}

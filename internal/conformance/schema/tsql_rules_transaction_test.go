@@ -1,0 +1,196 @@
+package schema_test
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sqlc-dev/teesql/ast"
+)
+
+// The rules about transactions, their levels and the options of a session.
+
+// readsWhatIsCommittedNow: in a caller's transaction the level is the caller's. A snapshot may be from before a join ended, and
+// SERIALIZABLE locks the gaps beside what is read, where others insert.
+func readsWhatIsCommittedNow(s *tsql) (found []finding) {
+	for _, p := range s.procedures {
+		if !s.takesPart(p) {
+			continue
+		}
+		written := writes(p)
+		for _, from := range nodes[*ast.FromClause](p) {
+			for _, ref := range sources(from) {
+				table, ok := ref.(*ast.NamedTableReference)
+				if !ok || !isOurs(table) || isView(table) || slices.ContainsFunc(written, func(w write) bool { return w.table == table }) {
+					continue
+				}
+				f := finding{p: p, node: table}
+				if !slices.ContainsFunc([]string{"READCOMMITTED", "READCOMMITTEDLOCK", "NOLOCK", "HOLDLOCK"}, func(hint string) bool { return has(table, hint) }) {
+					f.broken = table.SchemaObject.BaseIdentifier.Value + " is read at the caller's level"
+				}
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+// takesPart says whether a procedure that writes, or one that it calls, may run in a caller's transaction.
+func (s *tsql) takesPart(p *procedure) bool {
+	callers := slices.DeleteFunc(slices.Clone(s.procedures), func(other *procedure) bool { return !slices.Contains(other.calls(), p.name()) })
+	switch s.whose(p) {
+	case "own":
+		return false
+	case "any":
+		if slices.ContainsFunc(s.inlined(p), func(one step) bool { return strings.ContainsAny(one.how, "UX+") }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(callers, s.takesPart)
+}
+
+// opensWithItsOptions: a count of rows would be taken for an answer; and what an error does to a transaction is not left to the
+// session's XACT_ABORT.
+func opensWithItsOptions(p *procedure) []finding {
+	f := finding{node: p.AlterProcedureStatement}
+	first := p.StatementList.Statements
+	if block, ok := first[0].(*ast.BeginEndBlockStatement); ok {
+		first = block.StatementList.Statements
+	}
+	if set, ok := first[0].(*ast.PredicateSetStatement); !ok || set.Options != string(ast.SetOptionsNoCount) || !set.IsOn {
+		f.broken = "it does not begin with SET NOCOUNT ON; "
+	}
+	if p.operation() && !slices.ContainsFunc(nodes[*ast.PredicateSetStatement](p), func(set *ast.PredicateSetStatement) bool { return set.Options == string(ast.SetOptionsXactAbort) }) {
+		f.broken += "it does not set XACT_ABORT"
+	}
+	return []finding{f}
+}
+
+// leavesTheCallersTransaction: an error in a caller's transaction is the caller's to decide on.
+func leavesTheCallersTransaction(p *procedure) (found []finding) {
+	guarded := map[*ast.PredicateSetStatement]bool{}
+	for _, condition := range nodes[*ast.IfStatement](p) {
+		if isOutsideATransaction(condition.Predicate) {
+			for _, set := range nodes[*ast.PredicateSetStatement](condition.ThenStatement) {
+				guarded[set] = true
+			}
+		}
+	}
+	for _, set := range nodes[*ast.PredicateSetStatement](p) {
+		if set.Options != string(ast.SetOptionsXactAbort) || !set.IsOn {
+			continue
+		}
+		f := finding{node: set}
+		if !guarded[set] {
+			f.broken = "XACT_ABORT ON in a caller's transaction"
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// isOutsideATransaction: @@TRANCOUNT = 0, or the variable that has kept it.
+func isOutsideATransaction(condition ast.BooleanExpression) bool {
+	comparison, ok := condition.(*ast.BooleanComparisonExpression)
+	if !ok || comparison.ComparisonType != "Equals" {
+		return false
+	}
+	zero, ok := comparison.SecondExpression.(*ast.IntegerLiteral)
+	if !ok || zero.Value != "0" {
+		return false
+	}
+	switch first := comparison.FirstExpression.(type) {
+	case *ast.GlobalVariableExpression:
+		return strings.EqualFold(first.Name, "@@TRANCOUNT")
+	case *ast.VariableReference:
+		return first.Name == "@Outer"
+	}
+	return false
+}
+
+// commitsWhatItBegins: a T-SQL caller with IMPLICIT_TRANSACTIONS ON would leave what is to be committed here uncommitted. It is
+// about the procedures whose transaction is their own, whatever the caller has. For one that takes part in the caller's, the
+// first statement of an implicit transaction is where that begins.
+func commitsWhatItBegins(p *procedure) []finding {
+	begins, levels := unconditional[*ast.BeginTransactionStatement](p), unconditional[*ast.SetTransactionIsolationLevelStatement](p)
+	if len(begins)+len(levels) == 0 {
+		return nil
+	}
+	f := finding{node: p.AlterProcedureStatement, broken: "no SET IMPLICIT_TRANSACTIONS OFF"}
+	for _, set := range nodes[*ast.PredicateSetStatement](p) {
+		if set.Options == string(ast.SetOptionsImplicitTransactions) && !set.IsOn {
+			f.broken = ""
+		}
+	}
+	return []finding{f}
+}
+
+// bracketsWhatItWrites: what takes more than one statement is done whole or not at all, in a transaction of its own or, in a
+// caller's, from a savepoint; and whoever calls is told why.
+func bracketsWhatItWrites(s *tsql) (found []finding) {
+	for _, p := range s.procedures {
+		changes := 0
+		for _, one := range p.steps {
+			if one.call != "" || one.how == "+" || strings.HasPrefix(one.how, "X") {
+				changes++
+			}
+		}
+		begins := nodes[*ast.BeginTransactionStatement](p)
+		if s.whose(p) == "its caller's" || changes < 2 && len(begins) == 0 {
+			continue
+		}
+		found = append(found, finding{p: p, node: p.AlterProcedureStatement, broken: p.bracket()})
+	}
+	return found
+}
+
+// bracket says what is wrong with the bracket of a procedure.
+func (p *procedure) bracket() string {
+	begin, commit, catch := "BEGIN TRANSACTION", "COMMIT TRANSACTION", "IF XACT_STATE() <> 0 ROLLBACK TRANSACTION; THROW"
+	if saves := nodes[*ast.SaveTransactionStatement](p); len(saves) == 1 {
+		name := saves[0].Name.Value
+		begin = "IF @Outer = 0 BEGIN TRANSACTION; ELSE SAVE TRANSACTION " + name
+		commit = "IF @Outer = 0 COMMIT TRANSACTION"
+		catch = "IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION; IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION " + name + "; THROW"
+	}
+	for _, try := range nodes[*ast.TryCatchStatement](p) {
+		first, last := try.TryStatements.Statements[0], try.TryStatements.Statements[len(try.TryStatements.Statements)-1]
+		if p.saysPlainly(first) == begin && p.saysPlainly(last) == commit {
+			if got := p.saysPlainly(try.CatchStatements.Statements...); got != catch {
+				return "CATCH is " + got
+			}
+			return ""
+		}
+	}
+	return "no TRY from " + begin + " to " + commit
+}
+
+// saysPlainly is the text of statements, but for the last semicolon.
+func (p *procedure) saysPlainly(statements ...ast.Statement) string {
+	var texts []string
+	for _, s := range statements {
+		texts = append(texts, strings.TrimRight(p.says(s), "; "))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// namesEachSavepointOnce: the outer of two nested savepoints of one name cannot be gone back to, and what is longer than 32 is
+// cut, but for a variable, which is refused.
+func namesEachSavepointOnce(s *tsql) (found []finding) {
+	seen := map[string]bool{}
+	for _, p := range s.procedures {
+		for _, save := range nodes[*ast.SaveTransactionStatement](p) {
+			f := finding{p: p, node: save}
+			switch name := save.Name.Value; {
+			case save.Name.Identifier == nil:
+				f.broken = "no name"
+			case len(name) > 32:
+				f.broken = name + " is too long"
+			case seen[name]:
+				f.broken = "there are two of " + name
+			}
+			seen[save.Name.Value] = true
+			found = append(found, f)
+		}
+	}
+	return found
+}

@@ -1,0 +1,374 @@
+package suite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testoutbox"
+)
+
+// What the database's catalog knows of an outbox.
+
+// Catalog lists everything in the schema with its definition, the same text for the same schema under another name.
+func (f *Fixture) Catalog() (lines []string) {
+	f.T.Helper()
+	for _, query := range catalogQueries[f.DB.Name] {
+		query = strings.ReplaceAll(query, "{schema}", Literal(f.Schema()))
+		found, err := f.Strings(f.DB, query)
+		f.NoError(err, query)
+		for _, line := range found {
+			line = strings.ReplaceAll(line, f.Schema(), "SCHEMA")
+			line = strings.Join(strings.Fields(line), " ") // how a script is cut into batches changes no more than white space
+			lines = append(lines, generated.ReplaceAllString(line, "GENERATED"))
+		}
+	}
+	return lines
+}
+
+// Names that a server makes up contain a hash or a number.
+var generated = regexp.MustCompile(`[0-9a-f]{32}|_[0-9]{4,}\b`)
+
+// SameCatalog asserts that two catalogs are the same, and tells only what is not.
+func (f *Fixture) SameCatalog(want, got []string) {
+	f.T.Helper()
+	f.NotEmpty(want)
+	only := func(here, there []string) (lines []string) {
+		for _, line := range here {
+			if !slices.Contains(there, line) {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	f.Empty(only(want, got), "missing")
+	f.Empty(only(got, want), "too much")
+	f.Len(got, len(want))
+}
+
+var catalogQueries = map[string][]string{
+	testdb.SQLite: {"SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_master ORDER BY 1"},
+	testdb.Postgres: {
+		`SELECT table_name || ' ' || ordinal_position || ' ' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
+		 || ' ' || is_identity || ' ' || coalesce(collation_name, '') FROM information_schema.columns WHERE table_schema = '{schema}' ORDER BY 1`,
+		"SELECT indexdef FROM pg_indexes WHERE schemaname = '{schema}' ORDER BY 1",
+		"SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = '{schema}'::regnamespace ORDER BY 1",
+		"SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace ORDER BY 1",
+		"SELECT viewname || ' ' || definition FROM pg_views WHERE schemaname = '{schema}' ORDER BY 1",
+		"SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = '{schema}'::regnamespace ORDER BY 1",
+	},
+	testdb.SQLServer: {
+		`SELECT CONCAT(TABLE_NAME, ' ', ORDINAL_POSITION, ' ', COLUMN_NAME, ' ', DATA_TYPE, ' ', CHARACTER_MAXIMUM_LENGTH, ' ', IS_NULLABLE, ' ',
+		 COLLATION_NAME, ' ', DATETIME_PRECISION) FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = '{schema}' ORDER BY 1`,
+		`SELECT CONCAT(o.name, ' ', i.name, ' ', i.type_desc, ' ', i.is_unique, ' ', i.filter_definition) FROM sys.indexes i
+		 JOIN sys.objects o ON o.object_id = i.object_id JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
+		`SELECT CONCAT(o.name, ' ', o.type_desc) FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
+		`SELECT CONCAT(o.name, ' ', m.definition) FROM sys.sql_modules m JOIN sys.objects o ON o.object_id = m.object_id
+		 JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
+	},
+}
+
+// Names lists the objects of a kind in the schema: table, index, view or procedure.
+func (f *Fixture) Names(kind string) []string {
+	f.T.Helper()
+	queries := map[string]map[string]string{
+		testdb.SQLite: {
+			"table": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+			"index": "SELECT name FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%'",
+			"view":  "SELECT name FROM sqlite_master WHERE type = 'view'",
+		},
+		testdb.Postgres: {
+			"table":     "SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'",
+			"index":     "SELECT indexname FROM pg_indexes WHERE schemaname = '{schema}'",
+			"view":      "SELECT viewname FROM pg_views WHERE schemaname = '{schema}'",
+			"procedure": "SELECT proname FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace",
+		},
+		testdb.SQLServer: {
+			"table":     "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'U'",
+			"view":      "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'V'",
+			"procedure": "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'P'",
+			"index": `SELECT i.name FROM sys.indexes i JOIN sys.objects o ON o.object_id = i.object_id
+				JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND i.name IS NOT NULL`,
+		},
+	}
+	names, err := f.Strings(f.DB, strings.ReplaceAll(queries[f.DB.Name][kind], "{schema}", Literal(f.Schema())))
+	f.NoError(err)
+	return names
+}
+
+// Strings is the only column that a query returns.
+func (f *Fixture) Strings(db *testdb.DB, query string) (values []string, err error) {
+	rows, err := db.QueryContext(f.Context(), query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var value sql.NullString
+		if err := rows.Scan(&value); err != nil {
+			return nil, err
+		}
+		values = append(values, value.String)
+	}
+	return values, rows.Err()
+}
+
+// Run runs a printed script on one connection, as a tool of the database would: batch by batch.
+func (f *Fixture) Run(script string) error {
+	f.T.Helper()
+	conn, err := f.DB.Conn(f.Context())
+	f.NoError(err)
+	defer func() { f.NoError(conn.Close()) }()
+	for _, batch := range Batches(f.Config.Dialect.Traits().BatchSeparator, script) {
+		if _, err := conn.ExecContext(f.Context(), batch); err != nil {
+			return fmt.Errorf("%w in\n%s", err, batch)
+		}
+	}
+	return nil
+}
+
+// Batches splits a script at the lines that hold nothing but the separator.
+func Batches(separator, script string) (list []string) {
+	if separator == "" {
+		return []string{script}
+	}
+	var batch strings.Builder
+	for line := range strings.Lines(script) {
+		if strings.TrimSpace(line) != separator {
+			batch.WriteString(line)
+			continue
+		}
+		list = append(list, batch.String())
+		batch.Reset()
+	}
+	if rest := batch.String(); strings.TrimSpace(rest) != "" {
+		list = append(list, rest)
+	}
+	return list
+}
+
+// User creates a user without login, in a role if one is given, until the test ends.
+func (f *Fixture) User(role string) string {
+	f.T.Helper()
+	name := fmt.Sprintf("user_%s_%d", f.DB.Schema, len(role))
+	create, grant, revoke := "CREATE ROLE "+name, "GRANT "+role+" TO "+name, "DROP ROLE "+name
+	if f.DB.Name == testdb.SQLServer {
+		create, grant, revoke = "CREATE USER "+name+" WITHOUT LOGIN", "ALTER ROLE "+role+" ADD MEMBER "+name, "DROP USER "+name
+	}
+	f.Exec("%s", create)
+	if role != "" {
+		f.Exec("%s", grant)
+	}
+	f.T.Cleanup(func() { f.Drop(revoke) })
+	return name
+}
+
+// LacksRightTo runs statements as a user and returns those that are refused.
+func (f *Fixture) LacksRightTo(user string, statements ...string) (refused []string) {
+	f.T.Helper()
+	conn, err := f.DB.Reopen(f.T).Conn(f.Context())
+	f.NoError(err)
+	defer func() { f.NoError(conn.Close()) }()
+	become, back := "SET ROLE "+user, "RESET ROLE"
+	if f.DB.Name == testdb.SQLServer {
+		become, back = "EXECUTE AS USER = '"+user+"'", "REVERT"
+	}
+	f.ExecOn(conn, "%s", become)
+	for _, statement := range statements {
+		err := f.readToTheEnd(conn, f.SQL("%s", strings.ReplaceAll(statement, "{outbox}", f.SQL("{outbox}"))))
+		if err == nil {
+			continue
+		}
+		var state interface{ SQLState() string }
+		if errors.As(err, &state) {
+			f.Equal("42501", state.SQLState(), "%s: %v", statement, err)
+		}
+		refused = append(refused, fmt.Sprintf("%s: %v", statement, err))
+	}
+	f.ExecOn(conn, "%s", back)
+	return refused
+}
+
+func (f *Fixture) readToTheEnd(x outbox.Executor, statement string) (err error) {
+	rows, err := x.QueryContext(f.Context(), statement)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() { // what it answers does not matter
+	}
+	return rows.Err()
+}
+
+// Install opens a database of its own with an outbox in it.
+func Install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) {
+	t.Helper()
+	db, d := backend.Open(t), testoutbox.Dialect(backend.Name)
+	require.NoError(t, outbox.Migrate(t.Context(), db.DB, outbox.MigrateConfig{Dialect: d, Schema: db.Schema}))
+	o, err := outbox.New(db.DB, outbox.Config{Dialect: d, Schema: db.Schema}, nil)
+	require.NoError(t, err)
+	return db, o
+}
+
+// CallOf is the statement that calls a procedure with its one argument.
+func (f *Fixture) CallOf(name, argument string) string {
+	if f.DB.Name == testdb.SQLServer {
+		return "EXEC " + f.Object("Outbox_"+name) + " N'" + argument + "'"
+	}
+	return "SELECT * FROM " + f.Object("outbox_"+name) + "('" + argument + "')"
+}
+
+// Lower writes names in small letters.
+func Lower(names []string) []string {
+	return strings.Fields(strings.ToLower(strings.Join(names, " ")))
+}
+
+// Another is a second empty database or schema of the same backend.
+func (f *Fixture) Another() *testdb.DB {
+	f.T.Helper()
+	for _, b := range testdb.Backends(f.T) {
+		if b.Name == f.DB.Name {
+			return b.Open(f.T)
+		}
+	}
+	return nil
+}
+
+// InSchema lets the fixture use a schema that the library is to create, and drops it at the end.
+func (f *Fixture) InSchema(schema string) {
+	f.T.Helper()
+	f.Config.Schema = schema
+	f.Outbox = f.NewOutbox(f.DB.DB)
+	f.T.Cleanup(func() {
+		if f.DB.Name == testdb.SQLServer {
+			f.DropObjects()
+			f.Drop("DROP SCHEMA " + f.Config.Dialect.Quote(schema))
+		} else {
+			f.Drop("DROP SCHEMA IF EXISTS " + f.Config.Dialect.Quote(schema) + " CASCADE")
+		}
+	})
+	f.T.Cleanup(f.CheckInvariants)
+}
+
+// Drop drops something, even once the test is over.
+func (f *Fixture) Drop(statement string) {
+	if _, err := f.DB.ExecContext(context.WithoutCancel(f.Context()), statement); err != nil {
+		f.T.Errorf("%s: %v", statement, err)
+	}
+}
+
+// DropObjects drops all that is in the schema, on SQL Server, what was created last first. It quotes the names itself.
+func (f *Fixture) DropObjects() {
+	rows, err := f.DB.QueryContext(context.WithoutCancel(f.Context()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
+		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
+		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END, o.object_id DESC`, f.Schema())
+	if err != nil {
+		f.T.Errorf("listing the schema: %v", err)
+		return
+	}
+	defer func() { _ = rows.Close() }() // rows.Err tells
+	var drops []string
+	for rows.Next() {
+		var kind, name string
+		if err := rows.Scan(&kind, &name); err != nil {
+			f.T.Errorf("listing the schema: %v", err)
+		}
+		drops = append(drops, "DROP "+kind+" "+f.Config.Dialect.Quote(f.Schema())+"."+f.Config.Dialect.Quote(name))
+	}
+	if err := rows.Err(); err != nil {
+		f.T.Errorf("listing the schema: %v", err)
+	}
+	for _, drop := range drops {
+		f.Drop(drop)
+	}
+}
+
+// Works goes once through everything that an outbox can do.
+func (f *Fixture) Works() {
+	f.T.Helper()
+	f.Migrate()
+	f.Migrate()
+	ids := f.EnqueueN("orders", 4)
+	claimed := f.Claim("orders")
+	f.Equal(ids, MessageIDs(claimed))
+	refused, err := f.Outbox.Renew(f.Context(), 1e9, claimed[0].Receipt)
+	f.NoError(err)
+	f.Empty(refused)
+	f.Empty(f.Settle(append(Settled(outbox.Ack, claimed[0]), append(Settled(outbox.Fail, claimed[1]), Settled(outbox.Release, claimed[2])...)...)...))
+	f.ExpireLeases()
+	n, err := f.Outbox.ReapExpired(f.Context())
+	f.NoError(err)
+	f.Equal(1, n)
+	n, err = f.Outbox.Requeue(f.Context(), outbox.RequeueParams{All: true})
+	f.NoError(err)
+	f.Equal(1, n)
+	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
+	n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
+	f.NoError(err)
+	f.Equal(1, n)
+	topics, err := f.Outbox.Topics(f.Context())
+	f.NoError(err)
+	f.Len(topics, 1)
+	records, err := f.Outbox.Get(f.Context(), ids...)
+	f.NoError(err)
+	f.Len(records, 3)
+	deleting := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.DeleteOnAck = true })
+	claimed = f.Claim("orders")
+	f.Len(claimed, 3)
+	_, err = deleting.Settle(f.Context(), f.DB.DB, Settled(outbox.Ack, claimed...))
+	f.NoError(err)
+	f.Equal(0, f.Count())
+	if !f.WithoutJoins {
+		f.JoinsWork()
+	}
+}
+
+// Call calls a procedure and returns the first column of its result.
+func (f *Fixture) Call(name string, args ...any) (first []string) {
+	f.T.Helper()
+	statement := "SELECT * FROM " + f.Object("outbox_"+name) + "("
+	if f.DB.Name == testdb.SQLServer {
+		statement = "EXEC " + f.Object("Outbox_"+name) + " "
+	}
+	for i := range args {
+		if i > 0 {
+			statement += ", "
+		}
+		if f.DB.Name == testdb.SQLServer {
+			statement += "@p" + strconv.Itoa(i+1)
+		} else {
+			statement += "$" + strconv.Itoa(i+1)
+		}
+	}
+	if f.DB.Name == testdb.Postgres {
+		statement += ")"
+	}
+	rows, err := f.DB.QueryContext(f.Context(), statement, args...)
+	f.NoError(err, statement)
+	defer func() { f.NoError(rows.Close()) }()
+	columns, err := rows.Columns()
+	f.NoError(err)
+	for rows.Next() {
+		values := make([]any, len(columns))
+		for i := range values {
+			values[i] = new(sql.RawBytes)
+		}
+		f.NoError(rows.Scan(values...))
+		value, ok := values[0].(*sql.RawBytes)
+		f.True(ok)
+		first = append(first, string(*value))
+	}
+	f.NoError(rows.Err())
+	return first
+}

@@ -1,0 +1,213 @@
+package workers_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
+	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
+)
+
+// partition is the virtual partition of a stream.
+func partition(key string) int64 {
+	p := base.TopicKey("orders\x00"+key) % 10_000
+	return max(p, -p)
+}
+
+// claimAs claims as one of two workers, whose shares are the halves of the partitions, and counts the streams by half.
+func (f fixture) claimAs(half, limit int, patience time.Duration) (halves [2]int) {
+	f.T.Helper()
+	arg := map[string]any{"worker": "w", "owner": base.NewOwnerToken(), "lease_ms": 60_000, "limit": limit, "run": 1, "give_back": 0,
+		"topics": []any{map[string]any{"key": base.TopicKey("orders"), "quota": limit}},
+		"share":  map[string]any{"low": 5000 * half, "high": 5000*half + 4999, "workers": 2, "patience_ms": patience.Milliseconds()}}
+	f.NoError(seam.Outbox(f.Outbox.Outbox).Run(f.T.Context(), f.DB.DB, "outbox_claim", arg, func(rows *sql.Rows) error {
+		var key sql.NullString
+		row := make([]any, 12)
+		for i := range row {
+			row[i] = new(any)
+		}
+		row[7] = &key
+		err := rows.Scan(row...)
+		halves[partition(key.String)/5000]++
+		return err
+	}))
+	return halves
+}
+
+// A worker takes the ready streams of its own share first, and then others. Whoever has waited for long is taken by anyone, and
+// nothing is left because another worker does not come.
+func TestPhase9_AShareOfThePartitionsIsAPreference(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		const streams = 300
+		f.ordered(streams, 1)
+		var halves [2]int
+		for i := range streams {
+			halves[partition(fmt.Sprint(i))/5000]++
+		}
+		f.Greater(min(halves[0], halves[1]), streams/3)
+
+		for half := range 2 {
+			got := f.claimAs(half, 30, time.Hour)
+			f.Equal(30, got[0]+got[1])
+			f.GreaterOrEqual(got[half], 20, "of 60 that have waited longest, about 30 are its own")
+		}
+		impatient := f.claimAs(0, 100, 0)
+		f.Equal(100, impatient[0]+impatient[1])
+		f.Greater(impatient[1], 30, "nobody is preferred then")
+		left := streams - 160
+		for left > 0 {
+			got := f.claimAs(0, 50, time.Hour)
+			f.Positive(got[0]+got[1], "%d streams are left", left)
+			left -= got[0] + got[1]
+		}
+	})
+}
+
+// While there is enough to do, two workers each handle the streams of their own share, and without affinity any.
+func TestStreamsTendToStayWithTheirWorker(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		const streams, each = 150, 8
+		stay := map[time.Duration]float64{}
+		for _, affinity := range []time.Duration{time.Hour, -1} {
+			var mu sync.Mutex
+			handled := map[string]map[string]int{} // by stream and worker
+			var subs []*outbox.Subscriber
+			var working sync.WaitGroup
+			for _, name := range []string{"a", "b"} {
+				sub, messages := f.work(fmt.Sprint(name, affinity), func(c *outbox.SubscriberConfig) {
+					c.StreamAffinity, c.MaxInFlight, c.MaxStreamRun = affinity, 10, 1
+				})
+				subs = append(subs, sub)
+				working.Go(func() {
+					for msg := range messages {
+						mu.Lock()
+						if handled[streamOf(msg)] == nil {
+							handled[streamOf(msg)] = map[string]int{}
+						}
+						handled[streamOf(msg)][name]++
+						mu.Unlock()
+						msg.Ack()
+					}
+				})
+			}
+			f.eventually(func() bool {
+				a, b := f.worker(fmt.Sprint("a", affinity)), f.worker(fmt.Sprint("b", affinity))
+				return a.lives && b.lives && a.seen > b.started && b.seen > a.started+heartbeat.Milliseconds()/2
+			}, "they know of each other")
+			before := f.Count(outbox.Done)
+			f.ordered(streams, each)
+			f.Becomes(outbox.Done, before+streams*each)
+			for _, sub := range subs {
+				f.NoError(sub.Close())
+			}
+			working.Wait()
+			most, all := 0, 0
+			for _, by := range handled {
+				most += max(by["a"], by["b"])
+				all += by["a"] + by["b"]
+			}
+			f.Equal(streams*each, all)
+			stay[affinity] = float64(most) / float64(all)
+		}
+		t.Logf("handled by the worker that handled most of the stream: %.2f, without affinity %.2f", stay[time.Hour], stay[-1])
+		f.Greater(stay[time.Hour], 0.75)
+		f.Greater(stay[time.Hour], stay[-1])
+	})
+}
+
+const holderVariable = "OUTBOX_TEST_STREAM_HOLDER"
+
+// A holderJob is a worker's process that takes streams and never finishes a message.
+type holderJob struct{ Backend, Driver, DSN, Schema string }
+
+func (job holderJob) run() (err error) {
+	db, err := sql.Open(job.Driver, job.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	sub, err := outbox.NewSubscriber(db, outbox.SubscriberConfig{
+		Dialect: testoutbox.Dialect(job.Backend), Schema: job.Schema, WorkerName: "killed", LeaseDuration: lease, MaxInFlight: 10,
+	}, nil)
+	if err != nil {
+		return err
+	}
+	messages, err := sub.Subscribe(context.Background(), "orders")
+	if err != nil {
+		return err
+	}
+	go func() {
+		for msg := range messages {
+			fmt.Fprintln(os.Stdout, streamOf(msg))
+		}
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// The streams of a killed worker move to others within a lease and a heartbeat. Those that the others have do not stir.
+func TestStreamsOfAKilledWorkerMove(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		const streams, killed = 30, 10
+		f.ordered(streams, 1)
+		lines := make(chan testprocess.Line, streams)
+		process := testprocess.Start(t, holderVariable, holderJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.DB.Schema}, lines)
+		moves := map[string]bool{}
+		for len(moves) < killed {
+			line := <-lines
+			f.NotEmpty(line.Text, "the worker ended: %v", line.From.State())
+			moves[line.Text] = true
+		}
+
+		deliveries := map[string]int{}
+		all := make(chan *message.Message)
+		for _, name := range []string{"a", "b"} {
+			_, messages := f.work(name, func(c *outbox.SubscriberConfig) { c.MaxInFlight = streams })
+			go func() {
+				for msg := range messages {
+					all <- msg
+				}
+			}()
+		}
+		var held []*message.Message
+		for len(held) < streams-killed {
+			msg := f.receive(all)
+			held = append(held, msg)
+			deliveries[streamOf(msg)]++
+			f.False(moves[streamOf(msg)], "stream %s has a worker that lives", streamOf(msg))
+		}
+
+		f.NoError(process.Kill())
+		dead := time.Now()
+		for range killed {
+			msg := f.receive(all)
+			held = append(held, msg)
+			deliveries[streamOf(msg)]++
+			f.True(moves[streamOf(msg)], "stream %s stirs", streamOf(msg))
+		}
+		took := time.Since(dead)
+		t.Logf("%d streams moved within %v; lease %v, heartbeat %v", killed, took.Round(time.Millisecond), lease, heartbeat)
+		f.LessOrEqual(took, lease+heartbeat+2*time.Second, "two seconds are for a busy machine")
+		f.False(f.worker("killed").lives)
+		for _, msg := range held {
+			msg.Ack()
+		}
+		f.Becomes(outbox.Done, streams)
+		f.Len(deliveries, streams)
+		for stream, n := range deliveries {
+			f.Equal(1, n, "deliveries of stream %s to workers that live", stream)
+		}
+	})
+}

@@ -1,0 +1,202 @@
+// Package testbrowser gives a test a real browser, headless and with a profile of its own.
+//
+//	OUTBOX_TEST_ONLY       a list: where it does not name chromium, there is none
+//	OUTBOX_TEST_REQUIRE    a list: where it names chromium, a test that finds none fails
+//
+// A test that is left out is listed by package skipped.
+package testbrowser
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/incursa/watermill-outbox/internal/skipped"
+)
+
+// Name is that of the browser in the lists.
+const Name = "chromium"
+
+// patience is how long anything may take before the test fails.
+const patience = time.Minute
+
+// Browser is one window. Its methods fail the test where they fail, and are for the test's own goroutine.
+type Browser struct {
+	t        testing.TB
+	ctx      context.Context //nolint:containedctx // chromedp keeps the window in it
+	problems problems
+}
+
+// Start opens a window, and closes the browser when the test ends. Without a browser it does not return.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(find(t)), chromedp.UserDataDir(t.TempDir()))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
+	}
+	b := &Browser{t: t}
+	process, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ := chromedp.NewContext(process, chromedp.WithListener(b.problems.listen),
+		chromedp.WithErrorf(func(string, ...any) {})) // of events newer than chromedp
+	b.ctx = ctx
+	t.Cleanup(func() {
+		defer stop()
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := chromedp.Cancel(bounded); err != nil { // waits until the process has ended
+			t.Errorf("closing the browser: %v", err)
+		}
+	})
+	if err := chromedp.Do(ctx); err != nil { // starts it. With a deadline here, it would end at that
+		t.Fatalf("starting %s: %v", Name, err)
+	}
+	run(b, watch)
+	return b
+}
+
+// find returns the browser's path. scripts/with-databases installs Debian's.
+func find(t testing.TB) string {
+	t.Helper()
+	if os.Getenv("OUTBOX_TEST_ONLY") != "" && !named("OUTBOX_TEST_ONLY") {
+		without(t, "OUTBOX_TEST_ONLY leaves it out")
+	}
+	if testing.Short() {
+		without(t, "-short starts nothing")
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	without(t, "it is not installed: Debian's package chromium has it")
+	return ""
+}
+
+func without(t testing.TB, why string) {
+	t.Helper()
+	if named("OUTBOX_TEST_REQUIRE") {
+		t.Fatalf("OUTBOX_TEST_REQUIRE names %s: %s", Name, why)
+	}
+	skipped.Add(t.Name(), Name, why)
+	t.Skipf("needs %s: %s", Name, why)
+}
+
+func named(key string) bool {
+	return slices.ContainsFunc(strings.Split(os.Getenv(key), ","), func(name string) bool { return strings.TrimSpace(name) == Name })
+}
+
+// Do does what chromedp offers beyond the methods here.
+func (b *Browser) Do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	run(b, chromedp.Steps(steps...))
+}
+
+func run[T any](b *Browser, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	if err != nil {
+		b.t.Fatalf("the browser: %v", err)
+	}
+	return value
+}
+
+// Open goes to an address, and returns the status of the answer once the page has loaded.
+func (b *Browser) Open(address string) (status int64) {
+	b.t.Helper()
+	return b.follow(chromedp.Navigate(address))
+}
+
+// Click clicks an element that leads to another page, and returns its status once it has loaded.
+func (b *Browser) Click(selector string) (status int64) {
+	b.t.Helper()
+	return b.follow(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	answer, err := chromedp.RunResponse(ctx, step)
+	if err != nil {
+		b.t.Fatalf("the browser: %v", err)
+	}
+	return answer.Status
+}
+
+// Fill replaces what is in a field.
+func (b *Browser) Fill(selector, value string) {
+	b.t.Helper()
+	run(b, chromedp.SetValue(chromedp.CSS(selector), value, chromedp.NodeVisible))
+}
+
+// Text returns what a reader sees of the first element that matches.
+func (b *Browser) Text(selector string) string {
+	b.t.Helper()
+	return run(b, chromedp.Text(chromedp.CSS(selector)))
+}
+
+// Eval returns the value of an expression of JavaScript.
+func (b *Browser) Eval(expression string) any {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[any](expression))
+}
+
+// Until waits until an expression of JavaScript is true. The page must not be left meanwhile.
+func (b *Browser) Until(expression string) {
+	b.t.Helper()
+	run(b, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+}
+
+// Window sets the size of the page in CSS pixels, and whether the reader prefers dark.
+func (b *Browser) Window(width, height int64, dark bool) {
+	b.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	b.Do(chromedp.EmulateViewport(width, height), call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}))
+}
+
+// Picture saves the whole page as a PNG.
+func (b *Browser) Picture(file string) {
+	b.t.Helper()
+	png := run(b, chromedp.FullScreenshot(100)) // 100 is PNG
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Quiet fails the test if a page has written an error to the browser's console, or a request has failed.
+func (b *Browser) Quiet() {
+	b.t.Helper()
+	if found := b.Problems(); len(found) > 0 {
+		b.t.Errorf("the browser complains:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// Problems returns, and forgets, the errors in the browser's console and the requests that failed.
+func (b *Browser) Problems() []string { return b.problems.take() }
+
+// call is a command of the browser's protocol as a step.
+func call[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, command, params)
+		return err
+	})
+}
