@@ -52,7 +52,7 @@ const (
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
 	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
-	opTopicPaused: true, "outbox_audit_list": true, "outbox_workers": true,
+	opTopicPaused: true, "outbox_audit_list": true,
 	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_join_of": true, "outbox_entry_get": true,
 	"outbox_dead_scan": true, "outbox_list": true, "outbox_story": true, "outbox_health": true, "outbox_leases": true, "outbox_worker_list": true, "outbox_log_groups": true,

@@ -284,6 +284,6 @@ func TestWorkers(t *testing.T) {
 		f.NotEmpty(workers[0].Name)
 		f.Equal(1, workers[0].Claims)
 		f.Equal(3, workers[0].Messages)
-		f.False(workers[0].Until.IsZero())
+		f.True(workers[0].SeenAt.IsZero(), "it has no heartbeat")
 	})
 }

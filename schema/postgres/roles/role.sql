@@ -103,8 +103,6 @@ REVOKE ALL ON FUNCTION "public"."outbox_audit_list"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_audit_list"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_audit_purge"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_audit_purge"(json) TO "public_outbox_role";
-REVOKE ALL ON FUNCTION "public"."outbox_workers"(json) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_workers"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_start"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_start"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_attach"(json) FROM PUBLIC;

@@ -89,7 +89,6 @@ FROM (VALUES
     ('function', '"public"."outbox_audit_add"(json)'),
     ('function', '"public"."outbox_audit_list"(json)'),
     ('function', '"public"."outbox_audit_purge"(json)'),
-    ('function', '"public"."outbox_workers"(json)'),
     ('function', '"public"."outbox_join_start"(json)'),
     ('function', '"public"."outbox_join_attach"(json)'),
     ('function', '"public"."outbox_join_report"(json)'),

@@ -35,7 +35,6 @@ GRANT EXECUTE ON [dbo].[Outbox_Topic_Paused] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Audit_Add] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Audit_List] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Audit_Purge] TO [dbo_Outbox_Role];
-GRANT EXECUTE ON [dbo].[Outbox_Workers] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Stream_Enqueue] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Stream_List] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Stream_Resume] TO [dbo_Outbox_Role];

@@ -48,33 +48,3 @@ func (a *app) auditCommand() *cobra.Command {
 	c.Flags().Int64Var(&params.Before, "before", 0, "where the page before ended, as it says")
 	return group("audit", "The record of what operators did", c)
 }
-
-// A worker is a row of workers.
-type worker struct {
-	Name      string `json:"name"`
-	StartedAt string `json:"started_at"`
-	Claims    int    `json:"claims"`
-	Messages  int    `json:"messages"`
-	Until     string `json:"until,omitempty"`
-
-	from admin.Worker
-}
-
-func (w worker) cells() []string {
-	return []string{w.Name, clock(w.from.StartedAt), number(w.Claims), number(w.Messages), clock(w.from.Until)}
-}
-
-func (a *app) workersCommand() *cobra.Command {
-	return a.onAdmin(&cobra.Command{Use: "workers", Short: "List workers and what they hold, the newest first", Args: arguments(cobra.NoArgs)},
-		func(ctx context.Context, of *admin.Admin, _ []string) error {
-			found, err := of.Workers(ctx)
-			if err != nil {
-				return err
-			}
-			var workers []worker
-			for _, w := range found {
-				workers = append(workers, worker{w.Name, moment(w.StartedAt), w.Claims, w.Messages, moment(w.Until), w})
-			}
-			return list(a.render, "WORKER, FIRST SEEN, CLAIMS, MESSAGES, UNTIL", workers, "No worker has claimed anything yet.")
-		})
-}
