@@ -8,52 +8,70 @@ import (
 	"time"
 )
 
-// A Worker is what claims and ends messages, by its WorkerName: usually the Subscriber of a process.
+// A Worker is a Subscriber, by its WorkerName, or whoever else has claimed or ended messages under that name.
 type Worker struct {
 	Name      string
-	StartedAt time.Time // or when it was first seen
-	SeenAt    time.Time // its last heartbeat; zero for one that has none, such as a call of Outbox.Claim
-	StoppedAt time.Time // when it has said that it ends; zero before
-	Lives     bool      // whether its heartbeat is as recent as it should be
-	Until     time.Time // until when that one counts; zero for one that has stopped, or has none
-	Claims    int       // leases that it has now, among the 1,000 that run longest
-	Messages  int       // that it holds with them, up to 100 of each
-	Streams   int       // that these belong to
+	StartedAt time.Time // when it was first seen
+	SeenAt    time.Time // its last heartbeat; zero for one that is no Subscriber
+	StoppedAt time.Time // when it was closed; zero if it was not
+	Alive     bool      // its next heartbeat is not overdue, by the database's clock
+
+	// What it holds: leases, the messages in them, and the streams of these. Of leases of more than 1,000 messages, only so
+	// many are looked at.
+	Leases, Messages, Streams int
 }
 
-// Workers lists up to 1,000 workers, those that live first, then those that were seen last.
+// Workers lists up to 1,000 workers by their name, those that are alive first.
 func (a *Admin) Workers(ctx context.Context) ([]Worker, error) {
-	type row struct {
-		Worker
-		number, until int64
-	}
-	var rows []row
+	byName := map[string]*Worker{}
 	err := a.call(ctx, "outbox_worker_list", struct {
 		Limit  int `json:"limit"`
 		Leases int `json:"leases"`
 		Sample int `json:"sample"`
-	}{maxBatch, maxBatch, 100}, func(r *sql.Rows) error {
-		var w row
-		var started, seen, stopped, now sql.NullInt64
-		err := r.Scan(&w.number, &w.Name, &started, &seen, &w.until, &stopped, &w.Claims, &w.Messages, &w.Streams, &now)
-		w.StartedAt, w.SeenAt, w.StoppedAt, w.Lives = fromMillis(started), fromMillis(seen), fromMillis(stopped), w.until > now.Int64
-		w.Until = time.UnixMilli(w.until).UTC()
-		if w.SeenAt.IsZero() || !w.StoppedAt.IsZero() {
-			w.Until = time.Time{}
+	}{maxBatch, maxBatch, maxBatch}, func(rows *sql.Rows) error {
+		w, err := scanWorker(rows)
+		if err != nil || w.Name == operator {
+			return err
 		}
-		if w.Name != operator {
-			rows = append(rows, w)
+		if one := byName[w.Name]; one != nil { // no unique key makes workers wait, so a name may have several rows
+			one.add(w)
+		} else {
+			byName[w.Name] = &w
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(b.until, a.until), cmp.Compare(a.number, b.number)) })
-	var workers []Worker
-	// A call that lost a conflict was made again, and its first rows were read twice.
-	for _, r := range slices.CompactFunc(rows, func(a, b row) bool { return a.number == b.number }) {
-		workers = append(workers, r.Worker)
+	workers := make([]Worker, 0, len(byName))
+	for _, w := range byName {
+		workers = append(workers, *w)
 	}
+	slices.SortFunc(workers, func(a, b Worker) int {
+		if a.Alive != b.Alive {
+			return map[bool]int{true: -1, false: 1}[a.Alive]
+		}
+		return cmp.Compare(a.Name, b.Name)
+	})
 	return workers, nil
+}
+
+func scanWorker(rows *sql.Rows) (w Worker, err error) {
+	var number, livesUntil, now int64
+	var started, seen, stopped sql.NullInt64
+	err = rows.Scan(&number, &w.Name, &started, &seen, &livesUntil, &stopped, &w.Leases, &w.Messages, &w.Streams, &now)
+	w.StartedAt, w.SeenAt, w.StoppedAt, w.Alive = fromMillis(started), fromMillis(seen), fromMillis(stopped), livesUntil > now
+	return w, err
+}
+
+// add takes in what another row has of the same worker.
+func (w *Worker) add(row Worker) {
+	if row.SeenAt.After(w.SeenAt) {
+		w.SeenAt, w.StoppedAt = row.SeenAt, row.StoppedAt
+	}
+	if row.StartedAt.Before(w.StartedAt) {
+		w.StartedAt = row.StartedAt
+	}
+	w.Alive = w.Alive || row.Alive
+	w.Leases, w.Messages, w.Streams = w.Leases+row.Leases, w.Messages+row.Messages, w.Streams+row.Streams
 }

@@ -278,12 +278,32 @@ func TestWorkers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.Enqueue("orders", 0, 3)
 		f.Len(f.claim("orders"), 3)
-		workers, err := f.admin.Workers(t.Context())
+		sub, err := outbox.NewSubscriber(f.DB.DB, f.Subscriber(), nil)
 		f.NoError(err)
-		f.Len(workers, 1)
-		f.NotEmpty(workers[0].Name)
-		f.Equal(1, workers[0].Claims)
-		f.Equal(3, workers[0].Messages)
-		f.True(workers[0].SeenAt.IsZero(), "it has no heartbeat")
+		_, err = sub.Subscribe(t.Context(), "others")
+		f.NoError(err)
+		var workers []admin.Worker
+		f.Eventually(func() bool {
+			workers, err = f.admin.Workers(t.Context())
+			return err != nil || len(workers) == 2
+		}, testoutbox.Patience, 5*time.Millisecond)
+		f.NoError(err)
+		alive, held := workers[0], workers[1]
+		f.True(alive.Alive)
+		f.False(alive.SeenAt.IsZero())
+		f.True(alive.StoppedAt.IsZero())
+		f.Zero(alive.Messages)
+		f.False(held.Alive, "it is no Subscriber")
+		f.True(held.SeenAt.IsZero())
+		f.Equal(1, held.Leases)
+		f.Equal(3, held.Messages)
+		f.NoError(sub.Close())
+		workers, err = f.admin.Workers(t.Context())
+		f.NoError(err)
+		f.Len(workers, 2)
+		for _, w := range workers {
+			f.False(w.Alive)
+			f.Equal(w.Name == alive.Name, !w.StoppedAt.IsZero())
+		}
 	})
 }

@@ -114,9 +114,11 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 				_, err := seam.Outbox(c.outbox).ChangeJoin(c.Context(), c.x, "outbox_end", map[string]any{"ids": suite.MessageIDs(held), "worker": "w", "reason": "r"})
 				return errors.Join(err, c.act("outbox_end", map[string]any{"ids": free, "worker": "w", "reason": "r"}))
 			},
-			"delay":   func(c *counted) error { return c.act("outbox_delay", map[string]any{"ids": free, "delay_ms": 1000}) },
-			"workers": func(c *counted) error { return c.act("outbox_worker_list", map[string]any{"limit": keys, "leases": keys, "sample": keys}) },
-			"steps":   func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
+			"delay": func(c *counted) error { return c.act("outbox_delay", map[string]any{"ids": free, "delay_ms": 1000}) },
+			"workers": func(c *counted) error {
+				return c.act("outbox_worker_list", map[string]any{"limit": keys, "leases": keys, "sample": keys})
+			},
+			"steps": func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})

@@ -186,6 +186,6 @@ func TestTrap_BehindALockedMessageOfAStream(t *testing.T) {
 			f.Equal(int(outbox.InProgress), f.Row(id).Status, "message %d of the stream", i)
 		}
 		f.NoError(tx.Commit())
-		f.settles(ids)
+		f.Settles(ids)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +33,7 @@ func (f fixture) claimAs(half, limit int, patience time.Duration) (halves [2]int
 		"share":  map[string]any{"low": 5000 * half, "high": 5000*half + 4999, "workers": 2, "patience_ms": patience.Milliseconds()}}
 	f.NoError(seam.Outbox(f.Outbox.Outbox).Run(f.T.Context(), f.DB.DB, "outbox_claim", arg, func(rows *sql.Rows) error {
 		var key sql.NullString
-		row := make([]any, 12)
+		row := make([]any, 13)
 		for i := range row {
 			row[i] = new(any)
 		}
@@ -72,58 +71,6 @@ func TestPhase9_AShareOfThePartitionsIsAPreference(t *testing.T) {
 			f.Positive(got[0]+got[1], "%d streams are left", left)
 			left -= got[0] + got[1]
 		}
-	})
-}
-
-// While there is enough to do, two workers each handle the streams of their own share, and without affinity any.
-func TestStreamsTendToStayWithTheirWorker(t *testing.T) {
-	forEach(t, func(t *testing.T, f fixture) {
-		const streams, each = 150, 8
-		stay := map[time.Duration]float64{}
-		for _, affinity := range []time.Duration{time.Hour, -1} {
-			var mu sync.Mutex
-			handled := map[string]map[string]int{} // by stream and worker
-			var subs []*outbox.Subscriber
-			var working sync.WaitGroup
-			for _, name := range []string{"a", "b"} {
-				sub, messages := f.work(fmt.Sprint(name, affinity), func(c *outbox.SubscriberConfig) {
-					c.StreamAffinity, c.MaxInFlight, c.MaxStreamRun = affinity, 10, 1
-				})
-				subs = append(subs, sub)
-				working.Go(func() {
-					for msg := range messages {
-						mu.Lock()
-						if handled[streamOf(msg)] == nil {
-							handled[streamOf(msg)] = map[string]int{}
-						}
-						handled[streamOf(msg)][name]++
-						mu.Unlock()
-						msg.Ack()
-					}
-				})
-			}
-			f.eventually(func() bool {
-				a, b := f.worker(fmt.Sprint("a", affinity)), f.worker(fmt.Sprint("b", affinity))
-				return a.lives && b.lives && a.seen > b.started && b.seen > a.started+heartbeat.Milliseconds()/2
-			}, "they know of each other")
-			before := f.Count(outbox.Done)
-			f.ordered(streams, each)
-			f.Becomes(outbox.Done, before+streams*each)
-			for _, sub := range subs {
-				f.NoError(sub.Close())
-			}
-			working.Wait()
-			most, all := 0, 0
-			for _, by := range handled {
-				most += max(by["a"], by["b"])
-				all += by["a"] + by["b"]
-			}
-			f.Equal(streams*each, all)
-			stay[affinity] = float64(most) / float64(all)
-		}
-		t.Logf("handled by the worker that handled most of the stream: %.2f, without affinity %.2f", stay[time.Hour], stay[-1])
-		f.Greater(stay[time.Hour], 0.75)
-		f.Greater(stay[time.Hour], stay[-1])
 	})
 }
 

@@ -48,3 +48,49 @@ func (a *app) auditCommand() *cobra.Command {
 	c.Flags().Int64Var(&params.Before, "before", 0, "where the page before ended, as it says")
 	return group("audit", "The record of what operators did", c)
 }
+
+// A worker is a row of workers.
+type worker struct {
+	Name      string `json:"name"`
+	Alive     bool   `json:"alive"`
+	StartedAt string `json:"started_at"`
+	SeenAt    string `json:"seen_at,omitempty"`
+	StoppedAt string `json:"stopped_at,omitempty"`
+	Leases    int    `json:"leases"`
+	Messages  int    `json:"messages"`
+	Streams   int    `json:"streams"`
+
+	from admin.Worker
+}
+
+func (w worker) cells() []string {
+	return []string{w.Name, w.state(), clock(w.from.StartedAt), number(w.Leases), number(w.Messages), number(w.Streams)}
+}
+
+func (w worker) state() string {
+	switch {
+	case w.Alive:
+		return "alive"
+	case !w.from.StoppedAt.IsZero():
+		return "stopped " + clock(w.from.StoppedAt)
+	case !w.from.SeenAt.IsZero():
+		return "silent since " + clock(w.from.SeenAt)
+	default:
+		return "no subscriber"
+	}
+}
+
+func (a *app) workersCommand() *cobra.Command {
+	return a.onAdmin(&cobra.Command{Use: "workers", Short: "List workers and what they hold, those alive first", Args: arguments(cobra.NoArgs)},
+		func(ctx context.Context, of *admin.Admin, _ []string) error {
+			found, err := of.Workers(ctx)
+			if err != nil {
+				return err
+			}
+			var workers []worker
+			for _, w := range found {
+				workers = append(workers, worker{w.Name, w.Alive, moment(w.StartedAt), moment(w.SeenAt), moment(w.StoppedAt), w.Leases, w.Messages, w.Streams, w})
+			}
+			return list(a.render, "WORKER, STATE, FIRST SEEN, LEASES, MESSAGES, STREAMS", workers, "No worker has claimed anything yet.")
+		})
+}
