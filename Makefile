@@ -125,6 +125,12 @@ publish: ## Publish 100,000 calls that share commits, while connections are cut,
 	OUTBOX_TEST_PUBLISH=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 60m -run EveryCallIsToldTheTruth ./internal/conformance/publish
 
+.PHONY: events
+events: ## Race for the versions of streams, catch up at any moment, kill projections and read a million events
+	OUTBOX_TEST_EVENTS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout 120m \
+		-run 'EachConflictIsTold|AnyUnderContention|ACatchUpSubscription|AProjectionThatIsKilled|PeakMemoryOfReading' ./internal/conformance/eventstore
+
 .PHONY: statistics
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
@@ -155,11 +161,11 @@ bench-each:
 	$(if $(OUTBOX_TEST_SQLSERVER_DSN),go run ./examples/bench -backend sqlserver -dsn "$$OUTBOX_TEST_SQLSERVER_DSN" -payload $(BENCH_PAYLOAD) -json)
 
 .PHONY: registration
-registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL' for others
+registration: ## Start examples/event-registration on SQLite with a broker in the process; ARGS='-dsn DSN -amqp URL -redis URL' for others
 	go run ./examples/event-registration $(ARGS)
 
 .PHONY: registration-test
-registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes of random changes
+registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes in which everything fails
 	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -timeout 15m ./examples/event-registration/...
 

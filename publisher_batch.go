@@ -44,7 +44,7 @@ type batches struct {
 	hurry   bool // nobody waits for others
 }
 
-// severalWriters let one batch be made up while another is committed. More of them would have smaller batches.
+// severalWriters let a batch be committed beside another that takes long, see batches.enough.
 const severalWriters = 2
 
 // An amount is what batches are limited by.
@@ -129,7 +129,7 @@ func (b *batches) add(c *batchedCall) bool {
 	}
 	b.waiting = append(b.waiting, c)
 	b.amount.add(c, 1)
-	if b.writing < b.writers {
+	if b.writing == 0 || b.writing < b.writers && b.enough() {
 		b.writing++
 		b.start()
 	} else if b.interval > 0 && b.full() {
@@ -138,14 +138,16 @@ func (b *batches) add(c *batchedCall) bool {
 	return true
 }
 
+// enough reports whether as many calls wait as are being written. With fewer, a second writer would only make commits smaller:
+// a commit costs as much as some dozen messages.
+func (b *batches) enough() bool { return len(b.sent) > 0 && len(b.waiting) >= len(b.sent) }
+
 // leave takes a call out of its batch if that was not sent yet. After that, nobody knows.
 func (b *batches) leave(c *batchedCall, cause error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-c.done:
+	if c.over {
 		return c.err
-	default:
 	}
 	if c.sent {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, cause)
@@ -178,11 +180,22 @@ func (b *batches) written(batch []*batchedCall) {
 func (b *batches) next() []*batchedCall {
 	for {
 		b.linger()
-		// Those that were just answered publish again in a moment: let them, or every other batch has a single call.
-		runtime.Gosched()
+		b.gather()
 		if batch, more := b.take(); !more || batch != nil {
 			return batch
 		}
+	}
+}
+
+// gather lets others run for as long as some of them publish: those that were just answered do so again in a moment.
+func (b *batches) gather() {
+	for before := -1; ; {
+		runtime.Gosched()
+		now := b.unsent()
+		if now <= before {
+			return
+		}
+		before = now
 	}
 }
 
@@ -194,7 +207,7 @@ func (b *batches) take() (batch []*batchedCall, more bool) {
 		return nil, true
 	}
 	n := b.fits()
-	if n == 0 {
+	if n == 0 || b.writing > 1 && !b.enough() { // or the other writer takes it
 		if b.writing--; b.writing == 0 && b.idle != nil {
 			close(b.idle)
 		}
@@ -281,18 +294,22 @@ func (b *batches) write(ctx context.Context, calls []*batchedCall) {
 		b.write(ctx, calls[half:])
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.answer(calls, len(calls), err)
 }
 
-// answer ends calls that have no answer yet.
+// answer ends calls that have no answer yet. They are woken without the lock, which is what they ask for next.
 func (b *batches) answer(calls []*batchedCall, shared int, err error) {
+	b.mu.Lock()
+	ended := make([]*batchedCall, 0, len(calls))
 	for _, c := range calls {
 		if !c.over {
 			c.over, c.shared, c.err = true, shared, err
-			close(c.done)
+			ended = append(ended, c)
 		}
+	}
+	b.mu.Unlock()
+	for _, c := range ended {
+		close(c.done)
 	}
 }
 
@@ -365,13 +382,15 @@ func (b *batches) refuse() (idle chan struct{}) {
 
 func (b *batches) giveUp() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.writing == 0 {
-		return nil // they have ended just now
-	}
-	unsent, sent := len(b.waiting), len(b.sent)
-	b.answer(b.waiting, 1, ErrClosed)
-	b.answer(b.sent, 1, fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrClosed))
+	ended := b.writing == 0 // just now
+	unsent, sent := b.waiting, slices.Clone(b.sent)
 	b.waiting, b.amount = nil, amount{}
-	return fmt.Errorf("outbox: after %v, Close gave up %d calls that were not sent and %d whose outcome is unknown", b.patience, unsent, sent)
+	b.mu.Unlock()
+	if ended {
+		return nil
+	}
+	b.answer(unsent, 1, ErrClosed)
+	b.answer(sent, 1, fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrClosed))
+	return fmt.Errorf("outbox: after %v, Close gave up %d calls that were not sent and %d whose outcome is unknown",
+		b.patience, len(unsent), len(sent))
 }

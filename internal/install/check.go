@@ -8,12 +8,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ThreeDotsLabs/watermill"
+
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// Check returns nil if all is well, and otherwise a base.ErrSchema that names all problems, one per line.
+// Check returns nil if all is well, and otherwise a base.ErrSchema that names all problems, one per line. Settings that are
+// less durable than the defaults are only logged.
 func (s *Script) Check(ctx context.Context, db *sql.DB) error {
+	if err := s.warn(ctx, db); err != nil {
+		return err
+	}
 	problems, err := s.problems(ctx, db)
 	if err != nil {
 		return err
@@ -25,20 +31,41 @@ func (s *Script) Check(ctx context.Context, db *sql.DB) error {
 	return fmt.Errorf("%s: %w\n%w", s.names.Qualified(s.dialect.Traits().Table), base.ErrSchema, errors.Join(problems...))
 }
 
+func (s *Script) warn(ctx context.Context, x base.Executor) error {
+	if s.logger == nil {
+		return nil
+	}
+	warnings, err := sentences(ctx, x, s.durability)
+	if err != nil {
+		return fmt.Errorf("check the durability: %w", err)
+	}
+	for _, w := range warnings {
+		s.logger.Info("The last commits may be lost when the machine stops", watermill.LogFields{"because": w.Error()})
+	}
+	return nil
+}
+
 // problems returns what the checks report, one per row.
 func (s *Script) problems(ctx context.Context, x base.Executor) (problems []error, err error) {
 	for _, check := range s.checks {
-		err := engine.Query(ctx, x, check, nil, func(rows *sql.Rows) error {
-			var problem string
-			err := rows.Scan(&problem)
-			problems = append(problems, errors.New(problem))
-			return err
-		})
+		some, err := sentences(ctx, x, check)
 		if err != nil {
 			return nil, fmt.Errorf("check the schema: %w", err)
 		}
+		problems = append(problems, some...)
 	}
 	return problems, nil
+}
+
+// sentences returns what a query answers, one sentence per row.
+func sentences(ctx context.Context, x base.Executor, query string) (list []error, err error) {
+	err = engine.Query(ctx, x, query, nil, func(rows *sql.Rows) error {
+		var sentence string
+		err := rows.Scan(&sentence)
+		list = append(list, errors.New(sentence))
+		return err
+	})
+	return list, err
 }
 
 // missing returns the problems that are missing objects. Settings are not for Migrate to fix.

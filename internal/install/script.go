@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ThreeDotsLabs/watermill"
+
 	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
@@ -19,18 +21,21 @@ type Config struct {
 	Role          string
 	WithoutJoins  bool
 	WithInbox     bool
+	Logger        watermill.LoggerAdapter
 }
 
 // A Script is everything that an outbox consists of, in the order of its installation.
 type Script struct {
 	dialect    dialect.Dialect
 	names      engine.Names
-	setup      []sqlFile // run every time: the lock, the schema, the history
-	migrations []sqlFile // run once
-	procedures []sqlFile // run when their text has changed
+	logger     watermill.LoggerAdapter // may be nil
+	setup      []sqlFile               // run every time: the lock, the schema, the history
+	migrations []sqlFile               // run once
+	procedures []sqlFile               // run when their text has changed
 
 	checks                  []string // queries that name what is missing
 	leftOut                 map[string]leftOut
+	durability              string // names settings that are less durable than the defaults
 	listHistory, addHistory string
 }
 
@@ -55,7 +60,7 @@ func New(config Config) (*Script, error) {
 		return nil, err
 	}
 	n.Role = config.Role
-	s := &Script{dialect: config.Dialect, names: n}
+	s := &Script{dialect: config.Dialect, names: n, logger: config.Logger}
 	if s.setup, err = s.read("setup/[0-9]*.sql"); err != nil {
 		return nil, err
 	}
@@ -94,6 +99,8 @@ func New(config Config) (*Script, error) {
 			s.leftOut[part] = leftOut{left.migration, file.text}
 		case isCheck:
 			s.checks = append(s.checks, file.text)
+		case file.name == "durability":
+			s.durability = file.text
 		case file.name == "history_add":
 			s.addHistory = file.text
 		case file.name == "history_list":

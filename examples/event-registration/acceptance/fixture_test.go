@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +26,10 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/database"
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
+	"github.com/incursa/watermill-outbox/examples/event-registration/metrics"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
+	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
 )
 
 var auth = httpapi.AuthConfig{Secret: []byte("a secret of the tests, 32 bytes or more"), Issuer: "tests", Audience: "registration"}
@@ -36,8 +40,13 @@ const organizer = "organizer"
 var dsns = map[string]string{"sqlite": ""}
 
 func TestMain(m *testing.M) {
+	runProgram()
 	os.Exit(func() (code int) {
 		defer func() {
+			if err := errors.Join(testbroker.Close(), skipped.Report()); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = max(code, 1)
+			}
 			http.DefaultClient.CloseIdleConnections()
 			if err := goleak.Find(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -102,6 +111,7 @@ func onEach(t *testing.T, f func(t *testing.T, f *fixture)) {
 type replica struct {
 	db      *database.Database
 	service *registration.Service
+	metrics *metrics.Metrics
 	keys    *idempotency.Store
 	api     *httpapi.Server
 	server  *httptest.Server
@@ -127,18 +137,32 @@ func newFixture(t testing.TB, dsn string, config registration.Config) *fixture {
 	return f
 }
 
-func newReplica(t testing.TB, dsn string, config registration.Config, http httpapi.Config) *replica {
+func newReplica(t testing.TB, dsn string, config registration.Config, api httpapi.Config) *replica {
+	t.Helper()
+	r := openReplica(t, dsn, config, api)
+	require.NoError(t, r.service.Migrate(t.Context()))
+	return r
+}
+
+// openReplica leaves the database as it is.
+func openReplica(t testing.TB, dsn string, config registration.Config, api httpapi.Config) *replica {
 	t.Helper()
 	db, err := database.Open(dsn, 10)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	service, err := registration.New(db, config, nil)
 	require.NoError(t, err)
-	require.NoError(t, service.Migrate(t.Context()))
-	r := &replica{db: db, service: service, keys: idempotency.New(db, service.Statements(), idempotency.Config{})}
-	r.api, err = httpapi.New(service, r.keys, http, slog.New(slog.DiscardHandler))
+	if api.Metrics == nil {
+		api.Metrics, err = metrics.New()
+		require.NoError(t, err)
+	}
+	r := &replica{db: db, service: service, metrics: api.Metrics, keys: idempotency.New(db, service.Statements(), idempotency.Config{})}
+	r.api, err = httpapi.New(service, r.keys, api, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	r.server = httptest.NewServer(r.api)
+	if transport, ok := r.server.Client().Transport.(*http.Transport); ok {
+		transport.MaxIdleConnsPerHost = 100 // two, by default: others would connect for each request
+	}
 	t.Cleanup(r.server.Close)
 	return r
 }
@@ -169,6 +193,15 @@ func (f *fixture) limitWaitlist(t *testing.T) {
 		_, err := f.one().service.Apply(ctx, tx, registration.Snapshot{EventID: f.event, Version: 1, Title: "Full", Status: "open", Capacity: 1})
 		return err
 	})
+}
+
+// tokenOf is a token of another issuer, for an audience of the same name.
+func tokenOf(t testing.TB, issuer, user string) string {
+	config := auth
+	config.Issuer, config.Audience = issuer, issuer
+	text, err := config.Token(registration.Actor{UserID: user, Admin: user == "admin"}, time.Hour)
+	require.NoError(t, err)
+	return text
 }
 
 func token(t testing.TB, user string) string {

@@ -72,6 +72,11 @@ func (c *contract) check(t *testing.T, q request, a answer) {
 		return
 	}
 	content, code := "application/json", ""
+	if path == "/metrics" {
+		require.Equal(t, "text/plain", strings.Split(a.header.Get("Content-Type"), ";")[0])
+		delete(c.left, "GET /metrics 200 ")
+		return
+	}
 	if a.status >= 400 {
 		content, code = "application/problem+json", a.code(t)
 	}
@@ -151,6 +156,8 @@ func TestTheDocumentIsWhatTheServiceDoes(t *testing.T) {
 	ask("d", http.MethodPost, f.path("cancel"), "")
 	ask("", http.MethodGet, "/healthz", "")
 	ask("", http.MethodGet, "/readyz", "")
+	ask("", http.MethodGet, "/metrics", "")
+	checkUnwell(t, f, c, actions, append(reads, ""))
 	checkInFlight(t, f, c, actions)
 	checkLimited(t, f, c, actions, append(reads, ""))
 	f.one().api.Drain()
@@ -171,18 +178,35 @@ func TestAnUnknownPathAndAnotherMethodAreProblems(t *testing.T) {
 func checkLimited(t *testing.T, f *fixture, c *contract, actions map[string]string, reads []string) {
 	t.Helper()
 	limiter := httpapi.NewBuckets(0.001, 1)
-	limiter.Allow("a")
+	limiter.Allow(t.Context(), "a")
 	limited := &fixture{event: f.event, replicas: []*replica{newReplica(t, f.dsn, registration.Config{}, httpapi.Config{Auth: auth, Limiter: limiter})}}
+	checkAll(t, limited, c, actions, reads)
+}
+
+// checkAll asks for everything.
+func checkAll(t *testing.T, f *fixture, c *contract, actions map[string]string, reads []string) {
+	t.Helper()
 	for action, body := range actions {
-		q := request{method: http.MethodPost, path: f.path(action), user: "a", key: "k", body: body}
-		c.check(t, q, limited.send(t, q))
+		q := request{method: http.MethodPost, path: f.path(action), user: "a", key: uuid.NewString(), body: body}
+		c.check(t, q, f.send(t, q))
 	}
 	for _, read := range reads {
 		q := request{method: http.MethodGet, path: f.path(read), user: "a"}
 		if read == "" {
 			q.path = "/join/v1/me/joins"
 		}
-		c.check(t, q, limited.send(t, q))
+		c.check(t, q, f.send(t, q))
+	}
+}
+
+// checkUnwell asks a service that has no time, one whose database is away, and one whose tables are gone.
+func checkUnwell(t *testing.T, f *fixture, c *contract, actions map[string]string, reads []string) {
+	t.Helper()
+	hasty := newReplica(t, f.dsn, registration.Config{}, httpapi.Config{Auth: auth, Timeout: time.Nanosecond})
+	away := openReplica(t, "postgres://nobody@127.0.0.1:1/nothing", registration.Config{}, httpapi.Config{Auth: auth})
+	broken := openReplica(t, t.TempDir()+"/empty.db", registration.Config{}, httpapi.Config{Auth: auth})
+	for _, r := range []*replica{hasty, away, broken} {
+		checkAll(t, &fixture{event: f.event, replicas: []*replica{r}}, c, actions, reads)
 	}
 }
 

@@ -3,14 +3,11 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill"
-	watermillamqp "github.com/ThreeDotsLabs/watermill-amqp/v2/pkg/amqp"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
-
-	"github.com/incursa/watermill-outbox/forwarder/amqp"
-	"github.com/incursa/watermill-outbox/forwarder/amqp/wmamqp"
 )
 
 // Queues are the durable queues, each with the topic whose messages it gets. A topic is one exchange, so that all that happens
@@ -21,16 +18,42 @@ var Queues = map[string]string{
 	"mail.joins":          "registration.join",
 }
 
+// DeadLetters is the queue of the broker for what nobody can read of a queue.
+func DeadLetters(queue string) string { return queue + ".dead" }
+
+// HeaderWhy says in a dead letter of the broker why it is one.
+const HeaderWhy = "dead_because"
+
+// ErrNoDeadLetters is returned by Bury of a broker in the process.
+var ErrNoDeadLetters = errors.New("the broker has no queue for dead letters")
+
 // A Broker takes what forwarders publish, and delivers it to queues.
 type Broker struct {
 	Publisher  message.Publisher
 	subscriber message.Subscriber
 	topic      func(queue string) string
+	durable    bool // it has queues for dead letters
 }
 
 // Subscription is what to subscribe to for the messages of a queue.
 func (b *Broker) Subscription(queue string) (topic string, subscriber message.Subscriber) {
 	return b.topic(queue), b.subscriber
+}
+
+// Bury moves a message of a queue to the queue of its dead letters. It returns ErrNoDeadLetters where there is none.
+func (b *Broker) Bury(queue string, msg *message.Message, why error) error {
+	if !b.durable {
+		return ErrNoDeadLetters
+	}
+	dead := message.NewMessageWithContext(msg.Context(), msg.UUID, msg.Payload)
+	for name, value := range msg.Metadata {
+		dead.Metadata.Set(name, value)
+	}
+	dead.Metadata.Set(HeaderWhy, why.Error())
+	if err := b.Publisher.Publish(DeadLetters(queue), dead); err != nil {
+		return fmt.Errorf("bury a message of %s: %w", queue, err)
+	}
+	return nil
 }
 
 // Close ends the connections. Close what uses them first.
@@ -41,25 +64,4 @@ func (b *Broker) Close() error { return errors.Join(b.Publisher.Close(), b.subsc
 func InProcess(logger watermill.LoggerAdapter) *Broker {
 	channel := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, logger)
 	return &Broker{Publisher: channel, subscriber: channel, topic: func(queue string) string { return Queues[queue] }}
-}
-
-// RabbitMQ returns a broker at a URL. It connects when it is used.
-func RabbitMQ(url string, logger watermill.LoggerAdapter) (*Broker, error) {
-	var topology amqp.Topology
-	for queue, topic := range Queues {
-		topology.Exchanges = append(topology.Exchanges, amqp.Exchange{Name: topic, Kind: "fanout"})
-		topology.Queues = append(topology.Queues, amqp.Queue{Name: queue})
-		topology.Bindings = append(topology.Bindings, amqp.Binding{Queue: queue, Exchange: topic})
-	}
-	publisher, err := amqp.NewPublisher(amqp.Config{
-		URL: url, Topology: topology, Route: func(topic string) (exchange, key string) { return topic, "" },
-	}, logger)
-	if err != nil {
-		return nil, err
-	}
-	subscriber, err := watermillamqp.NewSubscriber(wmamqp.Config(url), logger)
-	if err != nil {
-		return nil, errors.Join(err, publisher.Close())
-	}
-	return &Broker{Publisher: publisher, subscriber: subscriber, topic: func(queue string) string { return queue }}, nil
 }

@@ -34,8 +34,9 @@ var ErrCanceled = errors.New("the event is canceled")
 // An Event is the catalog's, with what it knows of its participants.
 type Event struct {
 	registration.Snapshot
-	Active, Waiting int
-	Revision        int64
+	Active   int   `json:"active"`
+	Waiting  int   `json:"waiting"`
+	Revision int64 `json:"revision"` // of the last message that was counted
 }
 
 // A Service is the catalog.

@@ -79,6 +79,7 @@ func (s *Server) change(name string, do action) handler {
 		if err != nil {
 			return err
 		}
+		s.decided(r.Context(), name, event, response, replayed)
 		for name, value := range response.Headers {
 			w.Header().Set(name, value)
 		}
@@ -88,6 +89,27 @@ func (s *Server) change(name string, do action) handler {
 		w.WriteHeader(response.Status)
 		_, err = w.Write(response.Body)
 		return ignoreGone(err)
+	}
+}
+
+// decided counts a change, and has the cache know of it.
+func (s *Server) decided(ctx context.Context, action, event string, response idempotency.Response, replayed bool) {
+	if replayed {
+		s.config.Metrics.Replay(action)
+		return
+	}
+	outcome := "done"
+	if response.Status != http.StatusOK {
+		var p problem
+		if err := json.Unmarshal(response.Body, &p); err == nil {
+			outcome = p.Code
+		}
+	}
+	s.config.Metrics.Change(action, outcome)
+	if s.config.Cache != nil && outcome == "done" {
+		if _, err := s.readEvent(ctx, event); err != nil {
+			s.logger.WarnContext(ctx, "the cache was not told of a change", "error", err)
+		}
 	}
 }
 

@@ -1,13 +1,14 @@
 package httpapi
 
 import (
+	"context"
 	"sync"
 	"time"
 )
 
 // A Limiter says whether a user may ask now, and if not, after how long.
 type Limiter interface {
-	Allow(user string) (ok bool, after time.Duration)
+	Allow(ctx context.Context, user string) (ok bool, after time.Duration)
 }
 
 // Buckets is a Limiter in memory: each user has a bucket of Burst tokens, and gets Rate new ones a second.
@@ -31,7 +32,7 @@ func NewBuckets(rate, burst float64) *Buckets {
 }
 
 // Allow takes a token from the user's bucket.
-func (b *Buckets) Allow(user string) (bool, time.Duration) {
+func (b *Buckets) Allow(_ context.Context, user string) (bool, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.now()

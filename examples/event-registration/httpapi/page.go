@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"html/template"
@@ -16,10 +16,10 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 )
 
-//go:embed page.html
-var pageHTML string
+//go:embed page.html page.css page.js
+var pageFiles embed.FS
 
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+var pageTemplate = template.Must(template.ParseFS(pageFiles, "page.html"))
 
 const tokenCookie = "token"
 
@@ -48,6 +48,9 @@ func (s *Server) pages() {
 	}))
 	s.mux.HandleFunc("GET /{$}", s.page)
 	s.mux.HandleFunc("GET /events/{id}", s.page)
+	for _, name := range []string{"page.css", "page.js"} {
+		s.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, pageFiles, name) })
+	}
 	s.mux.Handle("POST /sign-in", own.Handler(http.HandlerFunc(s.signIn)))
 	s.mux.Handle("POST /sign-out", own.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setToken(w, r, "", -1)
@@ -135,7 +138,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	w.Header().Set("Referrer-Policy", "same-origin")
 	_, _ = out.WriteTo(w) // the client may have gone
 }
@@ -161,7 +164,7 @@ func (s *Server) pageData(r *http.Request, actor registration.Actor) (data pageD
 
 // pageOfEvent shows who is there, to whoever moderates it.
 func (s *Server) pageOfEvent(r *http.Request, data pageData, actor registration.Actor) (pageData, error) {
-	e, err := s.service.Stats(r.Context(), data.Event, actor)
+	e, err := s.event(r.Context(), data.Event, actor)
 	if err != nil {
 		return data, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/incursa/watermill-outbox/examples/event-registration/database"
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 )
@@ -95,6 +96,9 @@ func asProblem(err error) problem {
 		return newProblem(http.StatusConflict, "idempotency_key.in_flight", err.Error()).retry("1")
 	case errors.Is(err, context.DeadlineExceeded):
 		return newProblem(http.StatusServiceUnavailable, "timeout", "the request took too long").retry("1")
+	}
+	if database.Away(err) {
+		return newProblem(http.StatusServiceUnavailable, "unavailable", "the database does not answer").retry("1")
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "")
 }

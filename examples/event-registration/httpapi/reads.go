@@ -110,7 +110,7 @@ func (s *Server) list(status registration.Status) handler {
 }
 
 func (s *Server) stats(w http.ResponseWriter, r *http.Request, actor registration.Actor) error {
-	e, err := s.service.Stats(r.Context(), r.PathValue("id"), actor)
+	e, err := s.event(r.Context(), r.PathValue("id"), actor)
 	if err != nil {
 		return err
 	}

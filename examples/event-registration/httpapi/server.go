@@ -4,11 +4,13 @@ package httpapi
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
+	"github.com/incursa/watermill-outbox/examples/event-registration/metrics"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 )
 
@@ -25,6 +28,12 @@ type Config struct {
 
 	// Limiter limits users. Defaults to none.
 	Limiter Limiter
+
+	// Cache keeps the figures of events. Defaults to none: they are read from the database.
+	Cache Cache
+
+	// Metrics counts requests and changes, and is served at /metrics. Required.
+	Metrics *metrics.Metrics
 
 	// Timeout is how long a request may take. Defaults to 10 s.
 	Timeout time.Duration
@@ -55,6 +64,9 @@ func New(service *registration.Service, keys *idempotency.Store, config Config, 
 	if err := config.Auth.validate(); err != nil {
 		return nil, err
 	}
+	if config.Metrics == nil {
+		return nil, errors.New("httpapi: Config.Metrics is nil")
+	}
 	if config.Timeout == 0 {
 		config.Timeout = 10 * time.Second
 	}
@@ -69,23 +81,10 @@ func New(service *registration.Service, keys *idempotency.Store, config Config, 
 // Drain makes the service not ready, so that a load balancer sends nothing more. Requests are still answered.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Listen returns a http.Server with limits on how slow a client may be.
-func (s *Server) Listen(address string) *http.Server {
-	return &http.Server{
-		Addr: address, Handler: s, MaxHeaderBytes: 32 << 10,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: s.config.Timeout + 10*time.Second, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
-	}
-}
-
 func (s *Server) routes() {
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := writeData(w, http.StatusOK, "alive"); err != nil {
-			s.fail(w, r, err)
-		}
-	})
+	s.mux.HandleFunc("GET /healthz", alive)
 	s.mux.HandleFunc("GET /readyz", s.ready)
+	s.mux.Handle("GET /metrics", s.config.Metrics.Handler())
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // the client may have gone
@@ -109,7 +108,7 @@ func (s *Server) authenticated(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		actor, err := s.authenticate(r)
 		if err == nil {
-			err = s.limit(actor)
+			err = s.limit(r.Context(), actor)
 		}
 		if err == nil && r.PathValue("id") != "" && !validID(r.PathValue("id")) {
 			err = invalid("the event's id has 1 to 64 letters, digits, dots, dashes or underscores")
@@ -123,11 +122,11 @@ func (s *Server) authenticated(next handler) http.HandlerFunc {
 	}
 }
 
-func (s *Server) limit(actor registration.Actor) error {
+func (s *Server) limit(ctx context.Context, actor registration.Actor) error {
 	if s.config.Limiter == nil {
 		return nil
 	}
-	ok, after := s.config.Limiter.Allow(actor.UserID)
+	ok, after := s.config.Limiter.Allow(ctx, actor.UserID)
 	if ok {
 		return nil
 	}
@@ -140,21 +139,6 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.logger.ErrorContext(r.Context(), "the request failed", "path", r.URL.Path, "error", err, "request_id", w.Header().Get("X-Request-Id"))
 	}
 	p.write(w)
-}
-
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() {
-		newProblem(http.StatusServiceUnavailable, "not_ready", "the service is stopping").retry("5").write(w)
-		return
-	}
-	if err := s.config.Ready(r.Context()); err != nil {
-		s.logger.WarnContext(r.Context(), "not ready", "error", err)
-		newProblem(http.StatusServiceUnavailable, "not_ready", "the database does not answer").retry("5").write(w)
-		return
-	}
-	if err := writeData(w, http.StatusOK, "ready"); err != nil {
-		s.fail(w, r, err)
-	}
 }
 
 // unknown answers what the mux has no route for: the path is unknown, or only the method.
@@ -174,6 +158,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP answers a request within the timeout, and logs it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
+	defer s.config.Metrics.Begin()()
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.Timeout)
 	defer cancel()
 	id := uuid.NewString()
@@ -181,14 +166,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	seen := &recorder{ResponseWriter: w, status: http.StatusOK}
+	r = r.WithContext(ctx)
 	defer func() {
 		if p := recover(); p != nil {
 			s.fail(seen, r, fmt.Errorf("panic: %v", p))
 		}
-		s.logger.InfoContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", seen.status,
-			"took", time.Since(began), "request_id", id)
+		took := time.Since(began)
+		s.config.Metrics.Request(r.Method, route(r), seen.status, took)
+		s.logger.InfoContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", seen.status, "took", took, "request_id", id)
 	}()
-	s.mux.ServeHTTP(seen, r.WithContext(ctx))
+	s.mux.ServeHTTP(seen, r)
+}
+
+// route is the path of the pattern that matched, without what differs from event to event.
+func route(r *http.Request) string {
+	_, path, found := strings.Cut(r.Pattern, " ")
+	if !found {
+		return "unknown"
+	}
+	return path
 }
 
 type recorder struct {

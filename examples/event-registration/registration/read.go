@@ -47,18 +47,22 @@ func (s *Service) List(ctx context.Context, event string, status Status, after i
 	return s.readRegistrations(ctx, s.db, "registration_list", event, string(status), after, limit)
 }
 
+// Event returns an event with its counters. It returns ErrEventNotFound.
+func (s *Service) Event(ctx context.Context, id string) (Event, error) {
+	e, _, found, err := s.readEvent(ctx, s.db, "event_read", id)
+	if err == nil && !found {
+		err = ErrEventNotFound
+	}
+	return e, err
+}
+
 // Stats returns an event with its counters, for whoever moderates it. It returns ErrEventNotFound or ErrForbidden.
 func (s *Service) Stats(ctx context.Context, event string, by Actor) (Event, error) {
-	e, _, found, err := s.readEvent(ctx, s.db, "event_read", event)
-	switch {
-	case err != nil:
-		return e, err
-	case !found:
-		return e, ErrEventNotFound
-	case !by.Moderates(&e):
+	e, err := s.Event(ctx, event)
+	if err == nil && !by.Moderates(&e) {
 		return Event{}, ErrForbidden
 	}
-	return e, nil
+	return e, err
 }
 
 // Events lists events in order of their ids, after the one given.

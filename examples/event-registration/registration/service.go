@@ -21,6 +21,9 @@ type Config struct {
 	// OfferFor is how long a seat is held for somebody promoted from the waitlist, who takes it by joining again.
 	// Defaults to 0: a promotion needs no answer.
 	OfferFor time.Duration
+
+	// Hooks are those of the outbox. Defaults to none.
+	Hooks outbox.Hooks
 }
 
 // A Service runs in the caller's transactions: its effects and its messages are committed with whatever else is in them.
@@ -38,11 +41,11 @@ func New(db *database.Database, config Config, logger watermill.LoggerAdapter) (
 	if err != nil {
 		return nil, err
 	}
-	queue, err := outbox.New(db.DB, outbox.Config{Dialect: db.Dialect}, logger)
+	queue, err := outbox.New(db.DB, outbox.Config{Dialect: db.Dialect, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}
-	joins, err := join.NewCoordinator(db.DB, join.Config{Dialect: db.Dialect}, logger)
+	joins, err := join.NewCoordinator(db.DB, join.Config{Dialect: db.Dialect, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -1,21 +1,15 @@
-// Package service puts the parts together: the API, its background work, the two services around it, and the broker between.
+// Package service puts the parts together: the three services, or one of them, with their background work and the broker between.
 package service
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/message"
-	"golang.org/x/sync/errgroup"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/event-registration/broker"
@@ -23,215 +17,165 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/database"
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
-	"github.com/incursa/watermill-outbox/examples/event-registration/mail"
+	"github.com/incursa/watermill-outbox/examples/event-registration/metrics"
 	"github.com/incursa/watermill-outbox/examples/event-registration/receiver"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
-	"github.com/incursa/watermill-outbox/forwarder"
-	"github.com/incursa/watermill-outbox/middleware"
+	"github.com/incursa/watermill-outbox/examples/event-registration/shared"
 )
 
 // Config configures a Service.
 type Config struct {
-	DSN      string // postgres://…, sqlserver://… or a file
-	AMQP     string // RabbitMQ; empty for a broker in the process
-	Mails    string // the folder of the mails
-	Auth     httpapi.AuthConfig
+	// Parts are the services that run in this process. Defaults to all.
+	Parts []Part
+
+	DSN   string // postgres://…, sqlserver://… or a file
+	AMQP  string // RabbitMQ; empty for a broker in the process, which needs all parts there
+	Redis string // redis://…; empty for none
+	Mails string // the folder of the mails
+	Auth  httpapi.AuthConfig
+
+	// OfferFor is that of registration.Config.
 	OfferFor time.Duration
+
+	// Rate is how many requests a second each user may make. Defaults to 50; twice as many at once.
+	Rate float64
+
+	// Lease is how long a message stays with a process that has died. Defaults to 30 s.
+	Lease time.Duration
 
 	// DrainTimeout is how long stopping may take. Defaults to 20 s.
 	DrainTimeout time.Duration
 }
 
-// A Service is all of it, ready to run.
+// A Service is one or more of the services, ready to run.
 type Service struct {
-	config       Config
-	db           *database.Database
-	broker       *broker.Broker
+	config  Config
+	db      *database.Database
+	redis   *shared.Redis // nil for none
+	metrics *metrics.Metrics
+	parts   []part
+	logger  *slog.Logger
+	log     watermill.LoggerAdapter
+
 	registration *registration.Service
 	keys         *idempotency.Store
+	api          *httpapi.Server
 	catalog      *catalog.Service
-	receivers    map[string]*receiver.Receiver // by queue of the broker
-	tasks        *outbox.Subscriber
-	logger       *slog.Logger
-	log          watermill.LoggerAdapter
 }
 
 // Open opens the database and brings its tables up to date.
 func Open(ctx context.Context, config Config, logger *slog.Logger) (s *Service, err error) {
+	if len(config.Parts) == 0 {
+		config.Parts = []Part{Join, Event, Email}
+	}
+	if config.AMQP == "" && len(config.Parts) < 3 {
+		return nil, errors.New("service: a service alone needs RabbitMQ: Config.AMQP")
+	}
+	if config.Rate == 0 {
+		config.Rate = 50
+	}
+	if config.Lease == 0 {
+		config.Lease = 30 * time.Second
+	}
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 20 * time.Second
 	}
-	db, err := database.Open(config.DSN, 25)
-	if err != nil {
+	s = &Service{config: config, logger: logger, log: watermill.NewSlogLogger(logger)}
+	if s.metrics, err = metrics.New(); err != nil {
 		return nil, err
 	}
-	s = &Service{config: config, db: db, receivers: map[string]*receiver.Receiver{}, logger: logger, log: watermill.NewSlogLogger(logger)}
-	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if s.db, err = database.Open(config.DSN, 25); err != nil {
+		return nil, err
+	}
+	for _, name := range config.Parts {
+		p, err := s.open(ctx, name)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("open the %s: %w", name, err), s.Close())
+		}
+		s.parts = append(s.parts, p)
 	}
 	return s, nil
 }
 
-func (s *Service) open(ctx context.Context) (err error) {
-	if s.registration, err = registration.New(s.db, registration.Config{OfferFor: s.config.OfferFor}, s.log); err != nil {
-		return err
-	}
-	if err := s.registration.Migrate(ctx); err != nil {
-		return err
-	}
+// openAPI makes the API, and what limits and caches for it.
+func (s *Service) openAPI() (err error) {
 	s.keys = idempotency.New(s.db, s.registration.Statements(), idempotency.Config{})
-	if s.catalog, err = catalog.New(ctx, s.db, s.log); err != nil {
-		return err
-	}
-	for queue, table := range map[string]string{"registration.events": "registration_inbox", "catalog.joins": "catalog_inbox", "mail.joins": "mail_inbox"} {
-		if s.receivers[queue], err = receiver.New(ctx, s.db, queue, table, s.log); err != nil {
+	rate, burst := s.config.Rate, 2*s.config.Rate
+	config := httpapi.Config{Auth: s.config.Auth, Limiter: httpapi.NewBuckets(rate, burst), Ready: s.db.PingContext, Metrics: s.metrics}
+	if s.config.Redis != "" {
+		s.redis, err = shared.Open(s.config.Redis, shared.Config{Rate: rate, Burst: burst, Fallback: config.Limiter, Metrics: s.metrics})
+		if err != nil {
 			return err
 		}
+		config.Limiter, config.Cache = s.redis, s.redis
 	}
-	s.tasks, err = outbox.NewSubscriber(s.db.DB, outbox.SubscriberConfig{
-		Dialect: s.db.Dialect, HandlerLog: outbox.LogOff, UnhandledAfter: -1, // others are for the forwarder
-		Janitor: outbox.JanitorConfig{Also: map[string]func(context.Context) (int, error){"idempotency keys": s.keys.Purge}},
-	}, s.log)
+	s.api, err = httpapi.New(s.registration, s.keys, config, s.logger)
 	return err
 }
 
-// Close closes the database.
-func (s *Service) Close() error { return s.db.Close() }
+// subscriber is the configuration of all that take messages from an outbox or an inbox.
+func (s *Service) subscriber() outbox.SubscriberConfig {
+	return outbox.SubscriberConfig{Dialect: s.db.Dialect, LeaseDuration: s.config.Lease, HandlerLog: outbox.LogOff, Hooks: s.metrics.Hooks()}
+}
 
-// Catalog is the event-service.
+// newReceiver returns the receiver of a queue, with its inbox in a table.
+func (s *Service) newReceiver(ctx context.Context, queue, table string) (*receiver.Receiver, error) {
+	config := s.subscriber()
+	config.Table = table
+	return receiver.New(ctx, s.db, queue, config, s.metrics, s.log)
+}
+
+// Close closes the connections.
+func (s *Service) Close() error {
+	err := s.db.Close()
+	if s.redis != nil {
+		err = errors.Join(err, s.redis.Close())
+	}
+	return err
+}
+
+// Catalog is the event-service, if it is here.
 func (s *Service) Catalog() *catalog.Service { return s.catalog }
 
-// Registration is the service itself.
+// Registration is the join-service, if it is here.
 func (s *Service) Registration() *registration.Service { return s.registration }
 
-// Redrive gives the dead letters of all inboxes another chance, and returns how many there were, by queue.
+// Redrive gives the dead letters of the services here another chance, in their inboxes and at the broker, and returns how many
+// there were, by queue.
 func (s *Service) Redrive(ctx context.Context) (map[string]int, error) {
 	out := map[string]int{}
-	for queue, r := range s.receivers {
-		n, err := r.Redrive(ctx)
+	for _, p := range s.parts {
+		n, err := p.receiver.Redrive(ctx)
 		if err != nil {
 			return out, err
 		}
-		out[queue] = n
+		out[p.receiver.Queue()] = n
+		if s.config.AMQP == "" {
+			continue
+		}
+		n, err = broker.Redrive(ctx, s.config.AMQP, p.receiver.Queue())
+		out[broker.DeadLetters(p.receiver.Queue())] = n
+		if err != nil {
+			return out, err
+		}
 	}
 	return out, nil
 }
 
 // DeadLetters lists the dead letters of the inbox of a queue.
 func (s *Service) DeadLetters(ctx context.Context, queue string) ([]outbox.Record, error) {
-	return s.receivers[queue].DeadLetters(ctx)
+	for _, p := range s.parts {
+		if p.receiver.Queue() == queue {
+			return p.receiver.DeadLetters(ctx)
+		}
+	}
+	return nil, fmt.Errorf("the service of %s is not here", queue)
 }
 
-// Run serves until ctx ends, and then stops everything within Config.DrainTimeout: requests are answered, handlers end.
-func (s *Service) Run(ctx context.Context, listener net.Listener) (err error) {
-	if err := os.MkdirAll(s.config.Mails, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the mails: %w", err)
+// handler is the API, or without the join-service what it answers to those who run the service.
+func (s *Service) handler() http.Handler {
+	if s.api != nil {
+		return s.api
 	}
-	s.broker = broker.InProcess(s.log)
-	if s.config.AMQP != "" {
-		if s.broker, err = broker.RabbitMQ(s.config.AMQP, s.log); err != nil {
-			return err
-		}
-	}
-	defer func() { err = errors.Join(err, s.broker.Close()) }()
-	router, err := s.router()
-	if err != nil {
-		return err
-	}
-	forwarders, err := s.forwarders()
-	if err != nil {
-		return err
-	}
-	api, err := httpapi.New(s.registration, s.keys, httpapi.Config{
-		Auth: s.config.Auth, Limiter: httpapi.NewBuckets(50, 100), Ready: s.db.PingContext,
-	}, s.logger)
-	if err != nil {
-		return err
-	}
-	return s.run(ctx, listener, api, router, forwarders)
-}
-
-func (s *Service) run(ctx context.Context, listener net.Listener, api *httpapi.Server, router *message.Router, forwarders []*forwarder.Forwarder) error {
-	server := api.Listen("")
-	background := context.WithoutCancel(ctx)
-	group, failed := errgroup.WithContext(ctx)
-	group.Go(func() error { return router.Run(background) })
-	group.Go(func() error {
-		select { // a broker in the process keeps nothing for those who subscribe later
-		case <-router.Running():
-		case <-failed.Done():
-			return nil
-		}
-		running := errgroup.Group{}
-		for _, f := range forwarders {
-			running.Go(func() error { return f.Run(background) })
-		}
-		return running.Wait()
-	})
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-failed.Done()
-		api.Drain()
-		within, cancel := context.WithTimeout(background, s.config.DrainTimeout)
-		defer cancel()
-		err := server.Shutdown(within)
-		closers := []io.Closer{s.tasks}
-		for _, r := range s.receivers {
-			closers = append(closers, r.Subscriber())
-		}
-		for _, f := range forwarders {
-			closers = append(closers, f)
-		}
-		return errors.Join(err, outbox.Drain(within, router, closers...))
-	})
-	return group.Wait()
-}
-
-// router runs what the services receive, and what registration sends to itself.
-func (s *Service) router() (*message.Router, error) {
-	router, err := message.NewRouter(message.RouterConfig{}, s.log)
-	if err != nil {
-		return nil, err
-	}
-	router.AddMiddleware(middleware.Outcome)
-	transaction, err := middleware.Transaction(s.db.DB, middleware.TransactionConfig{})
-	if err != nil {
-		return nil, err
-	}
-	s.registration.AddHandlers(router, s.tasks, transaction)
-	err = errors.Join(
-		receiver.AddTo(s.receivers["registration.events"], router, s.broker, s.apply),
-		receiver.AddTo(s.receivers["catalog.joins"], router, s.broker, s.catalog.Handle),
-		receiver.AddTo(s.receivers["mail.joins"], router, s.broker, mail.Service{Folder: s.config.Mails}.Handle),
-	)
-	return router, err
-}
-
-// apply takes over a version of an event.
-func (s *Service) apply(ctx context.Context, tx *sql.Tx, _ *message.Message, snapshot registration.Snapshot) error {
-	if err := snapshot.Validate(); err != nil {
-		return outbox.Permanent(err)
-	}
-	_, err := s.registration.Apply(ctx, tx, snapshot)
-	return err
-}
-
-// forwarders are two: each service has an outbox of its own.
-func (s *Service) forwarders() (out []*forwarder.Forwarder, err error) {
-	for topic, table := range map[string]string{registration.TopicJoin: "", catalog.Topic: catalog.Table} {
-		f, err := forwarder.New(s.db.DB, s.broker.Publisher, forwarder.Config{
-			Topics:     []string{topic},
-			Subscriber: outbox.SubscriberConfig{Dialect: s.db.Dialect, Table: table, HandlerLog: outbox.LogOff, UnhandledAfter: -1},
-		}, s.log)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, f)
-	}
-	return out, nil
+	return httpapi.Operations(s.db.PingContext, s.metrics)
 }

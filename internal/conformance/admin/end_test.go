@@ -278,7 +278,9 @@ func TestWorkers(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.Enqueue("orders", 0, 3)
 		f.Len(f.claim("orders"), 3)
-		sub, err := outbox.NewSubscriber(f.DB.DB, f.Subscriber(), nil)
+		config := f.Subscriber()
+		config.WorkerName = "subscriber"
+		sub, err := outbox.NewSubscriber(f.DB.DB, config, nil)
 		f.NoError(err)
 		_, err = sub.Subscribe(t.Context(), "others")
 		f.NoError(err)

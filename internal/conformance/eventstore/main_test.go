@@ -11,5 +11,6 @@ import (
 
 func TestMain(m *testing.M) {
 	testprocess.Run(projectVariable, projectJob.run)
+	testprocess.RunMeasured(readVariable, readJob.run)
 	goleak.VerifyTestMain(m)
 }

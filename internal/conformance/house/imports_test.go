@@ -27,7 +27,7 @@ var floors = [][]string{
 var others = []string{
 	"cmd", "examples", "internal/cmd", "internal/conformance", "internal/demo", "internal/faults", "internal/rabbitmq",
 	"internal/skipped", "internal/testbroker", "internal/testbrowser", "internal/testdb", "internal/testexample", "internal/testforwarder",
-	"internal/testoutbox", "internal/testprocess",
+	"internal/testoutbox", "internal/testprocess", "internal/testserver",
 }
 
 func TestImportsPointDown(t *testing.T) {

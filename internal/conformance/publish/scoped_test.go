@@ -178,6 +178,27 @@ func TestScopedWritesFirstWhatOthersNeed(t *testing.T) {
 	})
 }
 
+// A pool sees what is committed, as with any other strategy: it neither flushes nor waits.
+func TestScopedAPoolSeesMessagesOnceTheyAreCommitted(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		p := f.publisher(f.DB.DB, scoped, byUUID)
+		id, err := f.NewID()
+		f.NoError(err)
+		get := func() int {
+			records, err := f.Get(t.Context(), id)
+			f.NoError(err)
+			return len(records)
+		}
+		f.NoError(f.inTx(func(ctx context.Context, tx *sql.Tx) error {
+			f.NoError(p.Publish(topic, msg(ctx, id.String())))
+			f.Zero(get())
+			f.Zero(f.visible(tx), "and nothing was flushed")
+			return nil
+		}))
+		f.Equal(1, get())
+	})
+}
+
 // An operation that fails is undone to a savepoint, and with it must not go what Publish has accepted.
 func TestScopedAFailedOperationUndoesNothingThatWasPublishedBefore(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

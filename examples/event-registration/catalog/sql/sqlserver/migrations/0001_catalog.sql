@@ -1,5 +1,8 @@
 -- The catalog's events, and what it has been told of their participants: the counters of the highest revision.
 -- It can be run again: nothing that is there is changed.
+SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+EXEC sp_getapplock @Resource = N'catalog', @LockMode = 'Exclusive', @LockOwner = 'Transaction'; -- replicas that start at once migrate one after the other
 IF OBJECT_ID(N'catalog_event') IS NULL
 CREATE TABLE catalog_event (
     event_id       NVARCHAR(255) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
@@ -13,3 +16,4 @@ CREATE TABLE catalog_event (
     waiting        BIGINT NOT NULL,
     revision       BIGINT NOT NULL
 );
+COMMIT;

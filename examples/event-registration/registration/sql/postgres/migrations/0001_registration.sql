@@ -1,6 +1,8 @@
 -- The tables of the registration service. It can be run again: nothing that is there is changed.
 -- Times are milliseconds since 1970, so that one Go code reads them from every database.
 
+SELECT pg_advisory_xact_lock(hashtextextended('registration', 0)); -- replicas that start at once migrate one after the other
+
 -- One row an event: what the catalog says of it, and the counters. Every writer locks it first.
 CREATE TABLE IF NOT EXISTS registration_event (
     event_id       text NOT NULL PRIMARY KEY,

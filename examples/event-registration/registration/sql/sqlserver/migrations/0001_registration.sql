@@ -1,6 +1,8 @@
 -- The tables of the registration service. It can be run again: nothing that is there is changed.
 -- Times are milliseconds since 1970, so that one Go code reads them from every database.
 SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+EXEC sp_getapplock @Resource = N'registration', @LockMode = 'Exclusive', @LockOwner = 'Transaction'; -- replicas that start at once migrate one after the other
 
 -- One row an event: what the catalog says of it, and the counters. Every writer locks it first.
 IF OBJECT_ID(N'registration_event') IS NULL
@@ -33,8 +35,9 @@ CREATE TABLE registration (
     offer_until  BIGINT NOT NULL,
     PRIMARY KEY (event_id, user_id)
 );
-CREATE INDEX registration_by_number ON registration (event_id, status, number);
-CREATE INDEX registration_by_user ON registration (user_id, created_at, event_id);
+-- Both cover what is read by them: a reader that went on to the table could deadlock with a writer, which goes the other way.
+CREATE INDEX registration_by_number ON registration (event_id, status, number) INCLUDE (user_id, created_at, updated_at, offer_until);
+CREATE INDEX registration_by_user ON registration (user_id, created_at, event_id) INCLUDE (status, number, updated_at, offer_until);
 END;
 
 -- Who may not join an event; expires_at 0 is for ever.
@@ -67,3 +70,4 @@ CREATE TABLE registration_key (
 );
 CREATE INDEX registration_key_by_expiry ON registration_key (expires_at);
 END;
+COMMIT;
