@@ -38,6 +38,19 @@ STORY ?= orders
 demo: ## Run a story on embedded SQLite: orders, failures and a killed worker; IN=FILE of webhooks, or STORY=fan-in, …
 	go run ./internal/demo/$(STORY) $(if $(IN),-in '$(IN)')
 
+.PHONY: console
+console: ## Start the web console on databases with traffic, at http://127.0.0.1:8420/; ARGS='-listen ADDRESS'
+	go run ./internal/demo/console $(ARGS)
+
+.PHONY: console-test
+console-test: ## Walk through the console in a browser, and time its pages beside a million messages, at full size
+	OUTBOX_TEST_CONSOLE=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout 120m ./console ./internal/conformance/console
+
+.PHONY: pictures
+pictures: ## Make the pictures of docs/console.md again
+	OUTBOX_TEST_PICTURES=$(CURDIR)/docs/console OUTBOX_TEST_REQUIRE=chromium $(DATABASES) go test -count=1 -run EveryPageHasItsPicture ./internal/demo/console
+
 .PHONY: cli
 cli: ## Build the command line, build/outbox: one static program with all three drivers
 	CGO_ENABLED=0 go build -C cmd/outbox -trimpath -o $(CURDIR)/build/outbox .
@@ -167,7 +180,7 @@ registration: ## Start examples/event-registration on SQLite with a broker in th
 .PHONY: registration-test
 registration-test: ## Test examples/event-registration at full size: 10,000 joins at once, two minutes in which everything fails
 	OUTBOX_TEST_REGISTRATION=full OUTBOX_TEST_FAST=1 $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 15m ./examples/event-registration/...
+		-count=1 -parallel 4 -timeout 20m ./examples/event-registration/...
 
 .PHONY: requirements
 requirements: build/test.json ## Show which test proves which requirement; first runs the tests if a source is newer than their results

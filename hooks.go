@@ -40,7 +40,8 @@ type Hooks struct {
 	OnJoinEnd func(JoinEvent)
 
 	// OnBacklog is called each time a Subscriber checks all topics, every UnhandledAfter: with the topics that have due
-	// messages, and with the empty ones that it is subscribed to or reported last time, so that gauges fall to 0.
+	// messages, blocked streams or dead letters, and with the empty ones that it is subscribed to or reported last time, so
+	// that gauges fall to 0.
 	OnBacklog func([]TopicBacklog)
 }
 
@@ -106,16 +107,17 @@ type GroupReadEvent struct {
 	Err          error
 }
 
-// A TopicBacklog is a topic and its due messages.
+// A TopicBacklog is a topic, its due messages and its dead letters.
 type TopicBacklog struct {
 	Store   string // of the outbox's configuration
 	Topic   string
 	Waiting int           // due messages and those behind them in their streams, counted up to 10,000, without blocked streams
 	Oldest  time.Time     // when the oldest became due; approximate for streams
 	Age     time.Duration // how long it has been due, by the database's clock
-	Handled bool          // whether the Subscriber that reports it is subscribed to it
+	Handled bool          // whether a Subscriber or forwarder of this process, on the same *sql.DB, is subscribed to it
 
 	BlockedStreams int // streams blocked by a message that failed for good, counted up to 10,000
+	Failed         int // dead letters, among the newest 10,000 of the outbox
 
 	// PausedSince is since when nothing of the topic is claimed, because an operator has paused it; zero if nobody has.
 	PausedSince time.Time

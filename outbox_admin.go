@@ -247,22 +247,47 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	return rows, joins, err
 }
 
-// Topics lists the topics that have due messages or blocked streams, and says which of them are paused.
+// Topics lists the topics that have due messages, blocked streams or dead letters, and says which of them are paused.
 func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	arg := struct {
 		Limit int `json:"limit"`
 	}{backlogCountCap}
 	topics, err := engine.Call(ctx, o.engine, o.db, opTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
 		t.Store = o.config.Store
-		return t.scan(rows)
+		return t.scan(rows, &t.Failed)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if topics, err = o.streamTopics(ctx, topics, arg); err != nil || len(topics) == 0 {
+	streams, err := engine.Call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
+		t.Store = o.config.Store
+		return t.scan(rows, &t.BlockedStreams)
+	})
+	if topics = mergeTopics(append(topics, streams...)); err != nil || len(topics) == 0 {
 		return topics, err
 	}
 	return topics, o.markPaused(ctx, topics)
+}
+
+// mergeTopics adds up what is told of the same topic: messages outside streams, messages in them, dead letters.
+func mergeTopics(parts []TopicBacklog) (topics []TopicBacklog) {
+	at := make(map[string]int, len(parts))
+	for _, p := range parts {
+		i, known := at[p.Topic]
+		if !known {
+			at[p.Topic] = len(topics)
+			topics = append(topics, p)
+			continue
+		}
+		t := &topics[i]
+		if p.Waiting > 0 && (t.Waiting == 0 || p.Age > t.Age) {
+			t.Oldest, t.Age = p.Oldest, p.Age
+		}
+		t.Waiting = min(t.Waiting+p.Waiting, backlogCountCap)
+		t.BlockedStreams += p.BlockedStreams
+		t.Failed += p.Failed
+	}
+	return topics
 }
 
 // markPaused notes which of the topics are paused.

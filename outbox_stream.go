@@ -153,24 +153,3 @@ func validateStream(topic, key string) (id int64, err error) {
 	}
 	return streamID(topic, key), nil
 }
-
-// streamTopics adds the messages of streams to the topics.
-func (o *Outbox) streamTopics(ctx context.Context, topics []TopicBacklog, arg any) ([]TopicBacklog, error) {
-	streams, err := engine.Call(ctx, o.engine, o.db, opStreamTopics, arg, nil, func(rows *sql.Rows, t *TopicBacklog) error {
-		t.Store = o.config.Store
-		return t.scan(rows, &t.BlockedStreams)
-	})
-	for _, s := range streams {
-		at := slices.IndexFunc(topics, func(t TopicBacklog) bool { return t.Topic == s.Topic })
-		if at < 0 {
-			topics = append(topics, s)
-			continue
-		}
-		t := &topics[at]
-		if s.Waiting > 0 && s.Age > t.Age {
-			t.Oldest, t.Age = s.Oldest, s.Age
-		}
-		t.Waiting, t.BlockedStreams = min(t.Waiting+s.Waiting, backlogCountCap), s.BlockedStreams
-	}
-	return topics, err
-}

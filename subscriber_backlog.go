@@ -13,8 +13,8 @@ import (
 // A backlog checks the topics that have due messages, calls the hook, and warns of topics without a handler here.
 type backlog struct {
 	outbox     *Outbox
-	subscribed func() []string // in order
-	after      time.Duration   // how long messages may wait on a topic before it warns
+	subscribed func() []string
+	after      time.Duration // how long messages may wait on a topic before it warns
 
 	reported map[string]bool // topics with a backlog at the last look
 	warned   map[string]bool // unhandled topics at the last look
@@ -22,23 +22,23 @@ type backlog struct {
 
 var errUnhandled = errors.New("no handler for these topics")
 
-// look warns of topics whose messages wait while this Subscriber runs. They may be meant for another, so they stay where
-// they are. There may be thousands of topics: one line names the first, and is repeated only for new ones.
+// look warns of topics whose messages wait while no Subscriber of this process handles them. They may be meant for another
+// process, so they stay where they are. There may be thousands of topics: one line names the first, and is repeated only for new ones.
 func (b *backlog) look(ctx context.Context) error {
 	topics, err := b.outbox.Topics(ctx)
 	if err != nil {
 		return err
 	}
-	subscribed := b.subscribed()
+	topics = b.withEmpty(topics)
 	var unhandled []TopicBacklog
 	for i := range topics {
 		t := &topics[i]
-		if _, t.Handled = slices.BinarySearch(subscribed, t.Topic); !t.Handled && t.PausedSince.IsZero() && t.Age >= b.after {
+		if t.Handled = b.outbox.servedHere(t.Topic); !t.Handled && t.PausedSince.IsZero() && t.Waiting > 0 && t.Age >= b.after {
 			unhandled = append(unhandled, *t)
 		}
 	}
 	b.warn(unhandled)
-	b.outbox.config.Hooks.backlog(b.withEmpty(topics, subscribed))
+	b.outbox.config.Hooks.backlog(topics)
 	return nil
 }
 
@@ -69,22 +69,19 @@ func (b *backlog) warn(unhandled []TopicBacklog) {
 }
 
 // withEmpty adds topics without a backlog that are subscribed, or had one at the last look, so that gauges fall to 0.
-func (b *backlog) withEmpty(topics []TopicBacklog, subscribed []string) []TopicBacklog {
-	before := b.reported
+func (b *backlog) withEmpty(topics []TopicBacklog) []TopicBacklog {
+	known := b.subscribed()
+	for topic := range b.reported {
+		known = append(known, topic)
+	}
 	b.reported = make(map[string]bool, len(topics))
 	for _, t := range topics {
 		b.reported[t.Topic] = true
 	}
-	empty := map[string]bool{}
-	for topic := range before {
-		empty[topic] = false
-	}
-	for _, topic := range subscribed {
-		empty[topic] = true
-	}
-	for topic, handled := range empty {
+	slices.Sort(known)
+	for _, topic := range slices.Compact(known) {
 		if !b.reported[topic] {
-			topics = append(topics, TopicBacklog{Store: b.outbox.config.Store, Topic: topic, Handled: handled})
+			topics = append(topics, TopicBacklog{Store: b.outbox.config.Store, Topic: topic})
 		}
 	}
 	return topics

@@ -28,11 +28,21 @@ type contender struct{ cancelled, closing <-chan struct{} }
 
 func (c *contender) ended() bool { return flow.IsClosed(c.cancelled) || flow.IsClosed(c.closing) }
 
+func (o *Outbox) contest(topic string) contest {
+	return contest{o.db, o.engine.Names.Qualified(o.engine.Dialect.Traits().Table), topic}
+}
+
+// servedHere says whether a topic has a live subscription in this process, by a Subscriber of its own or in a forwarder.
+func (o *Outbox) servedHere(topic string) bool {
+	competing.mu.Lock()
+	defer competing.mu.Unlock()
+	return slices.ContainsFunc(competing.live[o.contest(topic)], func(c *contender) bool { return !c.ended() })
+}
+
 // compete registers a subscription until leave is called. It returns ErrCompeting if there are others, unless the config
 // allows them.
 func (s *Subscriber) compete(ctx context.Context, topic string) (leave func(), err error) {
-	e := s.outbox.engine
-	key := contest{s.outbox.db, e.Names.Qualified(e.Dialect.Traits().Table), topic}
+	key := s.outbox.contest(topic)
 	c := &contender{ctx.Done(), s.closing}
 	competing.mu.Lock()
 	defer competing.mu.Unlock()

@@ -121,9 +121,9 @@ type SubscriberConfig struct {
 	// Defaults to 7 days for all, and for ever for failed messages.
 	Janitor JanitorConfig
 
-	// UnhandledAfter is how long due messages may wait on a topic that this Subscriber is not subscribed to before it logs a
-	// warning; they stay in the table. It is also how often it checks, and calls Hooks.OnBacklog. -1 means never. Defaults to
-	// 1 min.
+	// UnhandledAfter is how long due messages may wait on a topic without a subscription on the same *sql.DB in this process,
+	// by this Subscriber, another or a forwarder, before it logs a warning; they stay in the table. It is also how often it
+	// checks, and calls Hooks.OnBacklog. -1 means never. Defaults to 1 min.
 	UnhandledAfter time.Duration
 
 	// HandlerLog is the level of the line that is logged for each message handed to its handler: slog.LevelInfo,

@@ -61,7 +61,7 @@ const lookEvery = time.Second
 
 // newLogReader makes the reader of a topic.
 func (s *Subscriber) newLogReader(topic string) *logReader {
-	logger := s.logger.With(watermill.LogFields{"topic": topic, "consumer_group": s.config.ConsumerGroup})
+	logger := s.logger.With(watermill.LogFields{"topic": topic, "group": s.config.ConsumerGroup})
 	return &logReader{
 		cursor: s.groupCursor(topic), config: s.config, pacer: flow.NewPacer(s.config.PollInterval, s.config.MaxPollInterval),
 		logger: logger, troubles: quiet.New(logger), announce: s.logDelivery, closing: s.closing, drained: make(chan struct{}),

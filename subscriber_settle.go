@@ -367,5 +367,9 @@ func (s *settler) expireAll(open []*Delivery) []answer {
 }
 
 func (d *Delivery) logFields() watermill.LogFields {
-	return watermill.LogFields{"topic": d.Topic(), "message_id": d.MessageID().String(), "message_uuid": d.claimed.UUID}
+	fields := watermill.LogFields{"topic": d.Topic(), "message_id": d.MessageID().String(), "message_uuid": d.claimed.UUID}
+	if group := d.Group(); group != "" {
+		fields["group"] = group
+	}
+	return fields
 }

@@ -42,6 +42,11 @@ type result struct {
 
 	CallsPerCommit float64 `json:"calls_per_commit,omitempty"`
 
+	// CPU time of this process, in microseconds a message, and by how many percent it is more than that of the bare side.
+	CPU      float64 `json:"cpu_us,omitempty"`
+	BareCPU  float64 `json:"bare_cpu_us,omitempty"`
+	Overhead float64 `json:"overhead_percent,omitempty"`
+
 	// Growth is P95 by that of the fewest messages waiting, or the cost of a step by that in the smallest join.
 	Growth float64 `json:"growth,omitempty"`
 }
@@ -124,6 +129,7 @@ func (r result) details() string {
 	add(r.Publishers > 0, "%d publishers", r.Publishers)
 	add(r.Flush != "", "%s", r.Flush)
 	add(r.CallsPerCommit > 0, "%.3g calls a commit", r.CallsPerCommit)
+	add(r.CPU > 0, "CPU %.4g us a message, bare %.4g, overhead %.2g %%", r.CPU, r.BareCPU, r.Overhead)
 	add(r.MaxInFlight > 0, "MaxInFlight %d", r.MaxInFlight)
 	add(r.Waiting > 0, "%d waiting", r.Waiting)
 	add(r.Topics > 0, "topics %d", r.Topics)

@@ -8,5 +8,6 @@
 //	make demo STORY=forward-to-rabbitmq
 //	                                 a relay to a RabbitMQ that is stopped and started again
 //	make demo STORY=inbox-consumer   a broker that delivers messages several times, and effects that happen once
+//	make console                     the web console on four shops with traffic, and one whose database is away
 //	make demo STORY=multi-tenant     a database for each tenant; tenants come, go and fail
 package demo

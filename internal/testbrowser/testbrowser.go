@@ -10,7 +10,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +110,8 @@ func run[T any](b *Browser, action chromedp.Action[T]) T {
 	return value
 }
 
-// Open goes to an address, and returns the status of the answer once the page has loaded.
+// Open goes to an address, and returns the status of the answer once the page has loaded, or 0 if it
+// needed none.
 func (b *Browser) Open(address string) (status int64) {
 	b.t.Helper()
 	return b.follow(chromedp.Navigate(address))
@@ -123,6 +123,12 @@ func (b *Browser) Click(selector string) (status int64) {
 	return b.follow(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
+// ClickOn does the same with the element that an expression of JavaScript finds.
+func (b *Browser) ClickOn(expression string) (status int64) {
+	b.t.Helper()
+	return b.follow(chromedp.Evaluate[chromedp.Void]("(" + expression + ").click()"))
+}
+
 func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -130,6 +136,9 @@ func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
 	answer, err := chromedp.RunResponse(ctx, step)
 	if err != nil {
 		b.t.Fatalf("the browser: %v", err)
+	}
+	if answer == nil { // of a page that came over no network
+		return 0
 	}
 	return answer.Status
 }
@@ -152,10 +161,25 @@ func (b *Browser) Eval(expression string) any {
 	return run(b, chromedp.Evaluate[any](expression))
 }
 
-// Until waits until an expression of JavaScript is true. The page must not be left meanwhile.
+// Until waits until an expression of JavaScript is true. It asks from outside, so that a page's policy against evaluating text
+// does not matter, and that the page may be left meanwhile.
 func (b *Browser) Until(expression string) {
 	b.t.Helper()
-	run(b, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		value, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		if err == nil && value {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			b.t.Fatalf("the browser: %s was not true within %v: %v", expression, patience, err)
+		}
+	}
 }
 
 // Window sets the size of the page in CSS pixels, and whether the reader prefers dark.
@@ -168,18 +192,6 @@ func (b *Browser) Window(width, height int64, dark bool) {
 	b.Do(chromedp.EmulateViewport(width, height), call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 	}))
-}
-
-// Picture saves the whole page as a PNG.
-func (b *Browser) Picture(file string) {
-	b.t.Helper()
-	png := run(b, chromedp.FullScreenshot(100)) // 100 is PNG
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, png, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 // Quiet fails the test if a page has written an error to the browser's console, or a request has failed.

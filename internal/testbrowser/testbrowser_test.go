@@ -36,7 +36,7 @@ func pages(t *testing.T) *httptest.Server {
 		fmt.Fprintf(w, `<!doctype html><title>t</title><link rel=icon href="data:,"><p>%s</p>`, r.FormValue("a"))
 	})
 	mux.HandleFunc("GET /bad", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Security-Policy", "img-src 'none'")
+		w.Header().Set("Content-Security-Policy", "img-src 'none'; script-src 'self' 'unsafe-inline'")
 		fmt.Fprint(w, form, `<img src=/x.png><script src=/missing.js></script><script>console.error("first"); throw new Error("second")</script>`)
 	})
 	server := httptest.NewServer(mux)
@@ -67,6 +67,7 @@ func TestABrowserFillsFormsAndSavesPictures(t *testing.T) {
 func TestProblemsAreSeen(t *testing.T) {
 	b, server := testbrowser.Start(t), pages(t)
 	b.Open(server.URL + "/bad")
+	b.Until(`document.readyState == "complete"`) // although the policy forbids to evaluate text
 	found := fmt.Sprint(b.Problems())
 	for _, part := range []string{"first", "second", "missing.js", "Content Security Policy"} {
 		require.Contains(t, found, part)

@@ -161,10 +161,11 @@ func available(getenv func(string) string) ([]Backend, error) {
 	return backends, nil
 }
 
-// These may be in the lists too; internal/testbroker and the tests of observe/prometheus read them.
+// These may be in the lists too; internal/testbroker, the tests of observe/prometheus and internal/testbrowser read them.
 const (
 	broker     = "rabbitmq"
 	prometheus = "prometheus"
+	chromium   = "chromium"
 )
 
 // names reads a list of backends and refuses one that does not exist, which would otherwise require or leave out nothing.
@@ -173,7 +174,7 @@ func names(getenv func(string) string, key string) ([]string, error) {
 	for name := range strings.SplitSeq(getenv(key), ",") {
 		switch name = strings.TrimSpace(name); name {
 		case "":
-		case SQLite, Postgres, SQLServer, broker, prometheus:
+		case SQLite, Postgres, SQLServer, broker, prometheus, chromium:
 			list = append(list, name)
 		default:
 			return nil, fmt.Errorf("%s: there is no backend %q", key, name)

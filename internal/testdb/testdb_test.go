@@ -23,6 +23,7 @@ func TestAvailable(t *testing.T) {
 		"required and left out":     {map[string]string{pg: "p", required: "postgres", only: "sqlite"}, nil, "OUTBOX_TEST_ONLY"},
 		"only one that is missing":  {map[string]string{only: "postgres"}, nil, "leaves none"},
 		"the broker is no database": {map[string]string{pg: "p", required: "rabbitmq", only: "rabbitmq,postgres"}, []string{Postgres}, ""},
+		"nor is Chromium":           {map[string]string{pg: "p", required: "chromium", only: "chromium,postgres"}, []string{Postgres}, ""},
 		"nor is Prometheus":         {map[string]string{pg: "p", required: "prometheus", only: "prometheus,postgres"}, []string{Postgres}, ""},
 		"only the broker":           {map[string]string{only: "rabbitmq"}, nil, "leaves none"},
 		"a misspelt name":           {map[string]string{pg: "p", required: "postgresql"}, nil, `no backend "postgresql"`},

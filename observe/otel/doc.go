@@ -1,5 +1,5 @@
 // Package otel traces messages with OpenTelemetry, from the code that publishes them through the table, forwarders and
-// brokers to their handlers.
+// brokers to their handlers, and measures what an outbox does.
 //
 //	traces := otel.New(otel.Config{})
 //	publisher = traces.Publisher(publisher)       // of the outbox; and that of a forwarder, to a broker
@@ -14,5 +14,10 @@
 // Spans of handlers are linked to what created the message and are not its children, because a message may be handled hours
 // later, and several times; Config.ContinueTrace makes them children.
 //
-// For metrics use observe/prometheus. OpenTelemetry exports those too, through its bridge for Prometheus.
+// NewMetrics makes metrics, the same as observe/prometheus:
+//
+//	metrics, err := otel.NewMetrics(otel.MetricsConfig{})
+//	config.Hooks = observe.Join(traces.Hooks(), metrics.Hooks())
+//
+// docs/telemetry.md has a table of all.
 package otel

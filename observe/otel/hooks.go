@@ -41,11 +41,13 @@ func (t *Traces) onGroupRead(e outbox.GroupReadEvent) {
 
 // past makes a span of something that has just ended.
 func (t *Traces) past(op operation, topic, of string, took time.Duration, err error, attributes ...attribute.KeyValue) {
-	if of != "" {
-		attributes = append(attributes, store.String(of))
-	}
 	ended := time.Now()
-	_, span := t.start(context.Background(), op, topic, trace.SpanKindClient, attributes, trace.WithTimestamp(ended.Add(-took)))
+	_, span := t.start(context.Background(), op, topic, trace.SpanKindClient, func() []attribute.KeyValue {
+		if of == "" {
+			return attributes
+		}
+		return append(attributes, store.String(of))
+	}, trace.WithTimestamp(ended.Add(-took)))
 	fail(span, err)
 	span.End(trace.WithTimestamp(ended))
 }

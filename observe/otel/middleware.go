@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -16,8 +17,7 @@ var errPanic = errors.New("the handler panicked")
 func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) (produced []*message.Message, err error) {
 		before := msg.Context()
-		topic := message.SubscribeTopicFromCtx(before)
-		ctx, attributes := before, ofMessage(msg)
+		ctx := before
 		var options []trace.SpanStartOption
 		if created := t.created(msg); created.IsValid() {
 			if t.config.ContinueTrace {
@@ -26,12 +26,9 @@ func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 				options = append(options, trace.WithLinks(trace.Link{SpanContext: created}))
 			}
 		}
-		if d, ok := outbox.DeliveryFrom(ctx); ok {
-			topic = d.Topic()
-			attributes = append(attributes, attempt.Int(d.Attempt()))
-			if d.Group() != "" {
-				attributes = append(attributes, consumerGroup.String(d.Group()))
-			}
+		topic, attributes := message.SubscribeTopicFromCtx(before), func() []attribute.KeyValue { return ofMessage(msg) }
+		if d, ours := outbox.DeliveryFrom(before); ours {
+			topic, attributes = d.Topic(), func() []attribute.KeyValue { return append(ofMessage(msg), ofDelivery(d)...) }
 		}
 		ctx, span := t.start(ctx, process, topic, trace.SpanKindConsumer, attributes, options...)
 		msg.SetContext(ctx)
@@ -51,6 +48,14 @@ func (t *Traces) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		return produced, err
 	}
+}
+
+func ofDelivery(d *outbox.Delivery) []attribute.KeyValue {
+	attributes := []attribute.KeyValue{attempt.Int(d.Attempt())}
+	if d.Group() != "" {
+		attributes = append(attributes, consumerGroup.String(d.Group()))
+	}
+	return attributes
 }
 
 // inherit puts a span into the context of a message that has none.

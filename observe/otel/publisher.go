@@ -33,7 +33,7 @@ func (p tracedPublisher) Publish(topic string, messages ...*message.Message) (er
 		switch {
 		case created.IsValid():
 		case each:
-			ctx, span := t.start(msg.Context(), create, topic, trace.SpanKindProducer, ofMessage(msg))
+			ctx, span := t.start(msg.Context(), create, topic, trace.SpanKindProducer, func() []attribute.KeyValue { return ofMessage(msg) })
 			t.inject(ctx, msg)
 			created = span.SpanContext()
 			span.End()
@@ -47,9 +47,11 @@ func (p tracedPublisher) Publish(topic string, messages ...*message.Message) (er
 	if len(blank) > 0 {
 		kind = trace.SpanKindProducer // its context is that of messages
 	}
-	attributes := []attribute.KeyValue{batchCount.Int(len(messages))}
-	if len(messages) == 1 {
-		attributes = ofMessage(messages[0])
+	attributes := func() []attribute.KeyValue {
+		if len(messages) == 1 {
+			return ofMessage(messages[0])
+		}
+		return []attribute.KeyValue{batchCount.Int(len(messages))}
 	}
 	parent := messages[0].Context()
 	if t.config.ContinueTrace && len(messages) == 1 && len(links) == 1 && !trace.SpanContextFromContext(parent).IsValid() {

@@ -3,6 +3,9 @@ package otel
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel"
@@ -38,7 +41,25 @@ type Config struct {
 type Traces struct {
 	config Config
 	tracer trace.Tracer
+	starts sync.Map // spanKey → *spanStart
+	known  atomic.Int64
 }
+
+// A spanKey is what spans have in common.
+type spanKey struct {
+	op          operation
+	destination string
+	kind        trace.SpanKind
+}
+
+// A spanStart is their name and what a sampler knows of them.
+type spanStart struct {
+	name    string
+	options []trace.SpanStartOption
+}
+
+// maxStarts bounds what is remembered: there may be a topic for each customer.
+const maxStarts = 1000
 
 // New returns traces.
 func New(config Config) *Traces {
@@ -54,17 +75,38 @@ func New(config Config) *Traces {
 	return &Traces{config: config, tracer: config.TracerProvider.Tracer(scope)}
 }
 
-// start begins a span named as the conventions want it; the destination may be empty.
-func (t *Traces) start(ctx context.Context, op operation, destination string, kind trace.SpanKind, attributes []attribute.KeyValue,
-	options ...trace.SpanStartOption,
+// start begins a span named as the conventions want it; the destination may be empty. Attributes are given to spans that are
+// recorded alone: a sampler that drops most of them makes most of them cost little.
+func (t *Traces) start(ctx context.Context, op operation, destination string, kind trace.SpanKind,
+	attributes func() []attribute.KeyValue, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
-	name := op.name
-	attributes = append(attributes, system.String(t.config.System), operationName.String(op.name), operationType.String(op.kind))
-	if destination != "" {
-		name += " " + destination
-		attributes = append(attributes, destinationName.String(destination))
+	s := t.startOf(spanKey{op, destination, kind})
+	all := s.options
+	if len(options) > 0 {
+		all = slices.Concat(all, options)
 	}
-	return t.tracer.Start(ctx, name, append(options, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))...)
+	ctx, span := t.tracer.Start(ctx, s.name, all...)
+	if span.IsRecording() {
+		span.SetAttributes(attributes()...)
+	}
+	return ctx, span
+}
+
+func (t *Traces) startOf(key spanKey) *spanStart {
+	if s, known := t.starts.Load(key); known {
+		return s.(*spanStart) //nolint:errcheck // nothing else is in it
+	}
+	name := key.op.name
+	attributes := []attribute.KeyValue{system.String(t.config.System), operationName.String(key.op.name), operationType.String(key.op.kind)}
+	if key.destination != "" {
+		name += " " + key.destination
+		attributes = append(attributes, destinationName.String(key.destination))
+	}
+	s := &spanStart{name, []trace.SpanStartOption{trace.WithSpanKind(key.kind), trace.WithAttributes(attributes...)}}
+	if t.known.Add(1) <= maxStarts {
+		t.starts.Store(key, s)
+	}
+	return s
 }
 
 // created is the context of the span that created a message; it may be invalid.
@@ -80,7 +122,7 @@ func (t *Traces) inject(ctx context.Context, msg *message.Message) {
 }
 
 func ofMessage(msg *message.Message) []attribute.KeyValue {
-	attributes := append(make([]attribute.KeyValue, 0, 9), messageID.String(msg.UUID), bodySize.Int(len(msg.Payload)))
+	attributes := append(make([]attribute.KeyValue, 0, 5), messageID.String(msg.UUID), bodySize.Int(len(msg.Payload)))
 	if id := msg.Metadata.Get("correlation_id"); id != "" {
 		attributes = append(attributes, conversationID.String(id))
 	}

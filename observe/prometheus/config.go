@@ -1,10 +1,6 @@
 package prometheus
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/incursa/watermill-outbox/internal/field"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Config configures Metrics.
 type Config struct {
@@ -23,30 +19,4 @@ type Config struct {
 
 	// ConstLabels are added to every metric. Defaults to none.
 	ConstLabels prometheus.Labels
-}
-
-func (c *Config) setDefaults() {
-	if len(c.Stores) == 0 {
-		c.Stores = []string{""}
-	}
-	field.Default(&c.MaxTopics, 200)
-	field.Default(&c.MaxStores, 500)
-	if len(c.Buckets) == 0 {
-		c.Buckets = []float64{.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 300}
-	}
-}
-
-func (c *Config) validate() error {
-	switch {
-	case c.MaxTopics < 1:
-		return field.Bad("Config.MaxTopics", "%d is less than 1", c.MaxTopics)
-	case c.MaxStores < 1:
-		return field.Bad("Config.MaxStores", "%d is less than 1", c.MaxStores)
-	}
-	for i := 1; i < len(c.Buckets); i++ {
-		if c.Buckets[i] <= c.Buckets[i-1] {
-			return field.Bad("Config.Buckets", "%v follows %v; sort them", c.Buckets[i], c.Buckets[i-1])
-		}
-	}
-	return nil
 }

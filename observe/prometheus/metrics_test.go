@@ -117,19 +117,21 @@ func TestCountersBeginAtZero(t *testing.T) {
 func TestBacklogFallsToZero(t *testing.T) {
 	metrics, registry := newMetrics(t, observe.Config{})
 	onBacklog := metrics.Hooks().OnBacklog
-	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Waiting: 5, Age: time.Minute, Handled: true, BlockedStreams: 2}, {Topic: "mail", Waiting: 1}})
-	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Waiting: 5, Age: time.Minute, BlockedStreams: 2}}) // by a Subscriber of other topics
+	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Waiting: 5, Age: time.Minute, Handled: true, BlockedStreams: 2, Failed: 3}, {Topic: "mail", Waiting: 1}})
 	is(t, registry, `
 		outbox_backlog_messages{store="", topic="orders"} 5
 		outbox_backlog_oldest_age_seconds{store="", topic="orders"} 60
 		outbox_streams_blocked{store="", topic="orders"} 2
+		outbox_dead_letters{store="", topic="orders"} 3
 		outbox_topic_handled{store="", topic="orders"} 1
 		outbox_topic_handled{store="", topic="mail"} 0`)
-	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Handled: true}})
+	onBacklog([]outbox.TopicBacklog{{Topic: "orders"}})
 	is(t, registry, `
 		outbox_backlog_messages{store="", topic="orders"} 0
 		outbox_backlog_oldest_age_seconds{store="", topic="orders"} 0
-		outbox_streams_blocked{store="", topic="orders"} 0`)
+		outbox_streams_blocked{store="", topic="orders"} 0
+		outbox_dead_letters{store="", topic="orders"} 0
+		outbox_topic_handled{store="", topic="orders"} 0`)
 }
 
 // A topic for each customer is not a series for each customer.

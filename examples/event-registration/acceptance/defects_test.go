@@ -179,9 +179,10 @@ func TestAChangeThatIsRolledBackLeavesNothing(t *testing.T) {
 
 // All lock the event first, so however they meet, nobody waits for somebody who waits for him.
 func TestBansAndCancelsDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	rounds := 5
 	if full() {
-		rounds = 300
+		rounds = 160 // 5,120 requests on each database
 	}
 	onEach(t, func(t *testing.T, f *fixture) {
 		f.snapshot(t, 1, 2, "open")

@@ -30,6 +30,7 @@ func times() timesOf {
 // Whatever fails meanwhile: no seat is sold twice, the waitlist is served in its order, nobody is there twice, every message
 // arrives in order, each mail is written once, and a repeated request gets the same bytes.
 func TestLong_NothingIsLostWhileEverythingFails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	seed := testprocess.Seed(t)
 	t.Logf("OUTBOX_TEST_KILL_SEED=%d", seed)

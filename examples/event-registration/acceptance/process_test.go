@@ -147,13 +147,6 @@ func (p *process) kill() {
 	_ = stdin.Close()
 }
 
-// terminate ends it as an orchestrator does, and returns how it has ended.
-func (p *process) terminate() *os.ProcessState {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.ended
-	return p.cmd.ProcessState
-}
-
 func get(t *testing.T, url string) string {
 	t.Helper()
 	a, err := sendTo(t.Context(), http.DefaultClient, url, "", request{method: http.MethodGet})

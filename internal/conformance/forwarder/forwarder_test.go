@@ -1,15 +1,18 @@
 package forwarder_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
 
@@ -394,4 +397,49 @@ func TestMarksOfErrors(t *testing.T) {
 	batch := &forwarder.BatchError{Errs: []error{nil, cause, errAway}}
 	require.ErrorIs(t, batch, errAway)
 	require.Equal(t, "2 of 3 messages were not published, the first because: cause", batch.Error())
+}
+
+// What waits for a broker that is away is handled, by the forwarder: another Subscriber of the process does not warn of it.
+func TestTopicsOfAForwarderAreHandled(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.broker.answers(away)
+		f.start(func(c *forwarder.Config) { c.Topics, c.Subscriber.MaxInFlight = []string{"relayed"}, 1 }) // the others wait
+		f.Enqueue("relayed", 0, 3)
+		f.Enqueue("typo", 3, 1)
+		f.triedAgain(1)
+
+		var warnings bytes.Buffer
+		backlogs := make(chan []outbox.TopicBacklog)
+		config := f.Subscriber()
+		config.UnhandledAfter = 5 * time.Millisecond
+		ctx, stop := context.WithTimeout(f.T.Context(), testoutbox.Patience)
+		defer stop()
+		config.Hooks.OnBacklog = func(topics []outbox.TopicBacklog) {
+			select {
+			case backlogs <- topics:
+			case <-ctx.Done():
+			}
+		}
+		s, err := outbox.NewSubscriber(f.DB.DB, config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&warnings, nil))))
+		f.NoError(err)
+		_, err = s.Subscribe(f.T.Context(), "orders")
+		f.NoError(err)
+		handled := map[string]bool{}
+		for len(handled) < 3 && ctx.Err() == nil { // until each of them has been due when it looked
+			select {
+			case topics := <-backlogs:
+				for _, b := range topics {
+					if b.Waiting > 0 || b.Topic == "orders" {
+						handled[b.Topic] = b.Handled
+					}
+				}
+			case <-ctx.Done():
+			}
+		}
+		f.Equal(map[string]bool{"orders": true, "relayed": true, "typo": false}, handled)
+		stop()
+		f.NoError(s.Close())
+		f.Contains(warnings.String(), "names=typo")
+		f.NotContains(warnings.String(), "relayed")
+	})
 }

@@ -19,7 +19,7 @@ var floors = [][]string{
 	{""}, // the root: queue, log, publisher and subscriber
 	{"join"},
 	{"admin", "eventstore", "fanout", "forwarder", "inbox", "stores", "wake/pgx", "watermillsql"},
-	{"forwarder/amqp", "forwarder/amqp/wmamqp", "forwarder/kafka", "middleware"},
+	{"forwarder/amqp", "forwarder/amqp/wmamqp", "forwarder/kafka", "internal/measure", "middleware"},
 	{"console", "observe", "observe/health", "observe/otel", "observe/prometheus", "outboxtest", "pgxoutbox"},
 }
 

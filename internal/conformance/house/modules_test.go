@@ -121,7 +121,7 @@ func TestModulesRequireNoMoreThanTheyUse(t *testing.T) {
 		"forwarder/amqp":     {module, "github.com/rabbitmq/amqp091-go", "github.com/ThreeDotsLabs/watermill-amqp/v2"},
 		"wake/pgx":           {module, "github.com/jackc/pgx/v5"},
 		"watermillsql":       {module, "github.com/ThreeDotsLabs/watermill-sql/v3"},
-		"observe/otel":       {module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk"}, // the tests' is the last
+		"observe/otel":       {module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/sdk"}, // the tests' is the last
 		"observe/prometheus": {module, "github.com/prometheus/client_golang"},
 	} {
 		allowed = append(allowed, "github.com/ThreeDotsLabs/watermill", "github.com/stretchr/testify", "go.uber.org/goleak") // the tests' are the last two

@@ -38,12 +38,7 @@ const files = "../../../observe/prometheus"
 // A Prometheus scrapes a program that does all that there are metrics of. Each query of the dashboard has data, and so has
 // each metric that an alert is about.
 func TestLong_PrometheusAnswersEveryQuery(t *testing.T) {
-	binary, err := exec.LookPath("prometheus")
-	if err != nil {
-		require.NotContains(t, strings.Split(os.Getenv("OUTBOX_TEST_REQUIRE"), ","), "prometheus", "OUTBOX_TEST_REQUIRE names it")
-		skipped.Add(t.Name(), "prometheus", "it is not installed")
-		t.Skip("prometheus is not installed: Debian's package prometheus has it")
-	}
+	binary := prometheusBinary(t)
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		metrics, err := observe.New(observe.Config{})
 		o.NoError(err)
@@ -53,7 +48,7 @@ func TestLong_PrometheusAnswersEveryQuery(t *testing.T) {
 		t.Cleanup(target.Close)
 		p := &program{Outbox: o, metrics: metrics}
 		p.start()
-		server := startPrometheus(t, binary, target.Listener.Addr().String())
+		server := startPrometheus(t, binary, target.Listener.Addr().String(), filepath.Join(files, "alerts.yaml"))
 
 		for _, query := range panels(t) {
 			p.untilData(server, query)
@@ -80,6 +75,17 @@ func TestLong_PrometheusAnswersEveryQuery(t *testing.T) {
 			return len(rules.Data.Groups[0].Rules) > 10
 		}, testoutbox.Patience, 100*time.Millisecond)
 	})
+}
+
+func prometheusBinary(t *testing.T) string {
+	t.Helper()
+	binary, err := exec.LookPath("prometheus")
+	if err != nil {
+		require.NotContains(t, strings.Split(os.Getenv("OUTBOX_TEST_REQUIRE"), ","), "prometheus", "OUTBOX_TEST_REQUIRE names it")
+		skipped.Add(t.Name(), "prometheus", "it is not installed")
+		t.Skip("prometheus is not installed: Debian's package prometheus has it")
+	}
+	return binary
 }
 
 // panels are the queries of the dashboard, with its variables filled in.
@@ -251,10 +257,10 @@ func (s promServer) get(what string, values url.Values, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-func startPrometheus(t *testing.T, binary, target string) promServer {
+func startPrometheus(t *testing.T, binary, target, alerts string) promServer {
 	t.Helper()
 	dir := t.TempDir()
-	rules, err := filepath.Abs(filepath.Join(files, "alerts.yaml"))
+	rules, err := filepath.Abs(alerts)
 	require.NoError(t, err)
 	config := filepath.Join(dir, "prometheus.yaml")
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`

@@ -279,6 +279,33 @@ func TestTopicsListsWhatWaits(t *testing.T) {
 	})
 }
 
+func TestTopicsCountDeadLetters(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.EnqueueN("a", 3)
+		f.Settle(suite.Settled(outbox.Fail, f.Claim("a")...)...)
+		f.EnqueueN("a", 1)
+		f.Enqueue(outbox.Message{Topic: "b", StreamKey: "s"}, outbox.Message{Topic: "b", StreamKey: "s"})
+		f.Settle(suite.Settled(outbox.Fail, f.Claim("b")...)...)
+		counts := func() map[string][3]int {
+			topics, err := f.Outbox.Topics(f.Context())
+			f.NoError(err)
+			found := map[string][3]int{}
+			for _, t := range topics {
+				found[t.Topic] = [3]int{t.Waiting, t.Failed, t.BlockedStreams}
+			}
+			f.Len(found, len(topics), "a topic is listed twice")
+			return found
+		}
+		f.Equal(3, counts()["a"][1])
+		f.Equal(1, counts()["a"][0])
+		f.Positive(counts()["b"][1])
+		f.Equal(1, counts()["b"][2])
+		_, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: "a"})
+		f.NoError(err)
+		f.Equal([3]int{4, 0, 0}, counts()["a"])
+	})
+}
+
 func TestGetReadsWhatTheTableHas(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.ClaimOne("orders")

@@ -2,6 +2,7 @@ package subscriber_test
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -84,6 +85,27 @@ func TestHooks_AnEmptyLogIsToldOnce(t *testing.T) {
 		f.Zero(last.Lag)
 		f.NoError(s.Close())
 		f.Empty(reads)
+	})
+}
+
+// Logs name store, topic, group, attempt and outcome as metrics and traces do.
+func TestLogsUseTheNamesOfTelemetry(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		book := suite.NewLogBook()
+		named := func(c *outbox.SubscriberConfig) {
+			c.Store, c.HandlerLog, c.MaxHandlerTime = "shop", slog.LevelInfo, 20*time.Millisecond
+		}
+		_, err := f.LogOutbox().Enqueue(f.Context(), f.DB.DB, outbox.Message{UUID: "0", Topic: "events"})
+		f.NoError(err)
+		f.Stamp()
+		f.Receive(f.Subscribe(f.GroupSubscriber(f.DB.DB, "mail", book, named), "events")).Ack()
+		line := f.Await(book, "INFO", "Handling message")
+		f.Equal([]any{"shop", "events", "mail", 1}, []any{line.Fields["store"], line.Fields["topic"], line.Fields["group"], line.Fields["attempt"]})
+
+		f.EnqueueN("orders", 1)
+		f.Receive(f.Subscribe(f.SubscriberOn(f.DB.DB, book, named), "orders")) // and never answers
+		line = f.Await(book, "ERROR", "is taken from it")
+		f.Equal([]any{"shop", "orders", 1, "retry"}, []any{line.Fields["store"], line.Fields["topic"], line.Fields["attempt"], line.Fields["outcome"]})
 	})
 }
 

@@ -30,12 +30,18 @@ func forEach(t *testing.T, test func(t *testing.T, f fixture)) {
 // work starts a worker, and returns it with the messages of the topic.
 func (f fixture) work(name string, options ...func(*outbox.SubscriberConfig)) (*outbox.Subscriber, <-chan *message.Message) {
 	f.T.Helper()
+	return f.workOn(f.DB.DB, name, options...)
+}
+
+// workOn is work on another pool.
+func (f fixture) workOn(db *sql.DB, name string, options ...func(*outbox.SubscriberConfig)) (*outbox.Subscriber, <-chan *message.Message) {
+	f.T.Helper()
 	config := f.Subscriber()
 	config.WorkerName, config.LeaseDuration = name, lease
 	for _, option := range options {
 		option(&config)
 	}
-	sub, err := outbox.NewSubscriber(f.DB.DB, config, nil)
+	sub, err := outbox.NewSubscriber(db, config, nil)
 	f.NoError(err)
 	f.T.Cleanup(func() { f.NoError(sub.Close()) })
 	messages, err := sub.Subscribe(f.T.Context(), "orders")

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -71,6 +74,53 @@ func TestPhase9_AShareOfThePartitionsIsAPreference(t *testing.T) {
 			f.Positive(got[0]+got[1], "%d streams are left", left)
 			left -= got[0] + got[1]
 		}
+	})
+}
+
+// A shares is the share of the last claim that was sent on a pool, as JSON.
+type shares struct {
+	mu   sync.Mutex
+	last string
+}
+
+func (s *shares) before(_ context.Context, statement faults.Statement) error {
+	for _, arg := range statement.Args {
+		if text, _ := arg.(string); strings.Contains(text, `"give_back":`) {
+			_, share, _ := strings.Cut(text, `"share":`)
+			s.mu.Lock()
+			s.last = share
+			s.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (s *shares) is(want string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.HasPrefix(s.last, want) && (want != "" || s.last == "")
+}
+
+// Workers that live claim by equal shares, in the order of their numbers; one that is alone, or that is told to prefer nothing, has
+// none.
+func TestWorkersHaveSharesOfTheStreams(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		worker := func(name string, affinity time.Duration) (*outbox.Subscriber, *shares) {
+			var s shares
+			sub, _ := f.workOn(faults.Open(t, f.DB, faults.Hooks{Before: s.before}), name, func(c *outbox.SubscriberConfig) { c.StreamAffinity = affinity })
+			return sub, &s
+		}
+		_, a := worker("a", 0)
+		f.eventually(func() bool { return f.worker("a").lives }, "the first worker lives")
+		b, second := worker("b", time.Minute)
+		f.eventually(func() bool { return a.is(`{"low":0,"high":4999,"workers":2,"patience_ms":1000}`) }, "the first half")
+		f.eventually(func() bool { return second.is(`{"low":5000,"high":9999,"workers":2,"patience_ms":60000}`) }, "the second half")
+		_, none := worker("c", -1)
+		f.eventually(func() bool { return a.is(`{"low":0,"high":3332,"workers":3,`) }, "the first third")
+		f.eventually(func() bool { return second.is(`{"low":3333,"high":6665,"workers":3,`) }, "the second third")
+		f.True(none.is(""), "no preference")
+		f.NoError(b.Close())
+		f.eventually(func() bool { return a.is(`{"low":0,"high":4999,"workers":2,`) }, "what the one that has ended had is shared")
 	})
 }
 

@@ -54,7 +54,20 @@ func (db *database) inbox() (*inbox.Inbox, error) {
 
 // open connects. An SQLite file is created only if create is set, and then with WAL.
 func (a *app) open(ctx context.Context, create bool) (*database, error) {
-	dsn := a.source()
+	db, err := a.connect(a.source(), create)
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := db.PingContext(limited); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", errUnreachable, err), db.Close())
+	}
+	return db, nil
+}
+
+// connect does not yet touch a server.
+func (a *app) connect(dsn string, create bool) (*database, error) {
 	if dsn == "" {
 		return nil, usage("name the database with --dsn or OUTBOX_DSN; see 'outbox --help'")
 	}
@@ -73,11 +86,6 @@ func (a *app) open(ctx context.Context, create bool) (*database, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnreachable, err)
-	}
-	limited, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := db.PingContext(limited); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", errUnreachable, err), db.Close())
 	}
 	return db, nil
 }
@@ -137,8 +145,9 @@ func openSQLite(dsn string, create bool) (*sql.DB, error) {
 var passwordField = regexp.MustCompile(`(?i)\b(?:password|pwd)\s*=\s*('[^']*'|[^;\s&]+)`)
 
 // redact takes the password of the DSN out of a text, in each form in which an error may have it.
-func (a *app) redact(text string) string {
-	dsn := a.source()
+func (a *app) redact(text string) string { return redactDSN(a.source(), text) }
+
+func redactDSN(dsn, text string) string {
 	var secrets []string
 	if u, err := url.Parse(dsn); err == nil && u.User != nil {
 		if password, set := u.User.Password(); set && password != "" {

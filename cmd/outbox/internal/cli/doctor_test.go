@@ -30,17 +30,17 @@ func TestDoctorNamesTrouble(t *testing.T) {
 		{"no-worker", `3 messages are of topic "orders" due`, func(f *fixture) { f.Enqueue("orders", 0, 3) }},
 		{"unhandled", `of topic "typo"`, func(f *fixture) {
 			f.Enqueue("orders", 0, 1)
-			f.claim("orders", time.Hour)
+			f.claim("orders", 1000, time.Hour)
 			f.Enqueue("typo", 1, 1)
 		}},
 		{"backlog", "do not keep up", func(f *fixture) {
 			f.Enqueue("orders", 0, 1)
-			f.claim("orders", time.Hour)
+			f.claim("orders", 1000, time.Hour)
 			f.Enqueue("orders", 1, 1)
 		}},
 		{"expired-leases", "1 lease has expired", func(f *fixture) {
 			f.Enqueue("orders", 0, 2)
-			f.claim("orders", time.Millisecond)
+			f.claim("orders", 1000, time.Millisecond)
 		}},
 		{"dead-letters", `2 of topic "orders": no such customer`, func(f *fixture) {
 			f.Enqueue("orders", 0, 2)
@@ -53,14 +53,14 @@ func TestDoctorNamesTrouble(t *testing.T) {
 		{"sequencer", "1 message of the log without a position", func(f *fixture) {
 			f.ok("message", "publish", "events", "--to", "log")
 		}},
-		{"group-stopped", `consumer group "mail" of topic "events" has no reader`, func(f *fixture) {
-			config := f.Subscriber()
-			config.ConsumerGroup = "mail"
-			s, err := outbox.NewSubscriber(f.DB.DB, config, nil)
-			f.NoError(err)
-			f.NoError(s.SubscribeInitialize("events"))
-			f.NoError(s.Close())
-			f.Exec("INSERT INTO outbox_log (position, topic, message_id, logged_at) VALUES (1, 'events', 'x', 0)")
+		{"group-stopped", `consumer group "mail" of topic "events" has no reader`, (*fixture).fallsBehind},
+		{"group-behind", `consumer group "mail" of topic "events" is `, func(f *fixture) {
+			f.fallsBehind()
+			f.Exec("UPDATE outbox_log_group SET locked_until = 9000000000000")
+		}},
+		{"group-dead", `consumer group "mail" of topic "events" has given up 1 message`, func(f *fixture) {
+			f.fallsBehind()
+			f.Exec("INSERT INTO outbox_log_dead (group_name, topic, position, message_id, attempts, failed_at) VALUES ('mail', 'events', 1, 'x', 10, 0)")
 		}},
 	} {
 		t.Run(trouble.code, func(t *testing.T) {
@@ -102,4 +102,15 @@ func TestDoctorOfNothing(t *testing.T) {
 	if code != exitTrouble || !strings.HasPrefix(out, "not-installed: ") || !strings.Contains(out, "outbox migrate up") || errOut != "" {
 		t.Fatalf("%d: %s%s", code, out, errOut)
 	}
+}
+
+// fallsBehind creates a consumer group without a reader, and something for it to read.
+func (f *fixture) fallsBehind() {
+	config := f.Subscriber()
+	config.ConsumerGroup = "mail"
+	s, err := outbox.NewSubscriber(f.DB.DB, config, nil)
+	f.NoError(err)
+	f.NoError(s.SubscribeInitialize("events"))
+	f.NoError(s.Close())
+	f.Exec("INSERT INTO outbox_log (position, topic, message_id, logged_at) VALUES (1, 'events', 'x', 0)")
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,10 +47,16 @@ func (f *fixture) run(args ...string) (code int, out, errOut string) {
 
 func (f *fixture) runIn(ctx context.Context, args ...string) (code int, out, errOut string) {
 	f.T.Helper()
+	return runStreams(ctx, f.streams, f.complete(args)...)
+}
+
+// complete adds the database to a command line.
+func (f *fixture) complete(args []string) []string {
+	args = append(slices.Clip(args), "--dsn", cmp.Or(f.dsn, f.DB.DSN))
 	if f.DB.Schema != "" {
 		args = append(args, "--schema", f.DB.Schema)
 	}
-	return runStreams(ctx, f.streams, append(args, "--dsn", cmp.Or(f.dsn, f.DB.DSN))...)
+	return args
 }
 
 func runStreams(ctx context.Context, streams Streams, args ...string) (code int, out, errOut string) {
@@ -91,9 +98,9 @@ func (f *fixture) passes() {
 	}, testoutbox.Patience, time.Millisecond)
 }
 
-func (f *fixture) claim(topic string, lease time.Duration) []outbox.Claimed {
+func (f *fixture) claim(topic string, limit int, lease time.Duration) []outbox.Claimed {
 	f.T.Helper()
-	claimed, err := f.Claim(f.T.Context(), outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: topic}}, Limit: 1000, Lease: lease, GiveBack: -1})
+	claimed, err := f.Claim(f.T.Context(), outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: topic}}, Limit: limit, Lease: lease, GiveBack: -1})
 	f.NoError(err)
 	return claimed
 }
@@ -102,18 +109,25 @@ func (f *fixture) claim(topic string, lease time.Duration) []outbox.Claimed {
 func (f *fixture) fail(topic, reason string) (ids []outbox.MessageID) {
 	f.T.Helper()
 	for {
-		claimed := f.claim(topic, time.Minute)
-		if len(claimed) == 0 {
+		some := f.failSome(topic, 1000, reason)
+		if len(some) == 0 {
 			return ids
 		}
-		var settlements []outbox.Settlement
-		for _, c := range claimed {
-			ids = append(ids, c.ID)
-			settlements = append(settlements, outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Fail, Err: errors.New(reason)})
-		}
-		_, err := f.Settle(f.T.Context(), f.DB.DB, settlements)
-		f.NoError(err)
+		ids = append(ids, some...)
 	}
+}
+
+// failSome does the same with up to limit messages.
+func (f *fixture) failSome(topic string, limit int, reason string) (ids []outbox.MessageID) {
+	f.T.Helper()
+	var settlements []outbox.Settlement
+	for _, c := range f.claim(topic, limit, time.Minute) {
+		ids = append(ids, c.ID)
+		settlements = append(settlements, outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Fail, Err: errors.New(reason)})
+	}
+	_, err := f.Settle(f.T.Context(), f.DB.DB, settlements)
+	f.NoError(err)
+	return ids
 }
 
 func (f *fixture) publish(m outbox.Message) outbox.MessageID {

@@ -55,7 +55,7 @@ func TestDoctorNamesAPause(t *testing.T) {
 func TestPublishWithATTL(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.ok("message", "publish", "orders", "--ttl", "1h")
-		claimed := f.claim("orders", time.Minute)
+		claimed := f.claim("orders", 1000, time.Minute)
 		f.Len(claimed, 1)
 		f.InDelta(time.Hour, claimed[0].ExpiresAt.Sub(claimed[0].ClaimedAt), float64(5*time.Minute))
 	})

@@ -112,7 +112,7 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand(), a.workersCommand(), a.auditCommand())
+	add("look", a.doctorCommand(), a.checkCommand(), a.topicsCommand(), a.workersCommand(), a.auditCommand(), a.consoleCommand())
 	add("act", a.topicCommand(), a.messageCommand(), a.deadCommand(), a.streamCommand(), a.joinCommand(), a.inboxCommand(), a.logCommand(), a.purgeCommand())
 	add("install", a.migrateCommand(), a.storesCommand(), a.versionCommand())
 	return root

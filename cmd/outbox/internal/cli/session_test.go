@@ -32,6 +32,7 @@ var changing = []struct {
 	{regexp.MustCompile(` by \S+:\d+`), " by <worker>"},
 	{regexp.MustCompile(`(?m)^\S+:\d+ `), "<worker> "},
 	{regexp.MustCompile(`(ended by +|"ended_by":"|"worker":")[^"\s]+`), "$1<worker>"},
+	{regexp.MustCompile(`\bgo1\.[\w.]+`), "<go>"},
 	{regexp.MustCompile(`(?m) +$`), ""},
 	{regexp.MustCompile(`(\S) {3,}`), "$1  "}, // columns are as wide as what changes
 }
@@ -82,8 +83,10 @@ func TestSession(t *testing.T) {
 const commands = `
 --help
 migrate status
+migrate status -o json
 migrate up
 check
+check -o json
 topics
 topics -o json
 message list
@@ -91,31 +94,41 @@ message list --topic orders --state failed,done -o json
 message list --limit 2
 message show nobody
 dead list --topic orders
+dead list --topic orders -o json
 dead errors
 dead errors -o json
 dead requeue
 dead requeue --topic orders --all
 dead requeue --topic orders --dry-run
+dead requeue --topic orders --dry-run -o json
 dead requeue --topic orders --yes
 dead discard --error shipped --yes
 stream list
+stream list -o json
 stream resume parcels s1
 stream resume parcels s1
 dead requeue --all --yes
 join list --group tenant
+join list --group tenant -o json
 join show 0198f0c4-5a0b-7000-8000-000000000001
+join show 0198f0c4-5a0b-7000-8000-000000000001 -o json
 join steps 0198f0c4-5a0b-7000-8000-000000000001
+join steps 0198f0c4-5a0b-7000-8000-000000000001 -o json
 join seal 0198f0c4-5a0b-7000-8000-000000000002
 join cancel 0198f0c4-5a0b-7000-8000-000000000001 --yes
 join cancel 0198f0c4-5a0b-7000-8000-000000000001 --yes
 join purge --older-than 30d --yes
 inbox list
+inbox list -o json
 inbox show shop m-1 mail
+inbox show shop m-1 mail -o json
 inbox show shop m-2 mail
 inbox requeue --all --yes
 inbox purge --older-than 7d --yes
 log groups
+log groups -o json
 log lag --max 1h
+log lag --max 1h -o json
 log forget mail --yes
 log groups
 purge --older-than 0m --yes
@@ -123,6 +136,11 @@ purge --older-than 30d --failed --dry-run
 purge --older-than 30d --dry-run
 purge
 doctor
+doctor -o json
+version
+version -o json
+message publish orders --payload hello --header tenant=acme
+message publish orders --payload hello --delay 1h -o json
 frobnicate
 dead list --since yesterday
 message list --output xml

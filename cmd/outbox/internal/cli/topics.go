@@ -19,6 +19,7 @@ type topic struct {
 	Age            float64 `json:"age_seconds"`
 	Oldest         string  `json:"oldest"`
 	BlockedStreams int     `json:"blocked_streams"`
+	Failed         int     `json:"failed"`
 	PausedSince    string  `json:"paused_since,omitempty"`
 	PausedBy       string  `json:"paused_by,omitempty"`
 	PauseReason    string  `json:"pause_reason,omitempty"`
@@ -35,7 +36,7 @@ func (t topic) cells() []string {
 	if !t.backlog.PausedSince.IsZero() {
 		paused = pausedBy(t.backlog)
 	}
-	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams), short(paused)}
+	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams), upTo(t.Failed), short(paused)}
 }
 
 // pausedBy says since when a topic is paused, by whom, and why.
@@ -53,7 +54,7 @@ func pausedBy(b outbox.TopicBacklog) string {
 func (a *app) topicsCommand() *cobra.Command {
 	var watch bool
 	var every time.Duration
-	c := a.action(&cobra.Command{Use: "topics", Short: "List topics with due messages or blocked streams", Args: arguments(cobra.NoArgs)},
+	c := a.action(&cobra.Command{Use: "topics", Short: "List topics with due messages, blocked streams or dead letters", Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, db *database, _ []string) error {
 			if every < 100*time.Millisecond {
 				return usage("--interval is less than 100ms")
@@ -80,10 +81,10 @@ func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
 	slices.SortFunc(backlogs, func(a, b outbox.TopicBacklog) int { return cmp.Compare(a.Topic, b.Topic) })
 	var topics []topic
 	for _, b := range backlogs {
-		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams,
+		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b.Failed,
 			moment(b.PausedSince), b.PausedBy, b.PauseReason, b})
 	}
-	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS, PAUSED", topics, "Nothing is due.")
+	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS, DEAD LETTERS, PAUSED", topics, "Nothing is due, blocked or dead.")
 }
 
 // watchTopics goes on until it is interrupted, which is no error.

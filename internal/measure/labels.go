@@ -1,4 +1,4 @@
-package prometheus
+package measure
 
 import "sync"
 

@@ -1,0 +1,23 @@
+package console_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
+	"github.com/incursa/watermill-outbox/internal/skipped"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, err := range []error{skipped.Report(), goleak.Find()} {
+		if err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
