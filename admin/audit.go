@@ -119,11 +119,11 @@ func (p *ActParams) selection() string {
 	if p.All {
 		parts = append(parts, "all")
 	}
-	add("topic %q", p.Topic)
-	add("error has %q", p.Error)
-	add("UUID %q", p.UUID)
-	add("correlation id %q", p.CorrelationID)
-	add("stream %q", p.StreamKey)
+	add("topic '%s'", p.Topic)
+	add("error has '%s'", p.Error)
+	add("UUID '%s'", p.UUID)
+	add("correlation id '%s'", p.CorrelationID)
+	add("stream '%s'", p.StreamKey)
 	if !p.Since.IsZero() {
 		add("since %s", p.Since.UTC().Format(time.RFC3339))
 	}

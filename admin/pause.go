@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
@@ -56,7 +55,7 @@ func (a *Admin) Pause(ctx context.Context, params PauseParams) error {
 	if err := params.check(); err != nil {
 		return err
 	}
-	selection := "topic " + strconv.Quote(params.Topic)
+	selection := "topic '" + params.Topic + "'"
 	if params.Reason != "" {
 		selection += ": " + params.Reason
 	}
@@ -96,7 +95,7 @@ func (a *Admin) Resume(ctx context.Context, params ResumeParams) error {
 	arg := struct {
 		TopicKey int64 `json:"topic_key"`
 	}{base.TopicKey(params.Topic)}
-	record := &auditArg{By: params.By, Act: "resume", Selection: "topic " + strconv.Quote(params.Topic)}
+	record := &auditArg{By: params.By, Act: "resume", Selection: "topic '" + params.Topic + "'"}
 	_, err := a.recorded(ctx, record, func(ctx context.Context, x base.Executor) (int, error) {
 		var resumed bool
 		err := a.run.Run(ctx, x, "outbox_topic_resume", arg, func(rows *sql.Rows) error { return rows.Scan(&resumed) })

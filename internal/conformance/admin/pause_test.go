@@ -62,7 +62,7 @@ func TestPause(t *testing.T) {
 		f.ErrorIs(f.admin.Resume(ctx, admin.ResumeParams{Topic: "orders"}), admin.ErrNotPaused)
 		f.ElementsMatch([]string{"a", "b", "e"}, f.claim("orders"))
 		f.Equal([]string{
-			`bob: resume topic "orders" (1)`, `bob: pause topic "orders" (1)`, `alice: pause topic "orders": the bank is down (1)`}, f.audit())
+			`bob: resume topic 'orders' (1)`, `bob: pause topic 'orders' (1)`, `alice: pause topic 'orders': the bank is down (1)`}, f.audit())
 	})
 }
 

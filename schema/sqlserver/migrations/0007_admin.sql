@@ -17,7 +17,7 @@ IF OBJECT_ID(N'[dbo].[Outbox_Audit]', N'U') IS NULL
         AuditNo    BIGINT         IDENTITY(1, 1) NOT NULL,
         HappenedAt DATETIME2(3)   NOT NULL CONSTRAINT [DF_Outbox_Audit_HappenedAt] DEFAULT (SYSUTCDATETIME()),
         Actor      NVARCHAR(255)  NOT NULL,
-        Act        NVARCHAR(30)   NOT NULL,
+        Act        NVARCHAR(100)  NOT NULL,
         Selection  NVARCHAR(2000) NOT NULL,
         Affected   INT            NOT NULL,
         CONSTRAINT [PK_Outbox_Audit] PRIMARY KEY CLUSTERED (AuditNo)

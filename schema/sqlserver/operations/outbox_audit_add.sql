@@ -22,7 +22,8 @@ BEGIN
         IF @No IS NULL
         BEGIN
             INSERT INTO [dbo].[Outbox_Audit] (Actor, Act, Selection, Affected)
-            VALUES (JSON_VALUE(@Arg, '$.by'), JSON_VALUE(@Arg, '$.act'), JSON_VALUE(@Arg, '$.selection'), @Affected);
+            SELECT j.actor, j.act, j.selection, @Affected
+            FROM OPENJSON(@Arg) WITH (actor NVARCHAR(255) '$.by', act NVARCHAR(100) '$.act', selection NVARCHAR(2000) '$.selection') AS j;
             SET @No = CAST(SCOPE_IDENTITY() AS BIGINT);
         END
         ELSE

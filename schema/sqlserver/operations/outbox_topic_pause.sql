@@ -13,8 +13,9 @@ BEGIN
     ELSE SET XACT_ABORT OFF;
 
     DECLARE @Key BIGINT = CAST(JSON_VALUE(@Arg, '$.topic_key') AS BIGINT);
-    DECLARE @By NVARCHAR(255) = JSON_VALUE(@Arg, '$.by');
-    DECLARE @Reason NVARCHAR(1000) = JSON_VALUE(@Arg, '$.reason');
+    DECLARE @Topic NVARCHAR(255), @By NVARCHAR(255), @Reason NVARCHAR(1000);
+    SELECT @Topic = j.topic, @By = j.actor, @Reason = j.reason
+    FROM OPENJSON(@Arg) WITH (topic NVARCHAR(255) '$.topic', actor NVARCHAR(255) '$.by', reason NVARCHAR(1000) '$.reason') AS j;
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -27,7 +28,7 @@ BEGIN
         OPTION (MAXDOP 1);
         IF @@ROWCOUNT = 0
             INSERT INTO [dbo].[Outbox_Paused] (TopicKey, Topic, PausedBy, Reason)
-            VALUES (@Key, JSON_VALUE(@Arg, '$.topic'), @By, @Reason);
+            VALUES (@Key, @Topic, @By, @Reason);
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY
