@@ -43,7 +43,7 @@ func TestLong_AJoinCostsLittleMoreThanItsTransaction(t *testing.T) {
 	rounds, turn := 3, 500*time.Millisecond
 	var users atomic.Int64
 	if full() {
-		turn = 3 * time.Second
+		turn = 1500 * time.Millisecond
 	}
 	for _, events := range []int{clients, 1} {
 		f := newFixture(t, dsn, registration.Config{})
