@@ -131,9 +131,10 @@ func (o *Outbox) RunJanitor(ctx context.Context, config JanitorConfig) error {
 	return nil
 }
 
-// PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log", "joins",
-// "entries", "failed entries", "messages", "failed messages", "audit", "workers", and the keys of JanitorConfig.Also. When ctx ends, or
-// a purge fails, it returns what it has deleted so far and the error. It returns a *FieldError that names a bad field.
+// PurgeOnce runs one round of RunJanitor, for a scheduled job. It returns how many rows it deleted, by name: "log",
+// "joins", "entries", "failed entries", "messages", "failed messages", "audit", "workers", and the keys of
+// JanitorConfig.Also. When ctx ends, or a purge fails, it returns what it has deleted so far and the error. It returns a
+// *FieldError that names a bad field.
 func (o *Outbox) PurgeOnce(ctx context.Context, config JanitorConfig) (map[string]int, error) {
 	j, err := o.janitor(config)
 	if err != nil {

@@ -23,7 +23,8 @@ type backlog struct {
 var errUnhandled = errors.New("no handler for these topics")
 
 // look warns of topics whose messages wait while no Subscriber of this process handles them. They may be meant for another
-// process, so they stay where they are. There may be thousands of topics: one line names the first, and is repeated only for new ones.
+// process, so they stay where they are. There may be thousands of topics: one line names the first, and is repeated only
+// for new ones.
 func (b *backlog) look(ctx context.Context) error {
 	topics, err := b.outbox.Topics(ctx)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A chart is one measure over the last hour, or since the console began to look, as numbers for SVG. Its parts are nothing but numbers and units.
+// A chart is one measure over the last hour, or since the console began to look, as numbers for SVG. Its parts are nothing
+// but numbers and units.
 type chart struct {
 	Name, Now, Most string
 	Line, Area      string // points

@@ -109,8 +109,8 @@ func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(
 	c.watchers.tell()
 }
 
-// A breather is for the steps of a long look. They take turns with those of others in the same store, one at a time, and after each a look
-// waits as long as the step took, so that workers on the same machine hardly notice.
+// A breather is for the steps of a long look. They take turns with those of others in the same store, one at a time, and
+// after each a look waits as long as the step took, so that workers on the same machine hardly notice.
 type breather struct {
 	turns chan struct{}
 	begun time.Time

@@ -50,8 +50,8 @@ func (n Names) Part(name string) string {
 // Column is the name of a column.
 func (n Names) Column(name string) string { return testdb.Column(n.Backend, name) }
 
-// Of gives the meaning of a name in braces: {outbox}, {outbox_state}, {outbox_lease} and so on are tables, {all} is all messages as they
-// stand, and any other a column.
+// Of gives the meaning of a name in braces: {outbox}, {outbox_state}, {outbox_lease} and so on are tables, {all} is all
+// messages as they stand, and any other a column.
 func (n Names) Of(name string) string {
 	switch name {
 	case "outbox":

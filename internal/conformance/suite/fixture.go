@@ -1,5 +1,5 @@
-// Package suite is what the tests of the outbox have in common: a fixture for each database there is, which is an installed outbox in a schema
-// of its own, SQL to look behind it, and a check of the invariants when a test ends.
+// Package suite is what the tests of the outbox have in common: a fixture for each database there is, which is an installed
+// outbox in a schema of its own, SQL to look behind it, and a check of the invariants when a test ends.
 //
 // What a test needs of a server beyond plain SQL it asks for by name (Fixture.Needs). Where the server, asked by a probe, lacks it,
 // the test is skipped, and the run ends with the list of what did not run and why.

@@ -1,12 +1,12 @@
--- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
--- which counts an attempt; a row with seq 0 has their number in retry_count. Topics are tried in the order given, each up to
--- its quota, until the next message does not fit into what is left of bytes (payload and headers); with first, the very
--- first may be larger. A topic with from_ms begins there: it skips what became due before, and with it the dead entries of
--- claimed messages. A coin decides whether messages of ordered streams or others come first, so that neither starves. Arrivals
--- are routed to their streams until there is enough to take; in half of the claims some are in any case, so that they do not
--- wait long behind what is ready. The settings pin the plan to index order: a claim then costs the same however long the backlog. Rows are found by = ANY
--- (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of the key, which
--- it does if it believes that there are few rows.
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what
+-- expired leases hold, which counts an attempt; a row with seq 0 has their number in retry_count. Topics are tried in the
+-- order given, each up to its quota, until the next message does not fit into what is left of bytes (payload and headers);
+-- with first, the very first may be larger. A topic with from_ms begins there: it skips what became due before, and with it
+-- the dead entries of claimed messages. A coin decides whether messages of ordered streams or others come first, so that
+-- neither starves. Arrivals are routed to their streams until there is enough to take; in half of the claims some are in
+-- any case, so that they do not wait long behind what is ready. The settings pin the plan to index order: a claim then
+-- costs the same however long the backlog. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use
+-- a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_claim"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
 CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (

@@ -1,18 +1,20 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. stages are bits to add to those of a message. Acks without any have a statement of their own: nearly all settlements are
--- acks, and they need the least. Rows are locked in order of seq, those of such acks first. The error of an attempt goes into outbox_attempt; a release records one only if it
--- is new. With delete_acked, the state of an acknowledged message is deleted, unless something depends on it; the contents
--- are left for purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to
--- the queues of their streams. In the library's own transaction (own), finished runs end and free their streams; in a
--- caller's, streams are left alone. With skip_failed, a failed message does not block its stream. A settle that frees streams also
--- routes what has arrived meanwhile, so that claims need not; the one along with a claim leaves that to it. Only steps of joins have
--- flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is skipped: its
--- receipt is returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first would double the
--- cost of settling, so that is done only after a lock was waited for. Together with a claim, no lock is waited for long, not
--- even a join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could
--- also use a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
+-- fail. stages are bits to add to those of a message. Acks without any have a statement of their own: nearly all
+-- settlements are acks, and they need the least. Rows are locked in order of seq, those of such acks first. The error of an
+-- attempt goes into outbox_attempt; a release records one only if it is new. With delete_acked, the state of an
+-- acknowledged message is deleted, unless something depends on it; the contents are left for purging. Leases that the
+-- caller says are over end here; others when they expire. Returned messages go back to the queues of their streams. In the
+-- library's own transaction (own), finished runs end and free their streams; in a caller's, streams are left alone. With
+-- skip_failed, a failed message does not block its stream. A settle that frees streams also routes what has arrived
+-- meanwhile, so that claims need not; the one along with a claim leaves that to it. Only steps of joins have flag 1, so
+-- ordinary messages need no lookup. With pass_over, a row that another transaction has locked is skipped: its receipt is
+-- returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first
+-- would double the cost of settling, so that is done only after a lock was waited for. Together with a claim, no lock is
+-- waited for long, not even a join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain
+-- =, the planner could also use a merge join and read the whole table in order of the key, which it does if it believes
+-- that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
 CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (

@@ -1,6 +1,7 @@
--- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
--- failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
--- It waits for locked streams, in order. The wait is short, because claiming and routing hold streams without waiting for anything.
+-- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its
+-- head has failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already
+-- is checked the same way. It waits for locked streams, in order. The wait is short, because claiming and routing hold
+-- streams without waiting for anything.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
 CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[]) RETURNS void
 LANGUAGE plpgsql

@@ -1,19 +1,19 @@
--- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
--- which counts an attempt; a row with seq 0 has their number in retry_count. Each of those is due again after a random time
--- up to its wait, so that a message that kills its process does not take the same others with it each time. Topics are tried
--- in the order given, each up to its quota, until the next message does not fit into what is left of bytes (payload and
--- headers); with first, the very first may be larger. from_ms of a topic is ignored: there are no dead entries to skip here.
--- Leases to give back are marked first, by locked_until 0, because time passes between statements. The claimed messages are
--- in seqs of the lease, for the statements that follow; what the same owner claimed before becomes a nested array. Messages
--- of ordered streams come last, and only if some are ready: then half of each quota is left for them, and a quota of one is
--- left now and then. The streams that have waited longest are taken; of each, the first due messages, in order and without a
--- gap, up to a run, and fewer if many streams are ready, so that many handlers can work at once. share is that of this worker
--- among several, in virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
--- between low and high come first, and with them those that have waited for patience_ms. A LIMIT cannot differ by
--- topic here, so each topic is read up to the limit, and the quota is applied to the result. The limit is a subquery, so
--- that the argument is not parsed again for each topic. The upserts insert no state: each chosen row exists, and an upsert
--- finds it by its key. UPDATE ... WHERE seq IN (...) would scan the table if statistics say that it is almost empty, and so
--- would a join by seq: contents are found by their ids.
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what
+-- expired leases hold, which counts an attempt; a row with seq 0 has their number in retry_count. Each of those is due
+-- again after a random time up to its wait, so that a message that kills its process does not take the same others with it
+-- each time. Topics are tried in the order given, each up to its quota, until the next message does not fit into what is
+-- left of bytes (payload and headers); with first, the very first may be larger. from_ms of a topic is ignored: there are
+-- no dead entries to skip here. Leases to give back are marked first, by locked_until 0, because time passes between
+-- statements. The claimed messages are in seqs of the lease, for the statements that follow; what the same owner claimed
+-- before becomes a nested array. Messages of ordered streams come last, and only if some are ready: then half of each quota
+-- is left for them, and a quota of one is left now and then. The streams that have waited longest are taken; of each, the
+-- first due messages, in order and without a gap, up to a run, and fewer if many streams are ready, so that many handlers
+-- can work at once. share is that of this worker among several, in virtual partitions: of the streams that have waited
+-- longest, as many for each worker as are wanted, those between low and high come first, and with them those that have
+-- waited for patience_ms. A LIMIT cannot differ by topic here, so each topic is read up to the limit, and the quota is
+-- applied to the result. The limit is a subquery, so that the argument is not parsed again for each topic. The upserts
+-- insert no state: each chosen row exists, and an upsert finds it by its key. UPDATE ... WHERE seq IN (...) would scan the
+-- table if statistics say that it is almost empty, and so would a join by seq: contents are found by their ids.
 SELECT EXISTS (SELECT 1 FROM json_each(?1, '$.topics') AS t
                WHERE (EXISTS (SELECT 1 FROM "main"."outbox_state" AS s INDEXED BY "outbox_ready"
                               WHERE s.status = 0 AND s.topic_key = t.value ->> '$.key'

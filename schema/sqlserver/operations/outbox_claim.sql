@@ -1,13 +1,13 @@
--- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what expired leases hold,
--- which counts an attempt; a row with Seq 0 has their number in RetryCount. Messages noted to be woken are made due too.
--- Topics are tried in the order given, each up to its quota, until the next message does not fit into what is left of bytes
--- (payload and headers); with first, the very first may be larger. A topic with from_ms begins there: it skips what became
--- due before, and with it the ghost entries of claimed messages. A coin decides whether messages of ordered streams or
--- others come first, so that neither starves. READ COMMITTED, because READPAST is not allowed at other levels, and a pooled
--- connection may be left at one. The outer test of Status keeps a row from being taken twice even if hints are ignored; what
--- was taken is what has the token afterwards. Rows are picked first and written to by their keys, and both plans are pinned:
--- a claim then costs the same however long the backlog, and takes no more than it has picked. Size is not in the index of
--- ready messages, so the pick locks the row itself too.
+-- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what
+-- expired leases hold, which counts an attempt; a row with Seq 0 has their number in RetryCount. Messages noted to be woken
+-- are made due too. Topics are tried in the order given, each up to its quota, until the next message does not fit into
+-- what is left of bytes (payload and headers); with first, the very first may be larger. A topic with from_ms begins there:
+-- it skips what became due before, and with it the ghost entries of claimed messages. A coin decides whether messages of
+-- ordered streams or others come first, so that neither starves. READ COMMITTED, because READPAST is not allowed at other
+-- levels, and a pooled connection may be left at one. The outer test of Status keeps a row from being taken twice even if
+-- hints are ignored; what was taken is what has the token afterwards. Rows are picked first and written to by their keys,
+-- and both plans are pinned: a claim then costs the same however long the backlog, and takes no more than it has picked.
+-- Size is not in the index of ready messages, so the pick locks the row itself too.
 IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
 GO

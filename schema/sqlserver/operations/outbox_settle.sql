@@ -1,17 +1,18 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. Stages are bits to add to those of a message. Rows are locked in order of Seq, and then written by their keys. The error of an attempt goes into Outbox_Attempt; a
--- release records one only if it is new. With delete_acked, the state of an acknowledged message is deleted, unless
--- something depends on it; the contents are left for purging. Leases that the caller says are over end here; others when
--- they expire. Returned messages go back to the queues of their streams. In the library's own transaction, finished runs
--- free their streams, last, so that no stream is locked while waiting for a join; in a caller's, streams are left alone. The
--- lease of a stream that is still held is kept. With skip_failed, a failed message does not block its stream. Only steps of
--- joins have flag 1, so ordinary messages need no lookup. With pass_over, a row that another transaction has locked is
--- skipped: its receipt is returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. @Own says that the open
--- transaction is Outbox_Work's. A caller's transaction is never ended here: an error undoes what was done here, and the
--- caller decides. Its isolation level is not changed either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the
--- gaps next to rows that are read, where others insert.
+-- fail. Stages are bits to add to those of a message. Rows are locked in order of Seq, and then written by their keys. The
+-- error of an attempt goes into Outbox_Attempt; a release records one only if it is new. With delete_acked, the state of an
+-- acknowledged message is deleted, unless something depends on it; the contents are left for purging. Leases that the
+-- caller says are over end here; others when they expire. Returned messages go back to the queues of their streams. In the
+-- library's own transaction, finished runs free their streams, last, so that no stream is locked while waiting for a join;
+-- in a caller's, streams are left alone. The lease of a stream that is still held is kept. With skip_failed, a failed
+-- message does not block its stream. Only steps of joins have flag 1, so ordinary messages need no lookup. With pass_over,
+-- a row that another transaction has locked is skipped: its receipt is returned with status 1, busy, to be tried again, and
+-- holds up only those behind it in its stream. @Own says that the open transaction is Outbox_Work's. A caller's transaction
+-- is never ended here: an error undoes what was done here, and the caller decides. Its isolation level is not changed
+-- either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps next to rows that are read, where others
+-- insert.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
 GO

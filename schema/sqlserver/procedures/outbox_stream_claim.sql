@@ -1,11 +1,12 @@
 -- Takes messages of ordered streams for a claim: of each topic up to its quota, up to @Most in all and @Room in bytes; with
 -- @Larger, the very first may be larger. @Topics is a JSON array of key and quota. Returns a JSON array of what it took, or
--- NULL. The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a
--- run, and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it.
--- A stream from which nothing can be taken is tried again a little later. RunLast is not in the index of ready streams, so
--- the pick locks the row itself too. @Share is that of this worker among several, in virtual partitions: of the streams that have
--- waited longest, as many for each worker as are wanted, those between low and high come first, and with them those that have
--- waited for patience_ms. So each worker tends to get the same streams again, and none waits for a worker that does not come. Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
+-- NULL. The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to
+-- a run, and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before
+-- it. A stream from which nothing can be taken is tried again a little later. RunLast is not in the index of ready streams,
+-- so the pick locks the row itself too. @Share is that of this worker among several, in virtual partitions: of the streams
+-- that have waited longest, as many for each worker as are wanted, those between low and high come first, and with them
+-- those that have waited for patience_ms. So each worker tends to get the same streams again, and none waits for a worker
+-- that does not come. Part of a claim's own transaction, at READ COMMITTED. It waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Claim] AS RETURN 0');
 GO

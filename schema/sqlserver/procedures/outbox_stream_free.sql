@@ -1,10 +1,10 @@
--- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its head has
--- failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already is checked the same way.
--- Locked streams are skipped. A caller that needs every one of them locks them first, in order; that wait is short, because claiming
--- and routing hold streams without waiting for anything.
--- Messages are locked before streams, so this waits for none. A locked message counts as still running: settling it frees the stream
--- later, or else its lease does on expiry, which is kept while the stream is held. A message that cannot be seen may be an
--- uncommitted delete; NOWAIT tells that from one that is gone.
+-- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its
+-- head has failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already
+-- is checked the same way. Locked streams are skipped. A caller that needs every one of them locks them first, in order;
+-- that wait is short, because claiming and routing hold streams without waiting for anything. Messages are locked before
+-- streams, so this waits for none. A locked message counts as still running: settling it frees the stream later, or else
+-- its lease does on expiry, which is kept while the stream is held. A message that cannot be seen may be an uncommitted
+-- delete; NOWAIT tells that from one that is gone.
 -- Part of its caller's own transaction, at READ COMMITTED.
 IF OBJECT_ID(N'[dbo].[Outbox_Stream_Free]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stream_Free] AS RETURN 0');
