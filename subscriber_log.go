@@ -154,15 +154,18 @@ func (r *logReader) deliverBatch(work, reading context.Context, out chan<- *mess
 }
 
 func (r *logReader) read(ctx context.Context) ([]LogMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, limits.Reading(r.config.LeaseDuration))
+	limited, cancel := context.WithTimeout(ctx, limits.Reading(r.config.LeaseDuration))
 	defer cancel()
 	started := time.Now()
-	messages, err := r.cursor.Read(ctx, r.acked, logBatch)
+	messages, err := r.cursor.Read(limited, r.acked, logBatch)
 	event := GroupReadEvent{
 		Store: r.config.Store, Group: r.config.ConsumerGroup, Topic: r.cursor.config.Topic,
 		Messages: len(messages), Position: r.acked, Took: time.Since(started), Err: err}
 	if len(messages) > 0 {
 		event.Lag = messages[0].Age
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, err // it was ended, which is no failure
 	}
 	if r.lagged || len(messages) > 0 || err != nil {
 		r.config.Hooks.groupRead(event)

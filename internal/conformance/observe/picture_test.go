@@ -17,7 +17,12 @@ type picture struct {
 
 func draw(spans tracetest.SpanStubs) string {
 	p := &picture{spans: slices.Clone(spans)}
-	slices.SortStableFunc(p.spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
+	slices.SortStableFunc(p.spans, func(a, b tracetest.SpanStub) int {
+		if request := trace.SpanKindServer; (a.SpanKind == request) != (b.SpanKind == request) { // a claim may have begun before it
+			return map[bool]int{true: -1, false: 1}[a.SpanKind == request]
+		}
+		return a.StartTime.Compare(b.StartTime)
+	})
 	for _, s := range p.spans {
 		if !s.Parent.IsValid() && len(s.Links) == 0 {
 			p.add(s, "", "")

@@ -29,7 +29,7 @@ func TestOBX116_PollingSlowsDownWhileThereIsNothing(t *testing.T) {
 		f.Subscribe(s, t.Name()) // a topic that no other test wakes
 		var last time.Time
 		var gaps []time.Duration
-		for range 12 {
+		for range 20 { // the first few with what a worker says of itself
 			now, _ := suite.Take(f.T, polls, "a poll")
 			if !last.IsZero() {
 				gaps = append(gaps, now.Sub(last))
@@ -40,7 +40,7 @@ func TestOBX116_PollingSlowsDownWhileThereIsNothing(t *testing.T) {
 		for _, gap := range gaps {
 			total += gap
 		}
-		f.Greater(total, 200*time.Millisecond, "2, 4, 8 … 64, 64 … ms: %v", gaps)
+		f.Greater(total, 300*time.Millisecond, "2, 4, 8 … 64, 64 … ms: %v", gaps)
 		f.NoError(s.Close())
 	})
 }
