@@ -72,6 +72,7 @@ type Traits struct {
 	Begin string
 
 	// Savepoint begins a part of a caller's transaction, Release keeps it, and Restore undoes it. Release may be empty.
+	// {savepoint} is a name, at most 32 characters long, and another one each time.
 	Savepoint, Release, Restore string
 
 	// Procedures is true if operations are procedures, which must be installed in the database, unless Call sends the file's

@@ -25,9 +25,9 @@ func (Postgres) Traits() Traits {
 		MaxName:    63,
 		NameLength: func(name string) int { return len(name) },
 		Begin:      "BEGIN",
-		Savepoint:  "SAVEPOINT outbox_operation",
-		Release:    "RELEASE SAVEPOINT outbox_operation",
-		Restore:    "ROLLBACK TO SAVEPOINT outbox_operation; RELEASE SAVEPOINT outbox_operation",
+		Savepoint:  "SAVEPOINT {savepoint}",
+		Release:    "RELEASE SAVEPOINT {savepoint}",
+		Restore:    "ROLLBACK TO SAVEPOINT {savepoint}; RELEASE SAVEPOINT {savepoint}",
 		Procedures: true,
 		// A single statement is atomic, both inside another transaction (psql -1, a migration tool) and outside.
 		ScriptHeader: "DO $outbox_script$\nBEGIN\n\n",

@@ -30,8 +30,8 @@ func (SQLServer) Traits() Traits {
 		MaxName:        128,
 		NameLength:     limits.UTF16,
 		Begin:          "BEGIN TRANSACTION",
-		Savepoint:      "SAVE TRANSACTION outbox_operation",
-		Restore:        "ROLLBACK TRANSACTION outbox_operation",
+		Savepoint:      "SAVE TRANSACTION {savepoint}",
+		Restore:        "ROLLBACK TRANSACTION {savepoint}",
 		Procedures:     true,
 		BatchSeparator: "GO",
 		// With sqlcmd's defaults, filtered indexes cannot be created.

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/dialect"
@@ -59,14 +61,21 @@ func (t transaction) undo(ctx context.Context, x base.Executor) error {
 	return err
 }
 
+var savepoints atomic.Uint64
+
+// savepoint has a name of its own: SQL Server goes back to the latest of a name, which need not be that of the outer of two.
+func savepoint(traits dialect.Traits) transaction {
+	named := strings.NewReplacer("{savepoint}", fmt.Sprintf("outbox_%d", savepoints.Add(1)))
+	return transaction{begin: named.Replace(traits.Savepoint), end: named.Replace(traits.Release), rollback: named.Replace(traits.Restore)}
+}
+
 // InSavepoint undoes only what f did in the caller's transaction if it returns an error.
 // On a *sql.Conn without a transaction it begins its own.
 func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base.Executor) error) error {
 	if err := e.before(ctx, x); err != nil { // or undoing f would undo that, too
 		return err
 	}
-	traits := e.Dialect.Traits()
-	t := transaction{begin: traits.Savepoint, end: traits.Release, rollback: traits.Restore}
+	t := savepoint(e.Dialect.Traits())
 	conn, alone := x.(*sql.Conn)
 	if !alone {
 		return bracket(ctx, x, t, func() error { return f(x) })

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,4 +82,36 @@ func TestTrap_ACallThatIsCutOff(t *testing.T) {
 		d, _ := callOn(t, func(db *sql.DB) base.Executor { return db })
 		require.Equal(t, []string{"close"}, d.ended)
 	})
+}
+
+// A recorded executor notes its statements.
+type recorded struct {
+	base.Executor
+	statements []string
+}
+
+func (r *recorded) ExecContext(_ context.Context, statement string, _ ...any) (sql.Result, error) {
+	r.statements = append(r.statements, statement)
+	return driver.RowsAffected(0), nil
+}
+
+// SQL Server goes back to the latest savepoint of a name. What fails after an inner one has succeeded must go back to the outer.
+func TestTrap_SavepointsInEachOtherHaveTheirOwnNames(t *testing.T) {
+	failed := errors.New("failed")
+	for _, d := range []dialect.Dialect{dialect.SQLServer{}, dialect.Postgres{}, dialect.SQLite{}} {
+		e, err := engine.New(d, "", "", nil)
+		require.NoError(t, err)
+		x := &recorded{}
+		err = e.InSavepoint(t.Context(), x, func(x base.Executor) error {
+			if err := e.InSavepoint(t.Context(), x, func(base.Executor) error { return nil }); err != nil {
+				return err
+			}
+			return failed
+		})
+		require.ErrorIs(t, err, failed)
+		outer, inner, back := x.statements[0], x.statements[1], x.statements[len(x.statements)-1]
+		require.NotEqual(t, outer, inner)
+		require.Contains(t, back, outer[strings.LastIndex(outer, " ")+1:])
+		require.NotContains(t, back, "{")
+	}
 }

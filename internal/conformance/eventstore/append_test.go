@@ -76,6 +76,19 @@ func TestBadInputIsRefusedByNameAndWritesNothing(t *testing.T) {
 	})
 }
 
+// The first stream's events were written under a savepoint inside that of the whole call.
+func TestTrap_AFailedAppendToManyLeavesNothingInTheCallersTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.NoError(outbox.InTx(f.ctx(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := f.store.AppendAll(ctx, tx, eventstore.StreamEvents{Stream: "a", Expected: eventstore.NoStream, Events: events(1, 2)},
+				eventstore.StreamEvents{Stream: "b", Expected: eventstore.StreamExists, Events: events(1, 1)})
+			f.ErrorIs(err, eventstore.ErrVersionConflict)
+			return nil // and commits
+		}))
+		f.isNothing()
+	})
+}
+
 // hallgren/eventsourcing returns the driver's error when two race; a database error would end the loser's transaction.
 func TestEachConflictIsToldToOneLoserWhoseTransactionIsUsable(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
