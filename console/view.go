@@ -241,7 +241,7 @@ func (v *visit) explain(err error) string {
 }
 
 // queryTimeout is how long a page waits for a database.
-const queryTimeout = 5 * time.Second
+const queryTimeout = 10 * time.Second
 
 // context is that of the short queries of a page.
 func (v *visit) context() (context.Context, context.CancelFunc) {

@@ -77,7 +77,7 @@ func serve(ctx context.Context, listener net.Listener, web *console.Console) err
 		return err
 	case <-ctx.Done():
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second) // a browser's spare connection counts as busy for 5 s
 	defer cancel()
 	err := errors.Join(web.Close(), server.Shutdown(limited))
 	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {

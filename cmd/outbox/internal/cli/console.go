@@ -98,7 +98,7 @@ func (a *app) serveConsole(ctx context.Context, f *consoleFlags) (err error) {
 			served <- ended // for below
 		}
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second) // a browser's spare connection counts as busy for 5 s
 	defer cancel()
 	err = errors.Join(err, web.Close(), server.Shutdown(limited))
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
