@@ -86,9 +86,9 @@ func (SQLServer) Classify(err error) ErrorClass {
 func retryable(number int32) bool {
 	switch number {
 	case 1205, 1222, // deadlock victim, lock timeout
-		3960, 3961, // snapshot: an update conflict, metadata changed
-		601, 1204, 8645, // data moved during a scan; no more locks; no memory in time
-		40197, 40501, 40613, 10928, 10929, 49918, 49919, 49920, // Azure SQL: failover, too busy
+		3960, 3961, 3966, // snapshot: an update conflict, metadata changed, the version store shrunk
+		601, 1203, 1204, 1221, 8645, // data moved during a scan; a lock not owned, no more, not held; no memory in time
+		40197, 40501, 40613, 10928, 10929, 10936, 49918, 49919, 49920, // Azure SQL: failover, too busy
 		51205: // raised by Outbox_Settle
 		return true
 	default:

@@ -43,7 +43,7 @@ func TestTrap_TheRoleSeesWhatIsAskedOf(t *testing.T) {
 }
 
 func TestSQLServer_RetryableNumbers(t *testing.T) {
-	for _, number := range []int32{1205, 1222, 3960, 3961, 601, 1204, 8645, 40197, 40501, 40613, 10928, 10929, 49918, 49919, 49920, 51205} {
+	for _, number := range []int32{1205, 1222, 3960, 3961, 3966, 601, 1203, 1204, 1221, 8645, 40197, 40501, 40613, 10928, 10929, 10936, 49918, 49919, 49920, 51205} {
 		assert.True(t, outbox.IsRetryable(mssql.Error{Number: number}), "%d", number)
 	}
 	deadlock, doomed, other := mssql.Error{Number: 1205}, mssql.Error{Number: 3998}, mssql.Error{Number: 547}

@@ -61,7 +61,7 @@ BEGIN
             SET @Now = SYSUTCDATETIME(); -- what was woken is due by now
         END
 
-        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE TopicKey >= -9223372036854775808)
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE TopicKey >= CAST(-9223372036854775808 AS BIGINT))
             UPDATE t
             SET Quota = 0
             FROM @Topics AS t INNER JOIN [dbo].[Outbox_Paused] AS p WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON p.TopicKey = t.TopicKey
@@ -85,7 +85,7 @@ BEGIN
                 SET @Round = @Round + 1;
             END
         END
-        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Stream] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Status = 0 AND TopicKey >= -9223372036854775808)
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Stream] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Status = 0 AND TopicKey >= CAST(-9223372036854775808 AS BIGINT))
             SET @Ordered = 1;
 
         WHILE @Phase < 3

@@ -15,7 +15,7 @@ BEGIN
     DECLARE @Seq BIGINT = CAST(JSON_VALUE(@Arg, '$.seq') AS BIGINT);
     DECLARE @Owner UNIQUEIDENTIFIER = JSON_VALUE(@Arg, '$.owner');
     DECLARE @Added INT = CAST(JSON_VALUE(@Arg, '$.stages') AS INT);
-    DECLARE @Before INT;
+    DECLARE @Before INT, @Written INT;
 
     SELECT @Before = COALESCE(s.Stages, 0)
     FROM [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK)
@@ -27,7 +27,9 @@ BEGIN
     FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK)
     WHERE s.Seq = @Seq AND s.OwnerToken = @Owner
     OPTION (MAXDOP 1);
+    SET @Written = @@ROWCOUNT;
 
-    SELECT CAST(CASE WHEN @Before & @Added = @Added THEN 1 ELSE 0 END AS BIT) WHERE @Before IS NOT NULL;
+    -- Outside a transaction, the lease may be lost between the two.
+    SELECT CAST(CASE WHEN @Before & @Added = @Added THEN 1 ELSE 0 END AS BIT) WHERE @Before IS NOT NULL AND @Written = 1;
 END
 GO
