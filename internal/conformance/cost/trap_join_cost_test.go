@@ -158,7 +158,7 @@ func (c *joinCost) plans(name string, call func() error) {
 		if !statementOfRows.MatchString(s.Text) || strings.Contains(s.Text, "sqlite_master") {
 			continue
 		}
-		rows, err := c.fixture.DB.QueryContext(c.Context(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
+		rows, err := c.DB.QueryContext(c.Context(), "EXPLAIN QUERY PLAN "+s.Text, s.Args...)
 		c.NoError(err, s.Text)
 		for rows.Next() {
 			var id, parent, unused int

@@ -207,7 +207,7 @@ func (r *streamKillRun) kill() {
 	victim.killed = true
 	r.NoError(victim.Kill())
 	for slices.Contains(r.leaving, victim) {
-		line, _ := suite.Take(r.fixture.T, r.lines, "the end of a worker")
+		line, _ := suite.Take(r.T, r.lines, "the end of a worker")
 		r.hear(line)
 	}
 	r.NoError(r.story.tell(victim.number, storyIsKilled, 0, 0))
@@ -256,7 +256,7 @@ func (r *streamKillRun) stop() {
 		r.end(r.remove(r.anyone()))
 	}
 	for len(r.leaving) > 0 {
-		line, _ := suite.Take(r.fixture.T, r.lines, "the end of a worker")
+		line, _ := suite.Take(r.T, r.lines, "the end of a worker")
 		r.hear(line)
 	}
 	r.NoError(r.reader.read())
