@@ -35,7 +35,8 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
     CREATE INDEX [IX_OutboxJoin_Ended] ON [dbo].[OutboxJoin] (CreatedUtc) WHERE Status <> 0;
 GO
 -- The steps. Status: 0 pending, 1 completed, 2 failed; it changes once. EndsBy: 0 when the message is settled, 1 by a
--- report.
+-- report. No table of joins has a foreign key: a cascade locks ranges up to the next join, and checking a key may look at all
+-- joins. Attaching and waiting make sure of the join under its lock, and purging deletes its rows before it.
 IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinMember] (
         JoinId          UNIQUEIDENTIFIER NOT NULL,
@@ -43,8 +44,7 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinMember]', N'U') IS NULL
         EndsBy          TINYINT          NOT NULL CONSTRAINT [DF_OutboxJoinMember_EndsBy] DEFAULT (0),
         Status          TINYINT          NOT NULL CONSTRAINT [DF_OutboxJoinMember_Status] DEFAULT (0),
         CreatedUtc      DATETIME2(3)     NOT NULL CONSTRAINT [DF_OutboxJoinMember_CreatedUtc] DEFAULT (SYSUTCDATETIME()),
-        CONSTRAINT [PK_OutboxJoinMember] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId),
-        CONSTRAINT [FK_OutboxJoinMember_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+        CONSTRAINT [PK_OutboxJoinMember] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId)
     );
 GO
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoinMember]')
@@ -52,8 +52,7 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
     CREATE INDEX [IX_OutboxJoinMember_MessageId] ON [dbo].[OutboxJoinMember] (OutboxMessageId);
 GO
 -- How many steps a join has. Separate from the join's row, so that a long transaction that attaches does not keep others
--- from counting. It has no foreign key: a compatible server fails to check it when steps are attached in the transaction
--- that starts the join. Purging deletes it with its join.
+-- from counting. Purging deletes it with its join.
 IF OBJECT_ID(N'[dbo].[OutboxJoinSize]', N'U') IS NULL
     CREATE TABLE [dbo].[OutboxJoinSize] (
         JoinId   UNIQUEIDENTIFIER NOT NULL,
@@ -67,8 +66,7 @@ IF OBJECT_ID(N'[dbo].[OutboxJoinWait]', N'U') IS NULL
         JoinId          UNIQUEIDENTIFIER NOT NULL,
         OutboxMessageId UNIQUEIDENTIFIER NOT NULL,
         DeadlineUtc     DATETIME2(3)     NULL,
-        CONSTRAINT [PK_OutboxJoinWait] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId),
-        CONSTRAINT [FK_OutboxJoinWait_Join] FOREIGN KEY (JoinId) REFERENCES [dbo].[OutboxJoin] (JoinId) ON DELETE CASCADE
+        CONSTRAINT [PK_OutboxJoinWait] PRIMARY KEY CLUSTERED (JoinId, OutboxMessageId)
     );
 GO
 -- Drops the view without joins; the one below stays if this is run again, with the rights granted on it.

@@ -39,18 +39,20 @@ BEGIN
         FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
         LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
+        OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId) AS kept
         WHERE e.LastSeenAt <= @Before
           AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId)
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId)
+          AND kept.MessageId IS NULL
         ORDER BY e.LastSeenAt
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         -- A message moves from Outbox_Log_Pending to Outbox_Log, and one statement may have looked into both at the wrong
         -- time.
         INSERT INTO @Spared (Seq)
-        SELECT f.Seq FROM @Found AS f
-        WHERE EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = f.QueueId)
+        SELECT f.Seq
+        FROM @Found AS f
+        CROSS APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = f.QueueId) AS kept
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         DELETE FROM @Found WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
 

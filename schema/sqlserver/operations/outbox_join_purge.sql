@@ -30,16 +30,16 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Purge;
 
-        -- Found without update locks, which would stay on everything that is skipped.
+        -- Found without update locks, which would stay on everything that is skipped. TOP keeps each look at the waits a seek.
         INSERT INTO @Found (JoinId)
         SELECT TOP (@Limit) j.JoinId
         FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before
-          AND NOT EXISTS (SELECT 1
-                          FROM [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK)
-                          INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                          INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
-                          WHERE w.JoinId = j.JoinId AND s.Status <> 2)
+        OUTER APPLY (SELECT TOP (1) w.JoinId
+                     FROM [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK)
+                     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                     INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
+                     WHERE w.JoinId = j.JoinId AND s.Status <> 2) AS k
+        WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before AND k.JoinId IS NULL
         ORDER BY j.CreatedUtc
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -53,12 +53,12 @@ BEGIN
         INSERT INTO @Old (JoinId)
         SELECT j.JoinId
         FROM @Sized AS f INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON j.JoinId = f.JoinId
-        WHERE j.Status <> 0
-          AND NOT EXISTS (SELECT 1
-                          FROM [dbo].[OutboxJoinWait] AS w WITH (NOLOCK, FORCESEEK)
-                          INNER JOIN [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                          INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = o.Seq
-                          WHERE w.JoinId = j.JoinId AND s.Status <> 2)
+        OUTER APPLY (SELECT TOP (1) w.JoinId
+                     FROM [dbo].[OutboxJoinWait] AS w WITH (NOLOCK, FORCESEEK)
+                     INNER JOIN [dbo].[Outbox] AS o WITH (NOLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                     INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = o.Seq
+                     WHERE w.JoinId = j.JoinId AND s.Status <> 2) AS k
+        WHERE j.Status <> 0 AND k.JoinId IS NULL
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO @Gone (JoinId, MessageId)
@@ -71,6 +71,11 @@ BEGIN
         INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (ROWLOCK, FORCESEEK) ON m.JoinId = g.JoinId AND m.OutboxMessageId = g.MessageId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Steps = @@ROWCOUNT;
+
+        DELETE w
+        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (ROWLOCK, FORCESEEK) ON w.JoinId = d.JoinId
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK, FORCESEEK) WHERE m.JoinId = d.JoinId)
+        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         DELETE j
         FROM @Old AS d INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = d.JoinId

@@ -40,8 +40,10 @@ BEGIN
            DATEDIFF_BIG(MILLISECOND, @Epoch, COALESCE(
                (SELECT TOP (1) l.LoggedAt FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK)
                 WHERE g.Topic = N'' AND l.Position > g.Position ORDER BY l.Position),
-               (SELECT TOP (1) l.LoggedAt FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK)
-                WHERE l.Topic = g.Topic AND l.Position > g.Position ORDER BY l.Position))),
+               -- The index of topics does not have the time.
+               (SELECT l.LoggedAt FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK)
+                WHERE l.Position = (SELECT TOP (1) t.Position FROM [dbo].[Outbox_Log] AS t WITH (FORCESEEK)
+                                    WHERE t.Topic = g.Topic AND t.Position > g.Position ORDER BY t.Position)))),
            (SELECT CAST(COUNT(*) AS BIGINT)
             FROM (SELECT TOP (@Counted) d.Position FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK)
                   WHERE d.GroupName = g.GroupName AND (g.Topic = N'' OR d.Topic = g.Topic)) AS c),

@@ -3,6 +3,7 @@
 -- ends before the position, or has a different message there than the reader has read, the database is older than the
 -- reader: the result is one row without a message, with the last position given. Contents are written once, so readers do
 -- not wait for settling. Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
+-- The time is read by position at the end: the index of topics, by which a page is found, does not have it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Read]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Read] AS RETURN 0');
 GO
@@ -23,9 +24,9 @@ BEGIN
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Bytes BIGINT = CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT);
     DECLARE @Last BIGINT;
-    DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
-    DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
-    DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, LoggedAt DATETIME2(3) NOT NULL, Seq BIGINT NOT NULL);
+    DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
+    DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
+    DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
 
     -- A counter that a sequencer has locked is skipped: the log is growing then, and the next read looks again.
     SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Id = 1;
@@ -39,34 +40,36 @@ BEGIN
     END
 
     IF @Topic = N''
-        INSERT INTO @Page (Position, LoggedAt, Seq)
-        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq
+        INSERT INTO @Page (Position, Seq)
+        SELECT TOP (@Limit) l.Position, o.Seq
         FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
-        INSERT INTO @Page (Position, LoggedAt, Seq)
-        SELECT TOP (@Limit) l.Position, l.LoggedAt, o.Seq
+        INSERT INTO @Page (Position, Seq)
+        SELECT TOP (@Limit) l.Position, o.Seq
         FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
         WHERE l.Topic = @Topic AND l.Position > @After
         ORDER BY l.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    INSERT INTO @Sizes (Position, LoggedAt, Seq, Size)
-    SELECT p.Position, p.LoggedAt, p.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
+    INSERT INTO @Sizes (Position, Seq, Size)
+    SELECT p.Position, p.Seq, CAST(DATALENGTH(o.Payload) AS BIGINT) + COALESCE(DATALENGTH(o.Headers), 0)
     FROM @Page AS p INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = p.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    INSERT INTO @Fits (Position, LoggedAt, Seq)
-    SELECT s.Position, s.LoggedAt, s.Seq
-    FROM (SELECT Position, LoggedAt, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
+    INSERT INTO @Fits (Position, Seq)
+    SELECT s.Position, s.Seq
+    FROM (SELECT Position, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
     WHERE s.Total <= @Bytes OR s.Total = s.Size;
 
     SELECT f.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), 0,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, f.LoggedAt), DATEDIFF_BIG(MILLISECOND, f.LoggedAt, @Now)
-    FROM @Fits AS f INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
+           DATEDIFF_BIG(MILLISECOND, @Epoch, l.LoggedAt), DATEDIFF_BIG(MILLISECOND, l.LoggedAt, @Now)
+    FROM @Fits AS f
+    INNER JOIN [dbo].[Outbox_Log] AS l WITH (FORCESEEK) ON l.Position = f.Position
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

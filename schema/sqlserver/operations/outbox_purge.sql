@@ -67,11 +67,12 @@ BEGIN
         SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
+        OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE s.Flags > 0 AND k.MessageId = o.MessageId) AS kept
         WHERE s.Status = 3 AND s.ProcessedAt <= @Before
           AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
+          AND kept.MessageId IS NULL
           AND (s.Flags = 0
-               OR (NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId)
-                   AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)))
+               OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId))
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
@@ -119,9 +120,10 @@ BEGIN
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Spared (Seq)
-    SELECT o.Seq FROM @Old AS o
+    SELECT o.Seq
+    FROM @Old AS o
+    CROSS APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId) AS kept
     WHERE (o.Flags IS NULL OR o.Flags > 0) AND NOT EXISTS (SELECT 1 FROM @Spared AS x WHERE x.Seq = o.Seq)
-      AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = o.MessageId)
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     DELETE FROM @Old WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
