@@ -79,6 +79,9 @@ func (r *killRun) table() string {
 // lease is short, but long enough that only the dead lose theirs: an attempt more is then a kill. A SQL Server may take
 // seconds for the first statements of a connection.
 func (r *killRun) lease() time.Duration {
+	if r.kills == 0 {
+		return time.Minute
+	}
 	if r.DB.Name == testdb.SQLServer {
 		return 5 * time.Second
 	}
