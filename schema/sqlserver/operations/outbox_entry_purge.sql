@@ -39,11 +39,11 @@ BEGIN
         FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
         LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
+        OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId) AS pending
         OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId) AS kept
         WHERE e.LastSeenAt <= @Before
           AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before
-          AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId)
-          AND kept.MessageId IS NULL
+          AND pending.MessageId IS NULL AND kept.MessageId IS NULL
         ORDER BY e.LastSeenAt
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

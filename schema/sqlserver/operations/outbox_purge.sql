@@ -67,12 +67,11 @@ BEGIN
         SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
+        OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE s.Flags > 0 AND g.MessageId = o.MessageId) AS pending
         OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE s.Flags > 0 AND k.MessageId = o.MessageId) AS kept
         WHERE s.Status = 3 AND s.ProcessedAt <= @Before
           AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
-          AND kept.MessageId IS NULL
-          AND (s.Flags = 0
-               OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE g.MessageId = o.MessageId))
+          AND pending.MessageId IS NULL AND kept.MessageId IS NULL
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     ELSE
