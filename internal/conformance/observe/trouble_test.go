@@ -32,6 +32,9 @@ import (
 // broker goes away, and a handler refuses all that it gets: Prometheus, which scrapes all that, raises the alert of each. The
 // alerts are those of alerts.yaml, but for how long they wait.
 func TestLong_TroubleRaisesItsAlert(t *testing.T) {
+	if os.Getenv("OUTBOX_TEST_ALERTS") != "full" {
+		t.Skip("takes minutes; make alerts runs it")
+	}
 	binary := prometheusBinary(t)
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
 		metrics, err := observe.New(observe.Config{})
