@@ -8,6 +8,7 @@ package testbrowser
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -117,10 +118,11 @@ func (b *Browser) Open(address string) (status int64) {
 	return b.follow(chromedp.Navigate(address))
 }
 
-// Click clicks an element that leads to another page, and returns its status once it has loaded.
+// Click clicks an element that leads to another page, once it is visible, and returns the page's status once it has loaded.
 func (b *Browser) Click(selector string) (status int64) {
 	b.t.Helper()
-	return b.follow(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+	b.Until(first(selector) + "?.checkVisibility()")
+	return b.ClickOn(first(selector))
 }
 
 // ClickOn does the same with the element that an expression of JavaScript finds.
@@ -143,17 +145,29 @@ func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
 	return answer.Status
 }
 
-// Fill replaces what is in a field.
+// Fill replaces what is in a field, once it is visible.
 func (b *Browser) Fill(selector, value string) {
 	b.t.Helper()
-	run(b, chromedp.SetValue(chromedp.CSS(selector), value, chromedp.NodeVisible))
+	b.Until(first(selector) + "?.checkVisibility()")
+	run(b, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("(field => { field.focus(); field.value = %q })(%s)", value, first(selector))))
 }
 
-// Text returns what a reader sees of the first element that matches.
+// Text returns what a reader sees of the first element that matches, once there is one.
 func (b *Browser) Text(selector string) string {
 	b.t.Helper()
-	return run(b, chromedp.Text(chromedp.CSS(selector)))
+	b.Until(first(selector))
+	return run(b, chromedp.Evaluate[string](first(selector)+"?.innerText"))
 }
+
+// Reads waits until a reader sees a text in the first element that matches: a page that is live shows it later than it is true.
+func (b *Browser) Reads(selector, text string) {
+	b.t.Helper()
+	b.Until(fmt.Sprintf("%s?.innerText.includes(%q)", first(selector), text))
+}
+
+// first is an expression of the first element that matches. An element is found and used by one expression: a page that is live
+// may replace it at any moment in between.
+func first(selector string) string { return fmt.Sprintf("document.querySelector(%q)", selector) }
 
 // Eval returns the value of an expression of JavaScript.
 func (b *Browser) Eval(expression string) any {
