@@ -128,11 +128,6 @@ memory: ## Measure the peak memory of large messages, at full size
 	OUTBOX_TEST_MEMORY=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -p 1 -parallel 1 -timeout 60m -run PeakMemory $(PACKAGES)
 
-.PHONY: alerts
-alerts: ## Have a real Prometheus raise the alerts of a killed worker, a stuck topic, a dead broker and poison
-	OUTBOX_TEST_ALERTS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
-		-count=1 -timeout 30m -run TroubleRaisesItsAlert ./internal/conformance/observe
-
 .PHONY: joins
 joins: ## Race two workers for the last two steps of joins, at full size
 	OUTBOX_TEST_JOINS=full $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \

@@ -272,12 +272,15 @@ scrape_configs: [{job_name: outbox, static_configs: [{targets: [%q]}]}]
 	require.NoError(t, err)
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	cmd := exec.CommandContext(context.Background(), binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=error")
 	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = testoutbox.Patience // then it is killed
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		stop()
 		_ = cmd.Wait()
 		http.DefaultClient.CloseIdleConnections()
 	})
