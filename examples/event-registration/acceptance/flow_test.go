@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/event-registration/catalog"
@@ -49,8 +50,13 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// start runs the flow until the test ends, and checks that it then stops cleanly.
 func start(t *testing.T, dsn, amqp string) *flow {
+	t.Helper()
+	return startTraced(t, dsn, amqp, nil)
+}
+
+// startTraced runs the flow until the test ends, and checks that it then stops cleanly.
+func startTraced(t *testing.T, dsn, amqp string, traces trace.TracerProvider) *flow {
 	t.Helper()
 	folder := t.TempDir()
 	if dsn == "" {
@@ -58,7 +64,7 @@ func start(t *testing.T, dsn, amqp string) *flow {
 	}
 	f := &flow{mails: filepath.Join(folder, "mails"), event: "event-" + uuid.NewString(), logs: &lockedBuffer{}}
 	var err error
-	f.Service, err = service.Open(t.Context(), service.Config{DSN: dsn, AMQP: amqp, Mails: f.mails, Auth: auth},
+	f.Service, err = service.Open(t.Context(), service.Config{DSN: dsn, AMQP: amqp, Mails: f.mails, Auth: auth, TracerProvider: traces},
 		slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelError})))
 	require.NoError(t, err)
 	f.db, err = database.Open(dsn, 2)

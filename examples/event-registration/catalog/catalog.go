@@ -15,6 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/event-registration/database"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
+	"github.com/incursa/watermill-outbox/examples/event-registration/tracing"
 )
 
 //go:embed sql
@@ -86,10 +87,12 @@ func (s *Service) Save(ctx context.Context, snapshot registration.Snapshot) erro
 		if err != nil {
 			return err
 		}
-		_, err = s.outbox.Enqueue(ctx, tx, outbox.Message{
+		messages := []outbox.Message{{
 			UUID: watermill.NewUUID(), Topic: Topic, StreamKey: snapshot.EventID, Payload: payload,
 			Headers: map[string]string{registration.HeaderType: kind(known.Status, snapshot.Status)},
-		})
+		}}
+		tracing.Carry(ctx, messages)
+		_, err = s.outbox.Enqueue(ctx, tx, messages...)
 		return err
 	})
 }

@@ -48,14 +48,27 @@ func (a AuthConfig) parser() *jwt.Parser {
 		jwt.WithIssuer(a.Issuer), jwt.WithAudience(a.Audience), jwt.WithLeeway(30*time.Second), jwt.WithIssuedAt())
 }
 
+// PageActor is who asks for a page: the token is in the cookie of those who have signed in.
+func (a AuthConfig) PageActor(r *http.Request) (registration.Actor, error) {
+	cookie, err := r.Cookie(tokenCookie)
+	if err != nil {
+		return registration.Actor{}, unauthorized("nobody is signed in")
+	}
+	return a.actor(cookie.Value)
+}
+
 // authenticate reads who asks from a bearer token.
 func (s *Server) authenticate(r *http.Request) (registration.Actor, error) {
 	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !found {
 		return registration.Actor{}, unauthorized("a bearer token is required")
 	}
+	return s.config.Auth.actor(token)
+}
+
+func (a AuthConfig) actor(token string) (registration.Actor, error) {
 	var c claims
-	_, err := s.tokens.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return s.config.Auth.Secret, nil })
+	_, err := a.parser().ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return a.Secret, nil })
 	if err != nil || !validID(c.Subject) {
 		return registration.Actor{}, unauthorized("the token is not valid")
 	}

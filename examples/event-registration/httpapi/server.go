@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
 	"github.com/incursa/watermill-outbox/examples/event-registration/idempotency"
@@ -54,7 +53,6 @@ type Server struct {
 	keys     *idempotency.Store
 	config   Config
 	logger   *slog.Logger
-	tokens   *jwt.Parser
 	mux      *http.ServeMux
 	draining atomic.Bool
 }
@@ -73,7 +71,7 @@ func New(service *registration.Service, keys *idempotency.Store, config Config, 
 	if config.Ready == nil {
 		config.Ready = func(context.Context) error { return nil }
 	}
-	s := &Server{service: service, keys: keys, config: config, logger: logger, tokens: config.Auth.parser(), mux: http.NewServeMux()}
+	s := &Server{service: service, keys: keys, config: config, logger: logger, mux: http.NewServeMux()}
 	s.routes()
 	return s, nil
 }
@@ -166,8 +164,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
 	seen := &recorder{ResponseWriter: w, status: http.StatusOK}
+	outer := r
 	r = r.WithContext(ctx)
 	defer func() {
+		outer.Pattern = r.Pattern // for the name of the span
 		if p := recover(); p != nil {
 			s.fail(seen, r, fmt.Errorf("panic: %v", p))
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/examples/event-registration/httpapi"
 	"github.com/incursa/watermill-outbox/examples/event-registration/service"
+	"github.com/incursa/watermill-outbox/examples/event-registration/tracing"
 )
 
 // Main runs services until SIGINT or SIGTERM, or a command beside services that run.
@@ -85,6 +86,12 @@ func run(ctx context.Context, args []string, parts []service.Part) (err error) {
 		return printToken(s.Auth, command[1])
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	provider, stopTracing, err := tracing.FromEnvironment(ctx, filepath.Base(os.Args[0]))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopTracing(context.WithoutCancel(ctx))) }()
+	s.TracerProvider = provider
 	services, err := service.Open(ctx, s.Config, logger)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/event-registration/tracing"
 )
 
 // Topics of the outbox.
@@ -80,6 +81,7 @@ func (c *change) finish(ctx context.Context) error {
 	if len(c.messages) == 0 {
 		return nil
 	}
+	tracing.Carry(ctx, c.messages)
 	_, err := c.s.outbox.Enqueue(ctx, c.tx, c.messages...)
 	return err
 }

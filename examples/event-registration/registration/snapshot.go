@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/examples/event-registration/tracing"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -115,6 +116,7 @@ func (c *change) tellAll(ctx context.Context, everybody []Registration) error {
 		}
 		steps = append(steps, step)
 	}
+	tracing.Carry(ctx, steps)
 	if _, err := joins.Enqueue(ctx, c.tx, id, steps...); err != nil {
 		return err
 	}

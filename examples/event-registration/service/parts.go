@@ -30,14 +30,16 @@ const (
 
 // A part is what the process runs for a service: it takes messages from its queue and sends those of its outbox.
 type part struct {
+	name        Part
 	receiver    *receiver.Receiver
 	addHandlers func(*message.Router, *broker.Broker) error
 	topic       string // what a forwarder takes from the outbox; empty if the service sends nothing
 	table       string // of the outbox
+	inbox       string // its table
 	closers     []io.Closer
 }
 
-func (s *Service) open(ctx context.Context, name Part) (p part, err error) {
+func (s *Service) open(ctx context.Context, name Part) (part, error) {
 	switch name {
 	case Join:
 		return s.openJoin(ctx)
@@ -46,7 +48,7 @@ func (s *Service) open(ctx context.Context, name Part) (p part, err error) {
 	case Email:
 		return s.openEmail(ctx)
 	}
-	return p, fmt.Errorf("%q is no service", name)
+	return part{}, fmt.Errorf("%q is no service", name)
 }
 
 func (s *Service) openJoin(ctx context.Context) (p part, err error) {
@@ -66,7 +68,7 @@ func (s *Service) openJoin(ctx context.Context) (p part, err error) {
 	if err != nil {
 		return p, err
 	}
-	p = part{topic: registration.TopicJoin, closers: []io.Closer{tasks}}
+	p = part{name: Join, topic: registration.TopicJoin, inbox: "registration_inbox", closers: []io.Closer{tasks}}
 	p.addHandlers = func(router *message.Router, b *broker.Broker) error {
 		transaction, err := middleware.Transaction(s.db.DB, middleware.TransactionConfig{})
 		if err != nil {
@@ -75,7 +77,7 @@ func (s *Service) openJoin(ctx context.Context) (p part, err error) {
 		s.registration.AddHandlers(router, tasks, transaction)
 		return receiver.AddTo(p.receiver, router, b, s.apply)
 	}
-	p.receiver, err = s.newReceiver(ctx, "registration.events", "registration_inbox")
+	p.receiver, err = s.newReceiver(ctx, "registration.events", p.inbox)
 	return p, err
 }
 
@@ -92,11 +94,11 @@ func (s *Service) openEvent(ctx context.Context) (p part, err error) {
 	if s.catalog, err = catalog.New(ctx, s.db, s.log); err != nil {
 		return p, err
 	}
-	p = part{topic: catalog.Topic, table: catalog.Table}
+	p = part{name: Event, topic: catalog.Topic, table: catalog.Table, inbox: "catalog_inbox"}
 	p.addHandlers = func(router *message.Router, b *broker.Broker) error {
 		return receiver.AddTo(p.receiver, router, b, s.catalog.Handle)
 	}
-	p.receiver, err = s.newReceiver(ctx, "catalog.joins", "catalog_inbox")
+	p.receiver, err = s.newReceiver(ctx, "catalog.joins", p.inbox)
 	return p, err
 }
 
@@ -104,9 +106,10 @@ func (s *Service) openEmail(ctx context.Context) (p part, err error) {
 	if err := os.MkdirAll(s.config.Mails, 0o700); err != nil {
 		return p, fmt.Errorf("make the folder of the mails: %w", err)
 	}
+	p = part{name: Email, inbox: "mail_inbox"}
 	p.addHandlers = func(router *message.Router, b *broker.Broker) error {
 		return receiver.AddTo(p.receiver, router, b, mail.Service{Folder: s.config.Mails}.Handle)
 	}
-	p.receiver, err = s.newReceiver(ctx, "mail.joins", "mail_inbox")
+	p.receiver, err = s.newReceiver(ctx, "mail.joins", p.inbox)
 	return p, err
 }

@@ -44,7 +44,7 @@ func (s *Service) router(b *broker.Broker) (*message.Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	router.AddMiddleware(middleware.Outcome)
+	router.AddMiddleware(middleware.Outcome, s.traces.Middleware)
 	for _, p := range s.parts {
 		if err := p.addHandlers(router, b); err != nil {
 			return nil, err
@@ -54,24 +54,31 @@ func (s *Service) router(b *broker.Broker) (*message.Router, error) {
 }
 
 // forwarders are one for each service that sends: each has an outbox of its own.
-func (s *Service) forwarders(b *broker.Broker) (out []*forwarder.Forwarder, err error) {
+func (s *Service) forwarders(b *broker.Broker) (map[string]*forwarder.Forwarder, error) {
+	out := map[string]*forwarder.Forwarder{}
 	for _, p := range s.parts {
 		if p.topic == "" {
 			continue
 		}
 		config := forwarder.Config{Topics: []string{p.topic}, RetryMax: 2 * time.Second, Subscriber: s.subscriber()}
 		config.Subscriber.Table, config.Subscriber.UnhandledAfter = p.table, -1 // other topics are the service's own
-		f, err := forwarder.New(s.db.DB, b.Publisher, config, s.log)
+		f, err := forwarder.New(s.db.DB, s.traces.Publisher(b.Publisher), config, s.log)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, f)
+		out[string(p.name)] = f
 	}
 	return out, nil
 }
 
-func (s *Service) run(ctx context.Context, listener net.Listener, router *message.Router, forwarders []*forwarder.Forwarder) error {
-	server := newServer(s.handler(), s.logger)
+func (s *Service) run(ctx context.Context, listener net.Listener, router *message.Router, forwarders map[string]*forwarder.Forwarder) (err error) {
+	web, err := s.openConsole(forwarders)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, web.Close()) }()
+	server := newServer(s.handler(web), s.logger)
+	server.RegisterOnShutdown(func() { _ = web.Close() }) // pages that watch would hold it up
 	background := context.WithoutCancel(ctx)
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { return router.Run(background) })
@@ -101,7 +108,7 @@ func (s *Service) run(ctx context.Context, listener net.Listener, router *messag
 }
 
 // drain answers the requests that have begun, and then lets the handlers end.
-func (s *Service) drain(ctx context.Context, server *http.Server, router *message.Router, forwarders []*forwarder.Forwarder) error {
+func (s *Service) drain(ctx context.Context, server *http.Server, router *message.Router, forwarders map[string]*forwarder.Forwarder) error {
 	if s.api != nil {
 		s.api.Drain()
 	}

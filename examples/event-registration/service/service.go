@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/examples/event-registration/broker"
@@ -21,6 +22,8 @@ import (
 	"github.com/incursa/watermill-outbox/examples/event-registration/receiver"
 	"github.com/incursa/watermill-outbox/examples/event-registration/registration"
 	"github.com/incursa/watermill-outbox/examples/event-registration/shared"
+	"github.com/incursa/watermill-outbox/examples/event-registration/tracing"
+	"github.com/incursa/watermill-outbox/observe/otel"
 )
 
 // Config configures a Service.
@@ -45,6 +48,9 @@ type Config struct {
 
 	// DrainTimeout is how long stopping may take. Defaults to 20 s.
 	DrainTimeout time.Duration
+
+	// TracerProvider follows requests to what they set off. Defaults to none.
+	TracerProvider trace.TracerProvider
 }
 
 // A Service is one or more of the services, ready to run.
@@ -53,6 +59,7 @@ type Service struct {
 	db      *database.Database
 	redis   *shared.Redis // nil for none
 	metrics *metrics.Metrics
+	traces  *otel.Traces
 	parts   []part
 	logger  *slog.Logger
 	log     watermill.LoggerAdapter
@@ -80,7 +87,11 @@ func Open(ctx context.Context, config Config, logger *slog.Logger) (s *Service, 
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 20 * time.Second
 	}
+	if config.TracerProvider == nil {
+		config.TracerProvider = noop.NewTracerProvider()
+	}
 	s = &Service{config: config, logger: logger, log: watermill.NewSlogLogger(logger)}
+	s.traces = otel.New(otel.Config{TracerProvider: config.TracerProvider, Propagator: tracing.Propagation, ContinueTrace: true})
 	if s.metrics, err = metrics.New(); err != nil {
 		return nil, err
 	}
@@ -170,12 +181,4 @@ func (s *Service) DeadLetters(ctx context.Context, queue string) ([]outbox.Recor
 		}
 	}
 	return nil, fmt.Errorf("the service of %s is not here", queue)
-}
-
-// handler is the API, or without the join-service what it answers to those who run the service.
-func (s *Service) handler() http.Handler {
-	if s.api != nil {
-		return s.api
-	}
-	return httpapi.Operations(s.db.PingContext, s.metrics)
 }
