@@ -114,7 +114,7 @@ func (r *Recorder) onGroupRead(e outbox.GroupReadEvent) {
 // onBacklog sets the gauges of a store. Topics that share a label are added up, and their oldest message counts.
 func (r *Recorder) onBacklog(topics []outbox.TopicBacklog) {
 	type labels struct{ store, topic string }
-	sums := map[labels]outbox.TopicBacklog{}
+	sums, stopped := map[labels]outbox.TopicBacklog{}, map[labels]bool{}
 	for _, t := range topics {
 		key := labels{r.stores.label(t.Store), r.topics.label(t.Topic)}
 		sum := sums[key]
@@ -124,6 +124,7 @@ func (r *Recorder) onBacklog(topics []outbox.TopicBacklog) {
 		sum.Age = max(sum.Age, t.Age)
 		sum.Handled = sum.Handled || t.Handled
 		sums[key] = sum
+		stopped[key] = stopped[key] || !t.PausedSince.IsZero()
 	}
 	for key, sum := range sums {
 		r.series(backlog, key.store, key.topic)(float64(sum.Waiting))
@@ -131,6 +132,7 @@ func (r *Recorder) onBacklog(topics []outbox.TopicBacklog) {
 		r.series(dead, key.store, key.topic)(float64(sum.Failed))
 		r.series(blocked, key.store, key.topic)(float64(sum.BlockedStreams))
 		r.series(handled, key.store, key.topic)(is(sum.Handled))
+		r.series(paused, key.store, key.topic)(is(stopped[key]))
 		r.series(checkedAt, key.store)(float64(time.Now().UnixMilli()) / 1000)
 	}
 }

@@ -72,6 +72,7 @@ var (
 	dead      = metric(Gauge, "outbox.dead_letters", "{message}", "Messages that have failed for good, among the newest 10,000 of the outbox.", store, topic)
 	blocked   = metric(Gauge, "outbox.streams.blocked", "{stream}", "Streams behind a message that failed for good, counted up to 10,000 a topic.", store, topic)
 	handled   = metric(Gauge, "outbox.topic.handled", "", "1 if a Subscriber of this process handles the topic.", store, topic)
+	paused    = metric(Gauge, "outbox.topic.paused", "", "1 if an operator has paused the topic.", store, topic)
 	checkedAt = metric(Gauge, "outbox.backlog.checked_timestamp", "s", "When a Subscriber of this process last looked at all topics.", store)
 	inFlight  = metric(Gauge, "outbox.in_flight.messages", "{message}", "Messages that handlers of this process have.", store, topic)
 

@@ -117,12 +117,14 @@ func TestCountersBeginAtZero(t *testing.T) {
 func TestBacklogFallsToZero(t *testing.T) {
 	metrics, registry := newMetrics(t, observe.Config{})
 	onBacklog := metrics.Hooks().OnBacklog
-	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Waiting: 5, Age: time.Minute, Handled: true, BlockedStreams: 2, Failed: 3}, {Topic: "mail", Waiting: 1}})
+	onBacklog([]outbox.TopicBacklog{{Topic: "orders", Waiting: 5, Age: time.Minute, Handled: true, BlockedStreams: 2, Failed: 3, PausedSince: time.Unix(1, 0)}, {Topic: "mail", Waiting: 1}})
 	is(t, registry, `
 		outbox_backlog_messages{store="", topic="orders"} 5
 		outbox_backlog_oldest_age_seconds{store="", topic="orders"} 60
 		outbox_streams_blocked{store="", topic="orders"} 2
 		outbox_dead_letters{store="", topic="orders"} 3
+		outbox_topic_paused{store="", topic="orders"} 1
+		outbox_topic_paused{store="", topic="mail"} 0
 		outbox_topic_handled{store="", topic="orders"} 1
 		outbox_topic_handled{store="", topic="mail"} 0`)
 	onBacklog([]outbox.TopicBacklog{{Topic: "orders"}})
@@ -131,6 +133,7 @@ func TestBacklogFallsToZero(t *testing.T) {
 		outbox_backlog_oldest_age_seconds{store="", topic="orders"} 0
 		outbox_streams_blocked{store="", topic="orders"} 0
 		outbox_dead_letters{store="", topic="orders"} 0
+		outbox_topic_paused{store="", topic="orders"} 0
 		outbox_topic_handled{store="", topic="orders"} 0`)
 }
 

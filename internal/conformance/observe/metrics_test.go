@@ -52,7 +52,7 @@ func TestMetricsAreTheSameThroughOpenTelemetry(t *testing.T) {
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	want := seriesOfPrometheus(families)
-	require.Len(t, families, 26, "all metrics there are")
+	require.Len(t, families, 27, "all metrics there are")
 	require.Equal(t, want, seriesOfOpenTelemetry(data.ScopeMetrics[0].Metrics))
 }
 
