@@ -17,6 +17,7 @@ func TestASubscriberRefusesWhatIsTooLarge(t *testing.T) {
 	for name, config := range map[string]outbox.SubscriberConfig{
 		"SubscriberConfig.MaxInFlight":  {MaxInFlight: math.MaxInt},
 		"SubscriberConfig.DrainTimeout": {DrainTimeout: math.MaxInt64},
+		"JanitorConfig.Interval":        {Janitor: outbox.JanitorConfig{Interval: math.MaxInt64}},
 	} {
 		config.Dialect = outbox.SQLite{}
 		_, err := outbox.NewSubscriber(new(sql.DB), config, nil)
