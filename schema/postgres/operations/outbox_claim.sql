@@ -96,7 +96,7 @@ BEGIN
           FROM ROWS FROM (json_to_recordset(listed) AS (key bigint, quota int, from_ms bigint), unnest(quotas)) AS t(key, quota, from_ms, remaining)
           CROSS JOIN LATERAL (
               SELECT s.seq, s.size FROM "public"."outbox_state" AS s
-              WHERE s.status = 0 AND s.topic_key = t.key AND s.next_attempt_at <= moment
+              WHERE s.ready AND s.topic_key = t.key AND s.next_attempt_at <= moment
                 AND s.next_attempt_at >= coalesce(to_timestamp(t.from_ms / 1000.0), '-infinity')
               ORDER BY s.next_attempt_at, s.seq
               LIMIT coalesce(t.remaining, t.quota)
