@@ -16,6 +16,10 @@ BENCH_PAYLOAD ?= 256
 # How long make statistics runs its bursts and pauses.
 OUTBOX_TEST_STATISTICS_MINUTES ?= 60
 
+# How long make snapshot runs each time, and how many messages a second it publishes.
+OUTBOX_TEST_SNAPSHOT_MINUTES ?= 10
+OUTBOX_TEST_SNAPSHOT_RATE    ?= 4000
+
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -148,6 +152,11 @@ events: ## Race for versions of streams, catch up at any moment, kill projection
 statistics: ## Measure bursts while statistics say that the queue is almost empty, and large joins; takes over two hours
 	OUTBOX_TEST_STATISTICS=full OUTBOX_TEST_STATISTICS_MINUTES=$(OUTBOX_TEST_STATISTICS_MINUTES) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
 		-count=1 -p 1 -parallel 1 -timeout $$((2 * $(OUTBOX_TEST_STATISTICS_MINUTES) + 60))m -run 'Statistics|AttachToALargeJoin' ./internal/conformance/...
+
+.PHONY: snapshot
+snapshot: ## Claim for ten minutes at 4,000 messages/s beside an open snapshot on PostgreSQL, with rows kept and deleted
+	OUTBOX_TEST_SNAPSHOT_MINUTES=$(OUTBOX_TEST_SNAPSHOT_MINUTES) OUTBOX_TEST_SNAPSHOT_RATE=$(OUTBOX_TEST_SNAPSHOT_RATE) $(DATABASES) $(GOTESTSUM) --format standard-verbose -- \
+		-count=1 -p 1 -parallel 1 -timeout $$((2 * $(OUTBOX_TEST_SNAPSHOT_MINUTES) + 10))m -run ClaimsBesideASnapshotOfMinutes ./internal/conformance/cost
 
 .PHONY: stores
 stores: ## Measure 220 databases at once: one is offline, one has a backlog, and some are added and removed

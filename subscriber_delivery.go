@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,9 @@ type Delivery struct {
 	handed  time.Time
 	over    bool // it has an answer
 	endsRun bool // it is the last of its run
+
+	ahead   *answer     // of the message before it in its run; nil if there is none, or its handler's transaction settled it
+	settled atomic.Bool // the database has its answer, or gets none from here
 
 	stages deliveryStages
 
@@ -118,6 +122,8 @@ func (d *Delivery) waited(handed time.Time) time.Duration {
 // Call it last. The lease of a row that a transaction has locked cannot be renewed: the message's context ends if the
 // transaction is not committed within LeaseDuration.
 //
+// In a stream it also settles the messages before this one that have been answered and not yet settled.
+//
 // In a consumer group, Ack moves the group on in that transaction, and Fail also adds the message to the group's dead
 // letters. The group's position in the log is locked until the transaction ends.
 //
@@ -148,16 +154,34 @@ func (d *Delivery) settleTx(ctx context.Context, tx *sql.Tx, settlement Settleme
 		return err
 	}
 	settlement.Stages = base.Stages(d.stages.toSettle.Load())
-	// From now on the row may be found settled: the caller decides whether the transaction is committed.
+	ahead := d.unsettledAhead()
+	settlements := []Settlement{settlement}
+	for _, a := range ahead {
+		settlements = append(settlements, a.settlement)
+		a.delivery.settledInTx.Store(&a.settlement.Outcome)
+	}
+	// From now on the rows may be found settled: the caller decides whether the transaction is committed.
 	before := d.settledInTx.Swap(&settlement.Outcome)
-	refused, err := d.outbox.settle(ctx, tx, []Settlement{settlement})
-	if err == nil && len(refused) > 0 {
+	refused, err := d.outbox.settle(ctx, tx, settlements)
+	if err == nil && slices.Contains(refused, settlement.Receipt) { // those ahead may have been settled meanwhile
 		err = ErrLeaseLost
 	}
 	if err != nil {
 		d.settledInTx.Store(before)
+		for _, a := range ahead {
+			a.delivery.settledInTx.Store(nil)
+		}
 	}
 	return err
+}
+
+// unsettledAhead returns the answers of the messages before d in its run that still have to be settled. A message of a stream is not
+// settled before its predecessors, so that these never come again after it.
+func (d *Delivery) unsettledAhead() (ahead []*answer) {
+	for a := d.ahead; a != nil && !a.delivery.settled.Load(); a = a.delivery.ahead {
+		ahead = append(ahead, a)
+	}
+	return ahead
 }
 
 // SetErr records why the handler fails, before it nacks. The error becomes the row's LastError; one marked by Permanent

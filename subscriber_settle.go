@@ -208,12 +208,16 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 func (s *settler) followers(answers []answer) []answer {
 	for _, a := range answers {
 		outcome := a.settlement.Outcome
-		if inTx := a.delivery.settledInTx.Load(); inTx != nil {
+		inTx := a.delivery.settledInTx.Load()
+		if inTx != nil {
 			outcome = *inTx
 		}
 		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == DeadLetter)
 		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
+			if inTx == nil {
+				next.ahead = &a
+			}
 			s.hand(next)
 		}
 		a.delivery.endsRun = ended

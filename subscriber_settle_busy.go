@@ -143,6 +143,7 @@ func (s *settler) finished(answers []answer) {
 	var settled []*Delivery
 	var others []answer
 	for _, a := range answers {
+		a.delivery.settled.Store(true)
 		if a.void || a.delivery.lost.Load() {
 			others = append(others, a)
 		} else {

@@ -32,7 +32,7 @@ func TestLong_ClaimsBesideAnOldSnapshot(t *testing.T) {
 		f.Exec("CREATE TABLE copied AS SELECT * FROM {outbox_state}")
 		f.Exec("UPDATE copied SET {next_attempt_at} = (SELECT o.{due_at} FROM {outbox} o WHERE o.{seq} = copied.{seq})")
 		f.Exec("TRUNCATE {outbox_state}")
-		f.Exec("INSERT INTO {outbox_state} SELECT * FROM copied")
+		f.Exec("INSERT INTO {outbox_state} ({seq}, {topic_key}, {next_attempt_at}) SELECT {seq}, {topic_key}, {next_attempt_at} FROM copied")
 
 		snapshot, err := f.DB.BeginTx(f.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		f.NoError(err)

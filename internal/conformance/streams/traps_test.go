@@ -52,6 +52,41 @@ func TestTrap_StreamWithALockedHead(t *testing.T) {
 	})
 }
 
+// A handler's own transaction does not end a message before its predecessor, which was only acked and whose row is locked.
+func TestTrap_SettlingInATransactionDoesNotOvertake(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.SkipLocked)
+		ids := f.Ordered("orders", 1, 2)
+		queue := f.Subscribe(f.Subscriber(), "orders")
+		first := f.Receive(queue)
+		lock, err := f.DB.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = lock.Rollback() }()
+		f.ExecOn(lock, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} = %d", f.Row(ids[0]).Seq)
+		first.Ack()
+
+		second := f.Receive(queue)
+		delivery := f.Delivery(second)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				return delivery.SettleTx(ctx, tx, outbox.Ack)
+			})
+		}()
+		select {
+		case err := <-ended:
+			f.NoError(err)
+			f.Equal(int(outbox.Done), f.Row(ids[0]).Status, "the first message, when the second is done")
+		case <-time.After(200 * time.Millisecond):
+			f.NoError(lock.Rollback())
+			f.NoError(<-ended)
+		}
+		f.Equal(int(outbox.Done), f.Row(ids[0]).Status)
+		f.Equal(int(outbox.Done), f.Row(ids[1]).Status)
+		second.Ack()
+	})
+}
+
 // Messages without a key are no stream: one that fails holds up nobody, and neither do streams.
 func TestTrap_KeylessMessagesAreNoStream(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

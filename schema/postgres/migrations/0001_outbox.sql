@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- owner_token is set if and only if status is 1. flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed
 -- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
 -- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- ready and dead_at are for the indexes: as these do not depend on status, settling a message and claiming one of a stream
+-- write to no index, if the page has room for the new version. Half of each page is left for that.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
@@ -51,14 +53,16 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     status          smallint    NOT NULL DEFAULT 0,
     flags           smallint    NOT NULL DEFAULT 0,
     stages          integer     NULL,
+    ready           boolean     GENERATED ALWAYS AS (status = 0) STORED,
+    dead_at         timestamptz GENERATED ALWAYS AS (CASE WHEN status = 3 THEN processed_at END) STORED,
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 -- For claims, which are range seeks: only ready rows, in the order in which they are taken.
-CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE status = 0;
+CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE ready;
 
 -- Dead letters by age. Done messages are in no index: they are purged in order of seq.
-CREATE INDEX IF NOT EXISTS "outbox_dead" ON "public"."outbox_state" (processed_at, seq) WHERE status = 3;
+CREATE INDEX IF NOT EXISTS "outbox_dead" ON "public"."outbox_state" (dead_at, seq) WHERE dead_at IS NOT NULL;
 
 -- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. seqs
 -- is what was claimed, so that it can be given back when the lease expires.

@@ -42,6 +42,10 @@ DECLARE
     sizes   int[];
     total   bigint;
     runs    bigint[];
+    ready   int;
+    fresh   bigint[]    := '{}';
+    of      bigint[]    := '{}';
+    routed  record;
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
@@ -69,26 +73,33 @@ BEGIN
         END IF;
     END IF;
 
+    IF arrived OR ordered OR expired > 0 THEN
+        SELECT array_agg(t.key), array_agg(t.quota) INTO topics, quotas FROM json_to_recordset(listed) AS t(key bigint, quota int);
+    END IF;
     IF arrived THEN
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
             moment := clock_timestamp();
-            EXIT WHEN (i > 1 OR before) AND most <= (
-                SELECT count(*) FROM json_to_recordset(listed) AS k(key bigint) CROSS JOIN LATERAL (
-                    SELECT FROM "public"."outbox_stream" AS t
-                    WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t);
-            EXIT WHEN NOT "public"."outbox_stream_route"(greatest(most, 100));
+            SELECT count(*) INTO ready FROM unnest(topics) AS k(key) CROSS JOIN LATERAL (
+                SELECT FROM "public"."outbox_stream" AS t
+                WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t;
+            ready := ready + cardinality(fresh);
+            EXIT WHEN (i > 1 OR before) AND most <= ready;
+            SELECT * INTO routed FROM "public"."outbox_stream_route"(greatest(most, 100), most - ready, taker, topics, share);
+            fresh := fresh || routed.fresh;
+            of := of || routed.fresh_topics;
+            EXIT WHEN NOT routed.more;
         END LOOP;
         moment := clock_timestamp();
     END IF;
     IF arrived OR expired > 0 THEN
-        ordered := EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);
+        ordered := cardinality(fresh) > 0 OR EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0);
     END IF;
-    IF ordered THEN
-        SELECT array_agg(t.key), array_agg(t.quota) INTO topics, quotas FROM json_to_recordset(listed) AS t(key bigint, quota int);
+    IF NOT ordered THEN
+        quotas := NULL;
     END IF;
     IF ordered AND before THEN
         SELECT c.* INTO quotas, most, room, larger, runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share) AS c;
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share, fresh, of) AS c;
     END IF;
 
     SELECT array_agg(p.seq), array_agg(p.size), sum(p.size) INTO picked, sizes, total
@@ -96,7 +107,7 @@ BEGIN
           FROM ROWS FROM (json_to_recordset(listed) AS (key bigint, quota int, from_ms bigint), unnest(quotas)) AS t(key, quota, from_ms, remaining)
           CROSS JOIN LATERAL (
               SELECT s.seq, s.size FROM "public"."outbox_state" AS s
-              WHERE s.status = 0 AND s.topic_key = t.key AND s.next_attempt_at <= moment
+              WHERE s.ready AND s.topic_key = t.key AND s.next_attempt_at <= moment
                 AND s.next_attempt_at >= coalesce(to_timestamp(t.from_ms / 1000.0), '-infinity')
               ORDER BY s.next_attempt_at, s.seq
               LIMIT coalesce(t.remaining, t.quota)
@@ -113,7 +124,7 @@ BEGIN
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
         SELECT c.seqs INTO runs
         FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room - coalesce(total, 0),
-            larger AND picked IS NULL, share) AS c;
+            larger AND picked IS NULL, share, fresh, of) AS c;
     END IF;
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;

@@ -25,18 +25,18 @@ DECLARE
     ended    timestamptz[];
 BEGIN
     IF (arg->>'newest')::boolean THEN
-        SELECT array_agg(d.seq), array_agg(d.processed_at) INTO seqs, ended
-        FROM (SELECT s.seq, s.processed_at FROM "public"."outbox_state" AS s
-              WHERE s.status = 3 AND s.processed_at >= since AND s.processed_at <= to_at
-                AND (s.processed_at, s.seq) < (coalesce(mark_at, 'infinity'), coalesce(mark_seq, 0))
-              ORDER BY s.processed_at DESC, s.seq DESC
+        SELECT array_agg(d.seq), array_agg(d.dead_at) INTO seqs, ended
+        FROM (SELECT s.seq, s.dead_at FROM "public"."outbox_state" AS s
+              WHERE s.dead_at >= since AND s.dead_at <= to_at
+                AND (s.dead_at, s.seq) < (coalesce(mark_at, 'infinity'), coalesce(mark_seq, 0))
+              ORDER BY s.dead_at DESC, s.seq DESC
               LIMIT most) AS d;
     ELSE
-        SELECT array_agg(d.seq), array_agg(d.processed_at) INTO seqs, ended
-        FROM (SELECT s.seq, s.processed_at FROM "public"."outbox_state" AS s
-              WHERE s.status = 3 AND s.processed_at >= since AND s.processed_at <= to_at
-                AND (s.processed_at, s.seq) > (coalesce(mark_at, '-infinity'), coalesce(mark_seq, 0))
-              ORDER BY s.processed_at, s.seq
+        SELECT array_agg(d.seq), array_agg(d.dead_at) INTO seqs, ended
+        FROM (SELECT s.seq, s.dead_at FROM "public"."outbox_state" AS s
+              WHERE s.dead_at >= since AND s.dead_at <= to_at
+                AND (s.dead_at, s.seq) > (coalesce(mark_at, '-infinity'), coalesce(mark_seq, 0))
+              ORDER BY s.dead_at, s.seq
               LIMIT most) AS d;
     END IF;
 

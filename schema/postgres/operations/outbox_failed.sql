@@ -13,8 +13,8 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET ena
            (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = o.seq AND a.error IS NOT NULL ORDER BY a.attempt_id DESC LIMIT 1),
            (extract(epoch FROM s.processed_at) * 1000)::bigint, w.name::text, s.stages
     FROM (SELECT s.* FROM "public"."outbox_state" AS s
-          WHERE s.status = 3 AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
-          ORDER BY s.processed_at DESC, s.seq DESC
+          WHERE s.dead_at IS NOT NULL AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
+          ORDER BY s.dead_at DESC, s.seq DESC
           LIMIT (arg->>'limit')::int) AS s
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = s.seq LIMIT 1) AS o
     LEFT JOIN LATERAL (SELECT l.* FROM "public"."outbox_lease" AS l WHERE l.owner_token = s.owner_token LIMIT 1) AS l ON true

@@ -19,9 +19,9 @@ BEGIN
            (SELECT count(*) FROM (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until > moment ORDER BY l.locked_until LIMIT most) AS c),
            (SELECT count(*) FROM (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until <= moment ORDER BY l.locked_until LIMIT most) AS c),
            (SELECT (extract(epoch FROM l.locked_until) * 1000)::bigint FROM "public"."outbox_lease" AS l WHERE l.locked_until <= moment ORDER BY l.locked_until LIMIT 1),
-           (SELECT count(*) FROM (SELECT FROM "public"."outbox_state" AS s WHERE s.status = 3 ORDER BY s.processed_at LIMIT most) AS c),
-           (SELECT (extract(epoch FROM s.processed_at) * 1000)::bigint FROM "public"."outbox_state" AS s WHERE s.status = 3 ORDER BY s.processed_at LIMIT 1),
-           (SELECT (extract(epoch FROM s.processed_at) * 1000)::bigint FROM "public"."outbox_state" AS s WHERE s.status = 3 ORDER BY s.processed_at DESC LIMIT 1),
+           (SELECT count(*) FROM (SELECT FROM "public"."outbox_state" AS s WHERE s.dead_at IS NOT NULL ORDER BY s.dead_at LIMIT most) AS c),
+           (SELECT (extract(epoch FROM s.dead_at) * 1000)::bigint FROM "public"."outbox_state" AS s WHERE s.dead_at IS NOT NULL ORDER BY s.dead_at LIMIT 1),
+           (SELECT (extract(epoch FROM s.dead_at) * 1000)::bigint FROM "public"."outbox_state" AS s WHERE s.dead_at IS NOT NULL ORDER BY s.dead_at DESC LIMIT 1),
            (SELECT count(*) FROM (SELECT FROM "public"."outbox_log_pending" AS p ORDER BY p.seq LIMIT most) AS c),
            (SELECT (extract(epoch FROM o.created_at) * 1000)::bigint FROM "public"."outbox" AS o
             WHERE o.seq = (SELECT p.seq FROM "public"."outbox_log_pending" AS p ORDER BY p.seq LIMIT 1)),

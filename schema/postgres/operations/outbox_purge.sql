@@ -43,11 +43,11 @@ BEGIN
         ELSIF (arg->>'status')::int = 3 THEN
             old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
-                WHERE s.status = 3 AND s.processed_at <= before
+                WHERE s.dead_at <= before
                   AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
                   AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
                                        WHERE o.seq = s.seq LIMIT 1) IS NULL)
-                ORDER BY s.processed_at
+                ORDER BY s.dead_at
                 LIMIT most
                 FOR UPDATE OF s SKIP LOCKED);
             DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);

@@ -16,10 +16,10 @@ DECLARE
 BEGIN
     seqs := ARRAY(
         SELECT s.seq FROM "public"."outbox_state" AS s
-        WHERE s.status = 3 AND s.processed_at <= until
+        WHERE s.dead_at <= until
           AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
           AND (wanted IS NULL OR s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = ANY (wanted))))
-        ORDER BY s.processed_at, s.seq
+        ORDER BY s.dead_at, s.seq
         LIMIT (arg->>'limit')::int
         FOR UPDATE SKIP LOCKED);
     UPDATE "public"."outbox_state" AS s

@@ -2,13 +2,15 @@
 -- room in bytes; with larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room.
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
--- stream from which nothing can be taken is tried again a little later. share is that of this worker among several, in
+-- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
+-- while routing: they come last, and those that are left over become ready. share is that of this worker among several, in
 -- thousands of virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
 -- between low and high come first, and with them those that have waited for patience_ms. So each worker tends to get the
 -- same streams again, and none waits for a worker that does not come.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json);
+DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json, bigint[], bigint[]);
 CREATE FUNCTION "public"."outbox_stream_claim"(
-    taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json, OUT seqs bigint[])
+    taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,
+    fresh bigint[], fresh_topics bigint[], OUT seqs bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -23,6 +25,7 @@ DECLARE
     depth   int;
     streams bigint[];
     behind  bigint[];
+    used    bigint[];
     taken   bigint[];
     of      bigint[];
     sizes   int[];
@@ -61,6 +64,8 @@ BEGIN
                     FOR UPDATE SKIP LOCKED) AS t
                 LIMIT quota);
         END IF;
+        streams := streams || ARRAY(
+            SELECT f.id FROM unnest(fresh, fresh_topics) AS f(id, key) WHERE f.key = topics[i] LIMIT quota - cardinality(streams));
         CONTINUE WHEN cardinality(streams) = 0;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
@@ -97,13 +102,20 @@ BEGIN
 
         UPDATE "public"."outbox_stream" AS t
         SET status = 1, owner_token = taker, run_last = greatest(t.run_last, l.seq)
-        FROM (SELECT n.id, max(n.seq) FROM unnest(of, taken) AS n(id, seq) GROUP BY n.id) AS l(id, seq)
+        FROM (SELECT n.id, max(n.seq)
+              FROM (SELECT * FROM unnest(of, taken) UNION ALL SELECT f, NULL FROM unnest(fresh) AS f) AS n(id, seq)
+              GROUP BY n.id HAVING count(n.seq) > count(*) FILTER (WHERE n.seq IS NULL)) AS l(id, seq) -- the head of a fresh one is in its row
         WHERE t.stream_id = ANY (ARRAY[l.id]);
         seqs := seqs || taken;
+        used := used || of;
         quotas[i] := quotas[i] - cardinality(taken);
         most := most - cardinality(taken);
         room := room - bytes;
         larger := false;
     END LOOP;
+    behind := ARRAY(SELECT f FROM unnest(fresh) AS f EXCEPT SELECT u FROM unnest(used) AS u);
+    IF cardinality(behind) > 0 THEN
+        UPDATE "public"."outbox_stream" AS t SET status = 0, owner_token = NULL WHERE t.stream_id = ANY (behind) AND t.status + 0 = 1;
+    END IF;
 END
 $outbox$;

@@ -10,17 +10,17 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
     moment timestamptz := clock_timestamp();
+    ids    bigint[];
+    lasts  bigint[];
 BEGIN
-    PERFORM "public"."outbox_stream_lock"(streams);
+    SELECT l.* INTO ids, lasts FROM "public"."outbox_stream_lock"(streams) AS l;
     WITH looked AS MATERIALIZED ( -- a statement of its own: it sees what was committed before the locks were given
         SELECT t.stream_id, r.ended,
                coalesce(r.head, (SELECT q.seq FROM "public"."outbox_queue" AS q
                                  WHERE q.stream_id = t.stream_id AND q.seq > t.last ORDER BY q.seq LIMIT 1)) AS head
-        FROM (SELECT DISTINCT s FROM unnest(streams) AS s) AS n(id)
-        CROSS JOIN LATERAL (
-            SELECT t.stream_id, greatest(t.run_last, (
-                SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id ORDER BY q.seq LIMIT 1)) AS last
-            FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id OFFSET 0) AS t
+        FROM (SELECT n.id AS stream_id, greatest(n.last, (
+                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id ORDER BY q.seq LIMIT 1)) AS last
+              FROM unnest(ids, lasts) AS n(id, last) OFFSET 0) AS t
         CROSS JOIN LATERAL (
             SELECT array_agg(e.ctid) FILTER (WHERE e.ended) AS ended, min(e.seq) FILTER (WHERE NOT e.ended) AS head, bool_or(e.status = 1) AS held
             FROM (SELECT q.ctid, q.seq, s.status, coalesce(s.status = 2 OR s.status = 3 AND s.flags & 4 = 4, true) AS ended

@@ -61,8 +61,8 @@ FROM (VALUES
     ('function', '"public"."outbox_worker_beat"(json)'),
     ('function', '"public"."outbox_worker_list"(json)'),
     ('function', '"public"."outbox_worker_purge"(json)'),
-    ('function', '"public"."outbox_stream_route"(integer)'),
-    ('function', '"public"."outbox_stream_claim"(uuid,bigint[],integer,integer[],integer,bigint,boolean,json)'),
+    ('function', '"public"."outbox_stream_route"(integer,integer,uuid,bigint[],json)'),
+    ('function', '"public"."outbox_stream_claim"(uuid,bigint[],integer,integer[],integer,bigint,boolean,json,bigint[],bigint[])'),
     ('function', '"public"."outbox_stream_lock"(bigint[])'),
     ('function', '"public"."outbox_stream_free"(bigint[])'),
     ('function', '"public"."outbox_stream_list"(json)'),
@@ -130,7 +130,7 @@ FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid'
                                                     'stream_key', 'stream_id', 'created_at', 'due_at']) AS name
       UNION ALL
       SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
-                                                     'worker_id', 'status', 'flags', 'stages'])
+                                                     'worker_id', 'status', 'flags', 'stages', 'ready', 'dead_at'])
       UNION ALL
       SELECT '"public"."outbox_worker"', unnest(ARRAY['worker_id', 'name', 'started_at', 'seen_at', 'lives_until', 'stopped_at'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL

@@ -1,7 +1,7 @@
 -- Bare draining: $2 messages of a topic, by its key, with payload. The pick is materialized because it might run twice otherwise.
 WITH picked AS MATERIALIZED (
     SELECT seq FROM {{.State}}
-    WHERE status = 0 AND topic_key = $1 AND next_attempt_at <= now()
+    WHERE ready AND topic_key = $1 AND next_attempt_at <= now()
     ORDER BY next_attempt_at, seq
     LIMIT $2
     FOR UPDATE SKIP LOCKED),
