@@ -47,7 +47,7 @@ func (m *Message) validate() error {
 		return field.Bad("Delay", "and DueAt are both set; set one of them")
 	case !m.DueAt.IsZero() && (m.DueAt.UTC().Year() < firstYear || m.DueAt.UTC().Year() > lastYear):
 		return field.Bad("DueAt", "is not in the years %d to %d", firstYear, lastYear)
-	case time.Now().Add(m.Delay).UTC().Year() > lastYear:
+	case m.Delay > 0 && time.Now().Add(m.Delay).UTC().Year() > lastYear:
 		return field.Bad("Delay", "ends after the year %d", lastYear)
 	}
 	return nil

@@ -94,8 +94,13 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 			}
 		}
 		rows[i] = enqueuedMessage{
-			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, TopicKey: topicKey(m.Topic), Headers: m.storedHeaders(),
+			ID: ids[i].String(), UUID: m.UUID, Topic: m.Topic, Headers: m.storedHeaders(),
 			CorrelationID: m.CorrelationID, StreamKey: m.StreamKey, StreamID: streamID(m.Topic, m.StreamKey), DelayMS: m.Delay.Milliseconds(),
+		}
+		if i > 0 && m.Topic == messages[i-1].Topic {
+			rows[i].TopicKey = rows[i-1].TopicKey
+		} else {
+			rows[i].TopicKey = topicKey(m.Topic)
 		}
 		if rows[i].HeadersText, err = headersWithNUL(rows[i].Headers); err != nil {
 			return nil, nil, err

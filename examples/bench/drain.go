@@ -222,18 +222,32 @@ func (d draining) receive(ctx context.Context, subscriber *outbox.Subscriber) (s
 
 // route receives through a router.
 func (d draining) route(ctx context.Context, subscriber *outbox.Subscriber) (stop func() error, err error) {
+	var middleware []message.HandlerMiddleware
+	if d.middleware != nil {
+		middleware = append(middleware, d.middleware)
+	}
+	return route(ctx, subscriber, func(*message.Message) { d.handle() }, middleware...)
+}
+
+// route hands the messages of the first topic to a handler on a router. Once stop returns, nothing of the Subscriber runs: a
+// router's Close does not wait for that of its subscribers.
+func route(ctx context.Context, subscriber *outbox.Subscriber, handle func(*message.Message), middleware ...message.HandlerMiddleware) (
+	stop func() error, err error) {
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	if d.middleware != nil {
-		router.AddMiddleware(d.middleware)
-	}
-	router.AddConsumerHandler("bench", topicName(0), subscriber, func(*message.Message) error {
-		d.handle()
+	router.AddMiddleware(middleware...)
+	router.AddConsumerHandler("bench", topicName(0), subscriber, func(msg *message.Message) error {
+		handle(msg)
 		return nil
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
-	return func() error { return errors.Join(router.Close(), <-ended) }, nil
+	select {
+	case <-router.Running():
+	case err := <-ended:
+		return nil, err
+	}
+	return func() error { return errors.Join(router.Close(), <-ended, subscriber.Close()) }, nil
 }

@@ -143,18 +143,11 @@ func (b *bench) receiveProduct(ctx context.Context, arrived *arrivals) (stop fun
 	if err != nil {
 		return nil, firstError(err, stopListening())
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, nil)
+	stopRouter, err := route(ctx, subscriber, func(msg *message.Message) { arrived.add(msg.UUID) })
 	if err != nil {
-		return nil, firstError(err, stopListening())
+		return nil, firstError(err, subscriber.Close(), stopListening())
 	}
-	router.AddConsumerHandler("bench", topicName(0), subscriber, func(msg *message.Message) error {
-		arrived.add(msg.UUID)
-		return nil
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- router.Run(context.WithoutCancel(ctx)) }()
-	<-router.Running()
-	return func() error { return firstError(router.Close(), <-ended, stopListening()) }, nil
+	return func() error { return firstError(stopRouter(), stopListening()) }, nil
 }
 
 // receiveBare polls with the two statements and gives each message to a goroutine.
