@@ -121,7 +121,7 @@ var errShort = errors.New("the stream is shorter than it was written")
 func (s readingStream) side(b *bench, read func(context.Context) (int, error)) side {
 	return func(ctx context.Context) ([]float64, error) {
 		started, total := time.Now(), 0
-		for time.Since(started) < b.duration(publishTime) {
+		for again := true; again; again = time.Since(started) < b.duration(publishTime) {
 			n, err := read(ctx)
 			if err == nil && n != s.events {
 				err = errShort

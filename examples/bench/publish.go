@@ -93,14 +93,14 @@ func (p publishing) bestInsert(ctx context.Context, b *bench) (publish, error) {
 	return best, nil
 }
 
-// run publishes for about d and returns the messages a second.
+// run publishes for about d, at least once each, and returns the messages a second.
 func (p publishing) run(ctx context.Context, d time.Duration, f publish) (float64, error) {
 	counts, errs := make([]int, publishers), make([]error, publishers)
 	started := time.Now()
 	var all sync.WaitGroup
 	for i := range publishers {
 		all.Go(func() {
-			for time.Since(started) < d && errs[i] == nil {
+			for again := true; again; again = time.Since(started) < d && errs[i] == nil {
 				errs[i] = f(ctx, p.batch)
 				counts[i] += p.batch
 			}

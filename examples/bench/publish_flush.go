@@ -124,7 +124,7 @@ func (v *flushVariant) publish(ctx context.Context, d time.Duration, f publish) 
 		all.Go(func() {
 			var own []float64
 			var failed error
-			for time.Since(started) < d && failed == nil {
+			for again := true; again; again = time.Since(started) < d && failed == nil {
 				from := time.Now()
 				failed = f(ctx, 1)
 				own = append(own, milliseconds(time.Since(from)))

@@ -77,7 +77,7 @@ func TestFailedGoesFromTheNewest(t *testing.T) {
 
 		one, err := f.admin.Failed(t.Context(), admin.ListParams{Limit: 1})
 		f.NoError(err)
-		rest, err := f.admin.Failed(t.Context(), admin.ListParams{Filter: admin.Filter{Since: one.Messages[0].EndedAt.Add(-time.Hour), Until: one.Messages[0].EndedAt.Add(-time.Second)}})
+		rest, err := f.admin.Failed(t.Context(), admin.ListParams{Filter: admin.Filter{Since: one.Messages[0].EndedAt.Add(-2 * time.Hour), Until: one.Messages[0].EndedAt.Add(-time.Hour)}})
 		f.NoError(err)
 		f.Empty(rest.Messages)
 	})

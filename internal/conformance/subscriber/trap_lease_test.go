@@ -33,32 +33,30 @@ func isGiveBack(s faults.Statement) bool { return isOperation(s, `"give_back":`,
 
 func isRenewal(s faults.Statement) bool { return isOperation(s, `"groups":`, "delete_acked") }
 
-// A hanging statement answers nothing until its context ends. The first that matches hangs.
+// A hanging statement answers nothing until its context ends. The first that matches hangs, and holds up no other.
 type hanging struct {
-	once         sync.Once
-	began, ended chan struct{}
+	taken atomic.Bool
+	began chan struct{}
 }
 
-func newHanging() *hanging { return &hanging{began: make(chan struct{}), ended: make(chan struct{})} }
+func newHanging() *hanging { return &hanging{began: make(chan struct{})} }
 
 func (h *hanging) hooks(matches func(faults.Statement) bool) faults.Hooks {
-	return faults.Hooks{Before: func(ctx context.Context, s faults.Statement) (err error) {
-		if matches(s) {
-			h.once.Do(func() {
-				close(h.began)
-				<-ctx.Done()
-				close(h.ended)
-				err = ctx.Err()
-			})
+	return faults.Hooks{Before: func(ctx context.Context, s faults.Statement) error {
+		if !matches(s) || !h.taken.CompareAndSwap(false, true) {
+			return nil
 		}
-		return err
+		close(h.began)
+		<-ctx.Done()
+		return ctx.Err()
 	}}
 }
 
-// One settle that hangs holds up no other, and Close no longer than it says.
+// One settle that hangs ends with a part of the lease: nothing that is acked waits for it longer, as others do on SQLite, and Close
+// loses nothing.
 func TestTrap_HungSettle(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const topics, each, lease, drain = 10, 100, suite.Patience, time.Second // it hangs for a quarter of the lease
+		const topics, each, lease, drain = 10, 100, 20 * time.Second, time.Second
 		hung := newHanging()
 		pool := faults.Open(t, f.DB, hung.hooks(isSettle))
 		s := f.SubscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
@@ -69,22 +67,16 @@ func TestTrap_HungSettle(t *testing.T) {
 			f.EnqueueN(fmt.Sprintf("topic %d", i), each)
 			channels = append(channels, f.Subscribe(s, fmt.Sprintf("topic %d", i)))
 		}
-		f.Receive(channels[0]).Ack()
-		suite.Take(f.T, hung.began, "the settle that hangs")
+		var received []*message.Message // all, so that none is to be claimed, which waits for a settle that it has taken along
 		for _, messages := range channels {
-			go func() {
-				for msg := range messages {
-					msg.Ack()
-				}
-			}()
+			received = append(received, f.ReceiveN(messages, each)...)
 		}
-		f.Eventually(func() bool { return len(f.Rows("{status} = 2 AND {topic} <> 'topic 0'")) == (topics-1)*each }, suite.Patience, 10*time.Millisecond,
-			"the other topics are not settled")
-		select {
-		case <-hung.ended:
-			f.FailNow("the other topics have waited for the settle that hangs")
-		default:
+		received[0].Ack()
+		suite.Take(f.T, hung.began, "the settle that hangs")
+		for _, msg := range received[1:] {
+			msg.Ack()
 		}
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) >= topics*each-1 }, suite.Patience, 10*time.Millisecond, "the others are not settled")
 		closing := time.Now()
 		f.NoError(s.Close())
 		f.Less(time.Since(closing), drain+suite.Patience)
