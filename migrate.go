@@ -28,8 +28,8 @@ type MigrateConfig struct {
 	// WithInbox adds the table of package inbox. Defaults to false; inbox.Migrate sets it.
 	WithInbox bool
 
-	// Logger is told by Check of settings of the database and its connections under which the last commits may be lost when the
-	// machine stops: they are no error, because they may be a choice. Defaults to none.
+	// Logger gets a line from Check for each setting of the database or its connections under which the last commits may be lost
+	// when the machine stops. These are not errors, because they may be deliberate. Defaults to none.
 	Logger watermill.LoggerAdapter
 }
 
@@ -55,7 +55,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 // well, and else an ErrSchema that names, one per line, each missing object, each migration that has not run, and each
 // unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. If a newer version of the library has
 // migrated the database, the error is an ErrSchemaNewer, too. A *FieldError names a bad field, and an error of the database
-// is returned as it is. Settings that are less durable than the defaults are told to MigrateConfig.Logger. Call Check when a
+// is returned as it is. Settings that are less durable than the defaults are logged to MigrateConfig.Logger. Call Check when a
 // service starts.
 func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {

@@ -269,7 +269,7 @@ func (o *Outbox) Topics(ctx context.Context) ([]TopicBacklog, error) {
 	return topics, o.markPaused(ctx, topics)
 }
 
-// mergeTopics adds up what is told of the same topic: messages outside streams, messages in them, dead letters.
+// mergeTopics adds up the counts of each topic: messages outside streams, messages in them, dead letters.
 func mergeTopics(parts []TopicBacklog) (topics []TopicBacklog) {
 	at := make(map[string]int, len(parts))
 	for _, p := range parts {

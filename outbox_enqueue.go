@@ -45,7 +45,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	return ids, nil
 }
 
-// enqueued tells of a call that has inserted messages, or tried to.
+// enqueued reports a call that inserted messages, or tried to.
 func (o *Outbox) enqueued(e PublishEvent, correlationID string) {
 	e.Store = o.config.Store
 	o.config.Hooks.published(e)

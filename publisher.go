@@ -178,8 +178,8 @@ func (p *Publisher) fromWatermill(topic string, messages []*message.Message) ([]
 	return list, nil
 }
 
-// write writes the messages with those of other calls, or by themselves. Events, and what is done beside the messages, are a
-// reason to write them at once: what is wrong with them is told by this call.
+// write writes the messages together with other calls, or alone. Events, and whatever else belongs to the call, are written at
+// once, so that this call returns their errors.
 func (p *Publisher) write(ctx context.Context, x Executor, topic string, messages []*message.Message, list []Message) error {
 	streams := p.eventStreams(topic, messages)
 	if p.beside.wanted != nil && p.beside.wanted(messages) {

@@ -10,8 +10,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// FlushStrategy says which calls of Publish are written together. It never changes when success is told: Publish returns
-// nil only once its messages are committed, or inside the caller's transaction.
+// FlushStrategy says which calls of Publish are written together. It never changes what success means: Publish returns nil only
+// once its messages are committed, or inside the caller's transaction.
 type FlushStrategy int
 
 // The strategies. Scoped is for transactions with many calls, Interval and Batch are for many callers without transactions;
@@ -21,8 +21,8 @@ const (
 	Immediate FlushStrategy = 0
 
 	// Scoped collects the calls in a transaction and writes them together: at the end of InTx, and before anything else of
-	// this module runs in the transaction, such as settling or attaching to a join. What is wrong with a message is told by
-	// Publish at once; an error of the database by whatever writes, so usually by InTx.
+	// this module runs in the transaction, such as settling or attaching to a join. Publish returns at once
+	// what is wrong with a message; errors of the database come from whatever writes, usually InTx.
 	//
 	// In a transaction of your own, call Publisher.Flush before you commit it, before you set or roll back to a savepoint, and
 	// before you read the outbox's tables yourself.
@@ -32,7 +32,7 @@ const (
 	Interval FlushStrategy = 2
 
 	// Batch writes calls without a transaction together if they are waiting at the same time: while one batch is committed,
-	// the next one gathers. A call that is alone waits for nobody. If the database refuses a batch, only those fail whose own
+	// the next one gathers. A lone call does not wait. If the database refuses a batch, only those fail whose own
 	// messages it refuses.
 	Batch FlushStrategy = 3
 )
@@ -82,7 +82,7 @@ func (c *PublisherConfig) setFlush(x Executor) error {
 	}
 }
 
-// refuseLimits refuses those of batches, which would be ignored.
+// refuseLimits refuses limits of batches, which would be ignored.
 func (c *PublisherConfig) refuseLimits() error {
 	for name, set := range map[string]bool{"FlushMessages": c.FlushMessages != 0, "FlushBytes": c.FlushBytes != 0,
 		"FlushWaiting": c.FlushWaiting != 0, "CloseTimeout": c.CloseTimeout != 0} {

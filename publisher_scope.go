@@ -165,7 +165,7 @@ func (s *txScope) flush(ctx context.Context) error {
 	return nil
 }
 
-// write inserts the calls in order, with one insert for those of one Publisher in a row. A second write waits for the first.
+// write inserts the calls in order; consecutive calls of one Publisher share an insert. A second write waits for the first.
 func (s *txScope) write(ctx context.Context) (done []flushed) {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
@@ -217,7 +217,7 @@ func (s *txScope) forget() {
 	}
 }
 
-// drop ends the scope and returns what nobody has written.
+// drop ends the scope and returns what was never written.
 func (s *txScope) drop() []collected {
 	s.mu.Lock()
 	s.ended = true

@@ -294,8 +294,8 @@ var errCloseTimeout = errors.New("outbox: the database did not answer before Clo
 func (s *Subscriber) InFlight() map[string]int { return s.window.InFlight() }
 
 // Close stops claiming, releases messages that were not handed out, lets handlers finish and settle within DrainTimeout,
-// and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, at
-// the latest 30 s after DrainTimeout. It returns an error if the database did not answer in time.
+// and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, no
+// later than 30 s after DrainTimeout. It returns an error if the database did not answer in time.
 func (s *Subscriber) Close() error {
 	s.beginClose()
 	hung := time.NewTimer(s.config.DrainTimeout + 2*closeGrace)

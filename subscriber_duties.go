@@ -10,8 +10,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// A keeper does a Subscriber's periodic duties: it renews its leases, gives back those of dead workers, tells that the worker lives,
-// looks for topics without a handler, and runs the janitor.
+// A keeper does a Subscriber's periodic duties: it renews its leases, gives back the leases of dead workers, writes
+// heartbeats, looks for topics without a handler, and runs the janitor.
 type keeper struct {
 	outbox   *Outbox
 	leases   *leases

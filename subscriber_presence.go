@@ -22,8 +22,8 @@ type streamShare struct {
 	PatienceMS int64 `json:"patience_ms"`
 }
 
-// A presence tells the database that a worker lives, and keeps what the answer means for it. Only a preference depends on that: a
-// heartbeat that is late, or a wrong count of workers, does no harm.
+// A presence writes a worker's heartbeats and keeps the share of the streams that follows from the answer. The share is only a
+// preference: a late heartbeat, or a wrong count of workers, does no harm.
 type presence struct {
 	outbox   *Outbox
 	holdings *flow.Leases[*Delivery]
@@ -42,7 +42,7 @@ type heartbeat struct {
 	Stop   bool   `json:"stop,omitempty"`
 }
 
-// living are the workers that live, and how many of them are before this one.
+// living counts the live workers, and how many of them come before this one.
 type living struct{ workers, lower int }
 
 // beat writes a heartbeat. Two may fail before the worker counts as dead.

@@ -269,7 +269,7 @@ func (s *settler) settleSoon(answers []answer) {
 	}
 }
 
-// tell calls OnHandled, unless no handler had the message.
+// tell calls OnHandled if a handler had the message.
 func (s *settler) tell(a answer) {
 	d := a.delivery
 	if d.handed.IsZero() {

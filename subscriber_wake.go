@@ -7,7 +7,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
-// wakeOn passes wake-ups for subscribed topics on to a loop: those of a store in this process, and those of a channel.
+// wakeOn passes wake-ups for subscribed topics on to a loop: from a store in this process, and from a channel.
 func wakeOn(pacer *flow.Pacer, store string, wakeups <-chan string, subscribed func(string) bool) (stop func()) {
 	concerned := func(f func()) func([]string) {
 		return func(topics []string) {

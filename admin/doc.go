@@ -1,5 +1,5 @@
 // Package admin is for whoever looks after an outbox: it searches messages, requeues, discards, cancels, delays or edits them by
-// what they have in common, pauses topics, tells what happened to a message, and measures whether the outbox is being served.
+// what they have in common, pauses topics, traces what happened to a message, and measures whether the outbox is being served.
 // What it changes is recorded, with who did it, in the same transaction.
 //
 // Each call to the database looks at a bounded number of messages, whatever it is asked for and however many there are, so

@@ -11,7 +11,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// ErrNotFailed is returned by Edit for a message that is not a dead letter: somebody else was faster, or it never was one.
+// ErrNotFailed is returned by Edit for a message that is not a dead letter: another operator was faster, or it never was one.
 var ErrNotFailed = errors.New("admin: the message is not a dead letter")
 
 // EditParams say what takes the place of a dead letter.

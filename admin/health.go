@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Health tells whether an outbox is being served. Counts end at 10,000, and times are zero where there is nothing to time.
-// Outbox.Topics tells what is waiting.
+// Health says whether an outbox is being served. Counts stop at 10,000, and a time is zero if there is nothing to measure.
+// Outbox.Topics says what is waiting.
 type Health struct {
 	Now time.Time // the database's clock
 

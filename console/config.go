@@ -100,7 +100,7 @@ func (c *Config) setDefaults() {
 func (c *Config) validate() error {
 	switch {
 	case c.Provider == nil:
-		return field.Bad("Config.Provider", "is missing")
+		return field.Bad("Config.Provider", "is missing; pass what stores.NewStatic or stores.NewDynamic returns")
 	case c.Authorize == nil:
 		return field.Bad("Config.Authorize", "is missing: it says who may do what, and there is no default")
 	case c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || strings.HasSuffix(c.Prefix, "/") || strings.ContainsAny(c.Prefix, "?#%{} \t\r\n") || strings.Contains(c.Prefix, "//")):

@@ -8,7 +8,7 @@
 //	for e, err := range store.Read(ctx, tx, "order-7", eventstore.ReadParams{}) { … }
 //
 // outbox.Migrate creates what it needs. Events get their positions in the log from an outbox.Sequencer, of which one must
-// run: without it, streams can be written and read, but nobody who follows the log sees an event.
+// run: without it, streams can be written and read, but no follower of the log sees an event.
 //
 // # Reading
 //

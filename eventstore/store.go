@@ -59,7 +59,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 }
 
 // Appended are the versions that an append gave to its events. Repeated says that they were there already: nothing was
-// written, and the versions are those of then.
+// written, and the versions are those of the first time.
 type Appended struct {
 	First, Last int64
 	Repeated    bool

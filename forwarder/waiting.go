@@ -146,7 +146,7 @@ func (w *waiting) add(it *item, what blocking, tried time.Time) (added, stopped 
 	return true, false
 }
 
-const msgHeld = "Messages are held, for their destination does not take them now; no attempt is spent, and those of other streams go on"
+const msgHeld = "Messages are held because their destination does not take them now; no attempt is spent, and other streams go on"
 
 // trouble returns the troubles of one destination. The caller holds the lock.
 func (w *waiting) trouble(destination string) *quiet.Troubles {

@@ -40,7 +40,7 @@ type Entry struct {
 	// Status is that of the message in the queue, or outbox.Done if there is none, or no longer one.
 	Status outbox.Status
 
-	// Attempts and LastError are those of the message in the queue. An attempt that fails while a message is being received
+	// Attempts and LastError describe the message in the queue. An attempt that fails while a message is being received
 	// is rolled back and leaves no trace here.
 	Attempts  int
 	LastError string

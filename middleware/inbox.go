@@ -63,7 +63,7 @@ func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware,
 func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key inbox.Key, hash inbox.Hash) (produced []*message.Message, err error) {
 	received := msg.Context()
 	defer msg.SetContext(received)
-	// A transaction of its own, whatever the context carries: nobody else may commit half of it.
+	// A transaction of its own, whatever the context carries: no one else may commit half of it.
 	err = outbox.InTx(outbox.WithTx(received, nil), in.DB(), func(ctx context.Context, tx *sql.Tx) error {
 		entry, err := in.Begin(ctx, tx, key, hash)
 		if err != nil {

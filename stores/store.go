@@ -103,7 +103,7 @@ func (s *Store) letGo() error {
 	return nil
 }
 
-// retire closes the pool, if the store owns it, once nobody uses it.
+// retire closes the pool, if the store owns it, once it is no longer used.
 func (s *Store) retire() error {
 	s.mu.Lock()
 	first := !s.retired

@@ -43,6 +43,8 @@ var _ message.Subscriber = (*Subscriber)(nil)
 
 // A subscription is one topic in all stores.
 type subscription struct {
+	topic  string
+	ended  <-chan struct{} // closed with its context
 	out    chan *message.Message
 	begin  func(*Store, *outbox.Subscriber) // starts it in a store; does nothing if that is closing
 	stores sync.WaitGroup                   // that may still deliver into out
@@ -70,7 +72,8 @@ func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.
 
 // Subscribe delivers the messages of a topic from every store, including stores added later, until ctx ends or the
 // Subscriber is closed; then the channel is closed. A message's context is the same as with outbox.Subscriber, and
-// FromContext finds its store there. It returns outbox.ErrClosed after Close.
+// FromContext finds its store there. It returns outbox.ErrClosed after Close, and outbox.ErrCompeting if the topic already has a
+// live subscription here and AllowCompeting is not set.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if topic == "" {
 		return nil, field.Bad("Topic", "is empty; name the topic")
@@ -83,15 +86,24 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if flow.IsClosed(s.closing) {
 		return nil, outbox.ErrClosed
 	}
+	if s.competes(topic) {
+		return nil, fmt.Errorf("subscribe to %q: %w", topic, outbox.ErrCompeting)
+	}
 	if !s.started {
 		s.started = true
 		go s.run()
 	}
-	sub := &subscription{out: make(chan *message.Message)}
+	sub := &subscription{topic: topic, ended: ctx.Done(), out: make(chan *message.Message)}
 	sub.begin = func(store *Store, worker *outbox.Subscriber) {
 		sub.stores.Add(1)
-		if err := seam.Subscriber(worker).SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done); err != nil {
-			sub.stores.Done()
+		err := seam.Subscriber(worker).SubscribeInto(withStore(ctx, store), topic, sub.out, sub.stores.Done)
+		if err == nil {
+			return
+		}
+		sub.stores.Done()
+		if !errors.Is(err, outbox.ErrClosed) {
+			s.logger.Error("Cannot subscribe to a topic in a store; other stores are not affected", err,
+				watermill.LogFields{"store": store.ID(), "topic": topic})
 		}
 	}
 	s.subscriptions[sub] = struct{}{}
@@ -100,6 +112,19 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	s.serving.Go(func() { s.serve(ctx, sub) })
 	return sub.out, nil
+}
+
+// competes reports whether another subscription to the topic forbids one more. The caller holds the lock.
+func (s *Subscriber) competes(topic string) bool {
+	if s.config.Subscriber.AllowCompeting {
+		return false
+	}
+	for other := range s.subscriptions {
+		if other.topic == topic && !flow.IsClosed(other.ended) {
+			return true
+		}
+	}
+	return false
 }
 
 // serve waits for the end of a subscription.
@@ -148,6 +173,7 @@ func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error)
 	config := s.config.Subscriber
 	s.config.Configure(store, &config)
 	config.ClaimTimeout, config.DrainTimeout = s.config.Subscriber.ClaimTimeout, s.config.Subscriber.DrainTimeout
+	config.AllowCompeting = s.config.Subscriber.AllowCompeting
 	if config.ConsumerGroup != "" {
 		return nil, field.Bad("SubscriberConfig.ConsumerGroup", "is set by Configure; read the log of each store with Run")
 	}

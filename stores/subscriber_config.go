@@ -16,8 +16,8 @@ type SubscriberConfig struct {
 	// with Run and a Subscriber for each store, and set the wake-ups of each in Configure.
 	Subscriber outbox.SubscriberConfig
 
-	// Configure may change that for a store: its Wakeups, Janitor or Hooks, but not ClaimTimeout and DrainTimeout. Defaults
-	// to nothing.
+	// Configure may change that for a store: its Wakeups, Janitor or Hooks, but not ClaimTimeout, DrainTimeout and
+	// AllowCompeting. Defaults to nothing.
 	Configure func(*Store, *outbox.SubscriberConfig)
 
 	// Strategy chooses the store whose messages are claimed next. Defaults to RoundRobin.

@@ -2,7 +2,7 @@ package base
 
 import "errors"
 
-// These are outbox.ErrUnknownOutcome, ErrDuplicateID, ErrSchema and ErrSchemaNewer, which say what they mean.
+// These are documented as outbox.ErrUnknownOutcome, ErrDuplicateID, ErrSchema and ErrSchemaNewer.
 var (
 	ErrUnknownOutcome = errors.New("outbox: the answer to a commit was lost, and the work may have been committed; check whether it was, or repeat it under the same ids")
 	ErrDuplicateID    = errors.New("outbox: a message with this id already exists; leave Message.ID empty for a new one")

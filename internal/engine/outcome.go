@@ -14,8 +14,8 @@ import (
 // After an error, a transaction is known not to have been committed only if the error proves it. Otherwise its outcome is
 // unknown.
 
-// commitsItself reports whether a statement on x is its own transaction. On a caller's *sql.Conn it may be, and is assumed
-// to be: a caller that has begun one there knows better.
+// commitsItself reports whether a statement on x is its own transaction. On a caller's *sql.Conn it is assumed to be:
+// a caller that has begun a transaction there knows better.
 func commitsItself(x base.Executor) bool {
 	switch x.(type) {
 	case OwnConn, *sql.Conn:

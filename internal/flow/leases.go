@@ -7,8 +7,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// Leases are those of the messages that a process holds, from the claim until the settlement is in the database. They are safe
-// for concurrent use.
+// Leases tracks the leases of the messages that a process holds, from the claim until the settlement is in the database. It is
+// safe for concurrent use.
 type Leases[Message comparable] struct {
 	owner func(Message) base.OwnerToken
 
@@ -26,7 +26,7 @@ type lease struct {
 	ended bool      // it was not renewed in time, and the handler's context has ended
 }
 
-// NewLeases returns the leases of messages whose claims a function tells.
+// NewLeases returns an empty Leases; owner returns the claim of a message.
 func NewLeases[Message comparable](owner func(Message) base.OwnerToken) *Leases[Message] {
 	return &Leases[Message]{owner: owner, leases: map[Message]*lease{}, claims: map[base.OwnerToken]int{}}
 }

@@ -19,7 +19,7 @@ type Window[Message any] struct {
 	freed     chan struct{}
 }
 
-// Limits are those of a Window.
+// Limits bounds a Window.
 type Limits struct {
 	Messages int // claimed and not yet answered
 	PerTopic int // of those
@@ -41,7 +41,7 @@ type Quota struct {
 	Quota int
 }
 
-// NewWindow returns a window on messages whose topics and sizes a function tells.
+// NewWindow returns an empty Window; of returns the topic and size of a message.
 func NewWindow[Message any](limits Limits, of func(Message) (topic string, bytes int64)) *Window[Message] {
 	return &Window[Message]{limits: limits, of: of, allowed: limits.Messages, out: map[string]int{}, freed: NewNote()}
 }

@@ -62,7 +62,7 @@ func (s *Script) problems(ctx context.Context, x base.Executor) (problems []erro
 	return problems, nil
 }
 
-// sentences returns what a query answers, one sentence per row.
+// sentences returns the rows of a query, one sentence each.
 func sentences(ctx context.Context, x base.Executor, query string) (list []error, err error) {
 	err = engine.Query(ctx, x, query, nil, func(rows *sql.Rows) error {
 		var sentence string
