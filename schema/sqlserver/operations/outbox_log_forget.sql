@@ -1,4 +1,5 @@
--- Removes a consumer group with its dead letters, so that it no longer holds up purging; returns from how many topics.
+-- Removes a consumer group, so that it no longer holds up purging; returns from how many topics. Its dead letters have been
+-- discarded in batches before: what is deleted here is what a reader has added since.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Forget]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Forget] AS RETURN 0');
 GO
