@@ -25,6 +25,8 @@ BEGIN
     DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Attempts TABLE (Seq BIGINT NOT NULL, AttemptId BIGINT NOT NULL, PRIMARY KEY (Seq, AttemptId));
+    DECLARE @Count INT;
 
     BEGIN TRY
         BEGIN TRANSACTION;
@@ -72,9 +74,22 @@ BEGIN
         INSERT INTO @Gone (Seq)
         SELECT q.Seq FROM @Queued AS q WHERE q.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = q.Seq);
 
-        DELETE a
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON a.Seq = g.Seq
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        -- A message may have many attempts, and thousands of locks of one statement escalate.
+        SET @Count = 1;
+        WHILE @Count > 0
+        BEGIN
+            DELETE FROM @Attempts;
+            INSERT INTO @Attempts (Seq, AttemptId)
+            SELECT TOP (1000) a.Seq, a.AttemptId
+            FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            DELETE a
+            FROM @Attempts AS t INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
+                 ON a.Seq = t.Seq AND a.AttemptId = t.AttemptId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Count = @@ROWCOUNT;
+        END
 
         DELETE o
         FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq
