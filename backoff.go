@@ -17,11 +17,11 @@ const (
 // ExponentialBackoff doubles from base up to limit: min(base * 2^retry, limit).
 func ExponentialBackoff(base, limit time.Duration) Backoff {
 	return func(retry int) time.Duration {
-		delay := base
+		delay := min(base, limit)
 		for ; retry > 0 && delay < limit; retry-- {
-			delay *= 2
+			delay += min(delay, limit-delay) // doubling could overflow
 		}
-		return min(delay, limit)
+		return delay
 	}
 }
 

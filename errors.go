@@ -11,7 +11,7 @@ import (
 // Errors that callers can test for with errors.Is.
 var (
 	// ErrClosed is returned by a Publisher or Subscriber after Close.
-	ErrClosed = errors.New("outbox: closed")
+	ErrClosed = errors.New("outbox: the publisher or subscriber is closed")
 
 	// ErrCompeting is returned by Subscribe when the topic already has a live subscription in this process: each message would
 	// go to only one of the two.

@@ -8,14 +8,17 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// ForgetGroup removes a consumer group with its dead letters, those in batches. After an error some of them may be gone: call
-// it again. If the group subscribes again, it begins with the oldest message that is left. It returns a *FieldError if group is
-// not a valid name.
+// ForgetGroup removes a consumer group and its dead letters, these in batches. If it subscribes again, it begins with the
+// oldest message that is left. After an error the group is still there, and some of its dead letters may be gone. It returns a
+// *FieldError if group is not a valid name.
 func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 	if err := field.Key("group", group); err != nil {
 		return err
 	}
-	// Its dead letters go in batches first: one statement that deleted thousands could lock the table against everybody.
+	if group == "" {
+		return field.Bad("group", "is empty; name the consumer group")
+	}
+	// There may be many. One statement would lock them all, and on SQL Server then their table.
 	if _, err := o.changeDeadInBatches(ctx, opLogDeadDiscard, deadArg{Group: group}); err != nil {
 		return err
 	}

@@ -68,6 +68,7 @@ const (
 	defaultWorkers   = 30 * 24 * time.Hour
 	roundEvery       = time.Minute
 	roundAtMost      = time.Second
+	longestRound     = 365 * 24 * time.Hour
 )
 
 func (c *JanitorConfig) setDefaults() {
@@ -98,8 +99,8 @@ func (c *JanitorConfig) validate() error {
 			return field.Bad("JanitorConfig."+kept.name, "is negative; -1 keeps everything")
 		}
 	}
-	if c.Interval < 0 {
-		return field.Bad("JanitorConfig.Interval", "is negative; Disabled switches the janitor off")
+	if c.Interval < 0 || c.Interval > longestRound {
+		return field.Bad("JanitorConfig.Interval", "%v is not between 0 and %v; Disabled switches the janitor off", c.Interval, longestRound)
 	}
 	for name, purge := range c.Also {
 		if name == "" || purge == nil {

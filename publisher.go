@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	if len(messages) == 0 {
 		return nil
+	}
+	if i := slices.Index(messages, nil); i >= 0 {
+		return field.Bad("messages", "message %d of %d is nil", i+1, len(messages))
 	}
 	scope, err := commonScope(messages)
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *Subscriber) compete(ctx context.Context, topic string) (leave func(), e
 	defer competing.mu.Unlock()
 	others := slices.ContainsFunc(competing.live[key], func(c *contender) bool { return !c.ended() })
 	if others && !s.config.AllowCompeting {
-		return nil, fmt.Errorf("%w: %q", ErrCompeting, topic)
+		return nil, fmt.Errorf("subscribe to %q: %w", topic, ErrCompeting)
 	}
 	if competing.live == nil {
 		competing.live = map[contest][]*contender{}

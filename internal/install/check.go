@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
@@ -24,8 +26,11 @@ func (s *Script) Check(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	problems = append(problems, s.unapplied(ctx, db)...)
-	if len(problems) == 0 {
+	unapplied, err := s.unapplied(ctx, db)
+	if err != nil {
+		return err
+	}
+	if problems = append(problems, unapplied...); len(problems) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s: %w\n%w", s.names.Qualified(s.dialect.Traits().Table), base.ErrSchema, errors.Join(problems...))
@@ -37,7 +42,7 @@ func (s *Script) warn(ctx context.Context, x base.Executor) error {
 	}
 	warnings, err := sentences(ctx, x, s.durability)
 	if err != nil {
-		return fmt.Errorf("check the durability: %w", err)
+		return fmt.Errorf("check the durability: %w", s.explain(err))
 	}
 	for _, w := range warnings {
 		s.logger.Info("The last commits may be lost when the machine stops", watermill.LogFields{"because": w.Error()})
@@ -50,7 +55,7 @@ func (s *Script) problems(ctx context.Context, x base.Executor) (problems []erro
 	for _, check := range s.checks {
 		some, err := sentences(ctx, x, check)
 		if err != nil {
-			return nil, fmt.Errorf("check the schema: %w", err)
+			return nil, fmt.Errorf("check the schema: %w", s.explain(err))
 		}
 		problems = append(problems, some...)
 	}
@@ -74,14 +79,14 @@ func (s *Script) missing(ctx context.Context, x base.Executor) ([]error, error) 
 	return slices.DeleteFunc(problems, func(p error) bool { return !strings.HasSuffix(p.Error(), " is missing") }), err
 }
 
-// unapplied returns the migrations that have not run. A history that cannot be read is itself a problem.
-func (s *Script) unapplied(ctx context.Context, x base.Executor) (problems []error) {
+// unapplied returns the migrations that have not run. A history that is missing is itself a problem.
+func (s *Script) unapplied(ctx context.Context, x base.Executor) (problems []error, err error) {
 	applied, err := s.history(ctx, x)
-	if err != nil {
-		return []error{err}
+	if err != nil && s.dialect.Classify(err) != dialect.ErrorSchema {
+		return nil, err
 	}
-	if err := s.newer(applied); err != nil {
-		return []error{err}
+	if err = cmp.Or(err, s.newer(applied)); err != nil {
+		return []error{err}, nil
 	}
 	for _, file := range s.migrations {
 		if _, done := applied[file.version]; !done {
@@ -91,5 +96,5 @@ func (s *Script) unapplied(ctx context.Context, x base.Executor) (problems []err
 	if applied[proceduresVersion] != s.edition() {
 		problems = append(problems, errors.New("the procedures are not those of this version"))
 	}
-	return problems
+	return problems, nil
 }

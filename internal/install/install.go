@@ -26,11 +26,9 @@ func (s *Script) Run(ctx context.Context, db *sql.DB) error {
 		if err == nil {
 			return nil
 		}
-		if try == engine.ConflictRetries || s.dialect.Classify(err) != dialect.ErrorRetryable {
-			return fmt.Errorf("migrate %s: %w", s.names.Qualified(s.dialect.Traits().Table), err)
-		}
-		if err := flow.Pause(ctx, engine.ConflictPause); err != nil {
-			return err
+		again := try < engine.ConflictRetries && s.dialect.Classify(err) == dialect.ErrorRetryable
+		if !again || flow.Pause(ctx, engine.ConflictPause) != nil {
+			return fmt.Errorf("migrate %s: %w", s.names.Qualified(s.dialect.Traits().Table), s.explain(err))
 		}
 	}
 }
@@ -59,6 +57,11 @@ func (s *Script) install(ctx context.Context, db *sql.DB) error {
 	return engine.Commit(ctx, tx)
 }
 
+// explain returns err with a hint if the driver is not the dialect's.
+func (s *Script) explain(err error) error {
+	return cmp.Or(dialect.Mismatch(s.dialect, err), err)
+}
+
 // bring runs what has not run yet, or everything if something is missing: all of it is idempotent.
 func (s *Script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) error {
 	s.keepParts(applied)
@@ -75,7 +78,7 @@ func (s *Script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) 
 			continue
 		}
 		if err := s.execute(ctx, tx, file, s.remember(file.version, checksum(file))); err != nil {
-			return err
+			return s.unrepairable(err, missing)
 		}
 	}
 	if edition := s.edition(); applied[proceduresVersion] != edition || repair {
@@ -95,10 +98,30 @@ func (s *Script) bring(ctx context.Context, tx *sql.Tx, applied map[int]string) 
 		return err
 	}
 	if len(missing) > 0 { // a column, which no migration adds to an existing table
-		return fmt.Errorf("%w: it cannot be repaired:\n%w", base.ErrSchema, errors.Join(missing...))
+		return &unrepairableError{missing}
 	}
 	return nil
 }
+
+// unrepairable explains the error of a migration that stumbles over columns which an existing table lacks.
+func (s *Script) unrepairable(err error, missing []error) error {
+	columns := slices.DeleteFunc(slices.Clone(missing), func(p error) bool { return !strings.HasPrefix(p.Error(), "column ") })
+	if len(columns) == 0 || s.dialect.Classify(err) != dialect.ErrorSchema {
+		return err
+	}
+	return &unrepairableError{append(columns, err)}
+}
+
+// An unrepairableError is a base.ErrSchema that running Migrate again does not help against.
+type unrepairableError struct{ problems []error }
+
+func (e *unrepairableError) Error() string {
+	return "outbox: a table of this name exists and is not that of an outbox of this version, and Migrate changes no table; " +
+		"set another Table, or rename or drop that one:\n" + errors.Join(e.problems...).Error()
+}
+
+func (e *unrepairableError) Is(target error) bool { return target == base.ErrSchema }
+func (e *unrepairableError) Unwrap() []error      { return e.problems }
 
 // earlier returns an error if the tables are of a layout that no migration can update.
 func (s *Script) earlier(ctx context.Context, x base.Executor) error {

@@ -12,10 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -43,19 +45,30 @@ type Server struct {
 	log bytes.Buffer
 }
 
+// FreePort returns a port of 127.0.0.1, and its address, for a server that starts later or more than once. It is below the range
+// from which the system takes ports for others, so that nobody is given it meanwhile.
+func FreePort(t testing.TB) (port int, address string) {
+	t.Helper()
+	var err error
+	for range 100 {
+		port = 20_000 + rand.IntN(10_000)
+		address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", address); err == nil {
+			if err = listener.Close(); err == nil {
+				return port, address
+			}
+		}
+	}
+	t.Fatalf("no port is free: %v", err)
+	return 0, ""
+}
+
 // begin starts a server for a test. The command gets its port.
 func begin(t testing.TB, signal string, command func(port string) []string) *Server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Addr: listener.Addr().String(), signal: signal}
-	_, port, err := net.SplitHostPort(s.Addr)
-	if err := errors.Join(err, listener.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s.command = command(port)
+	port, address := FreePort(t)
+	s := &Server{Addr: address, signal: signal, command: command(strconv.Itoa(port))}
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

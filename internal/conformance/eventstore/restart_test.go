@@ -4,13 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -20,73 +13,17 @@ import (
 	"github.com/incursa/watermill-outbox/eventstore"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/flow"
-	"github.com/incursa/watermill-outbox/internal/skipped"
-	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testserver"
 )
-
-// A server is a PostgreSQL of the test's own, which it may stop.
-type server struct {
-	*require.Assertions
-	folder, bin string
-	as          []string // how to become who may run it
-}
-
-// startServer skips the test where PostgreSQL is left out or not installed.
-func startServer(t *testing.T) (s *server, dsn string) {
-	t.Helper()
-	installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is well formed
-	wanted := slices.ContainsFunc(testdb.Backends(t), func(b testdb.Backend) bool { return b.Name == testdb.Postgres })
-	if len(installed) == 0 || !wanted {
-		const why = "PostgreSQL is left out, or its server is not installed"
-		skipped.Add(t.Name(), "a PostgreSQL to stop", why)
-		t.Skip(why)
-	}
-	folder, err := os.MkdirTemp("", "events-")
-	s = &server{Assertions: require.New(t), folder: filepath.Join(folder, "data"), bin: filepath.Dir(installed[len(installed)-1])}
-	s.NoError(err)
-	t.Cleanup(func() { s.NoError(os.RemoveAll(folder)) })
-	if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
-		other, err := user.Lookup("postgres")
-		s.NoError(err)
-		uid, err := strconv.Atoi(other.Uid)
-		s.NoError(err)
-		s.NoError(os.Chown(folder, uid, -1))
-		s.as = []string{"setpriv", "--reuid=" + other.Uid, "--regid=" + other.Gid, "--clear-groups"}
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	s.NoError(err)
-	_, port, err := net.SplitHostPort(free.Addr().String())
-	s.NoError(err)
-	s.NoError(free.Close())
-	s.run("initdb", "-D", s.folder, "-A", "trust", "-U", "outbox")
-	settings := fmt.Sprintf("port = %s\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n", port)
-	s.NoError(os.WriteFile(filepath.Join(s.folder, "postgresql.auto.conf"), []byte(settings), 0o600))
-	s.start()
-	t.Cleanup(s.crash)
-	return s, fmt.Sprintf("postgres://outbox@127.0.0.1:%s/postgres?sslmode=disable", port)
-}
-
-func (s *server) start() {
-	s.run("pg_ctl", "-D", s.folder, "-w", "-l", filepath.Join(s.folder, "log"), "start")
-}
-
-// crash stops the server without letting anything end.
-func (s *server) crash() { s.run("pg_ctl", "-D", s.folder, "-w", "-m", "immediate", "stop") }
-
-func (s *server) run(name string, args ...string) {
-	command := slices.Concat(s.as, []string{filepath.Join(s.bin, name)}, args)
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Dir = "/"
-	s.NoError(cmd.Run(), command)
-}
 
 // While a database restarts, an append may fail, or succeed without an answer: with its id it is repeated. Subscriptions and
 // projections go on.
 func TestLong_ADatabaseThatRestartsLosesNoEventAndRepeatsNone(t *testing.T) {
 	const writers, restarts = 8, 3
 	each := full("OUTBOX_TEST_EVENTS", 60, 1000)
-	s, dsn := startServer(t)
+	s := require.New(t)
+	server, dsn := testserver.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
 	s.NoError(err)
 	t.Cleanup(func() { s.NoError(db.Close()) })
@@ -124,8 +61,8 @@ func TestLong_ADatabaseThatRestartsLosesNoEventAndRepeatsNone(t *testing.T) {
 			s.NoError(ctx.Err())
 		}
 		if n%(writers*each/(restarts+1)) == writers*each/(restarts+1)-1 && n+1 < writers*each {
-			s.crash()
-			s.start()
+			s.NoError(server.Stop())
+			s.NoError(server.Start())
 		}
 	}
 	s.NoError(written.Wait())

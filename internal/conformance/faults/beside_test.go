@@ -110,7 +110,7 @@ func (op *faultOperation) comeAndGo(context.Context) {
 	_ = within(op.Context(), time.Duration(op.random.IntN(100))*time.Millisecond)
 	started := time.Now()
 	op.called("Close", s.Close())
-	if took, most := time.Since(started), drain+15*time.Second; took > most {
+	if took, most := time.Since(started), drain+suite.Patience; took > most {
 		op.book.mistake("Close took %v, which is more than %v", took, most)
 	}
 }

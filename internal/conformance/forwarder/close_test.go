@@ -9,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
 // A publisher that heeds nothing is named and left; what it was given goes back. Its goroutines end when it returns.
@@ -34,7 +35,7 @@ func TestTrap_CloseIsBounded(t *testing.T) {
 		go func() { closed <- fw.Close() }()
 		select {
 		case err = <-closed:
-		case <-time.After(drain + 15*time.Second):
+		case <-time.After(testoutbox.Patience):
 			close(release)
 			f.FailNow("Close does not return")
 		}

@@ -51,7 +51,7 @@ func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
 
 func TestAnOutageHoldsMessagesAndSpendsNoAttempt(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const lease = 3 * time.Second
+		const lease = 10 * time.Second // a busy machine loses none of it
 		f.broker.answers(away)
 		f.Enqueue("orders", 0, 200)
 		seen := &states{}
@@ -301,7 +301,7 @@ func TestALostLeaseIsNotAcknowledged(t *testing.T) {
 			return nil // the broker has it all the same
 		})
 		f.Enqueue("orders", 0, 1)
-		f.start(func(c *forwarder.Config) { c.Subscriber.LeaseDuration = time.Second })
+		f.start(func(c *forwarder.Config) { c.Subscriber.LeaseDuration = 10 * time.Second })
 		<-publishing
 		// Another worker holds it for an hour, by the table.
 		f.Exec("UPDATE {outbox_state} SET {owner_token} = '00000000-0000-0000-0000-000000000001'")

@@ -106,6 +106,9 @@ func TestJOIN052_AWaitThatCannotBeFails(t *testing.T) {
 		outcomes := map[outbox.Outcome]int{}
 		f.RunWaits(c, func(c *outbox.SubscriberConfig) {
 			c.Hooks.OnSettle = func(e outbox.SettleEvent) {
+				if e.Err != nil || e.Busy > 0 {
+					return // it is settled again
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				for outcome, n := range e.Outcomes {

@@ -15,6 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testserver"
 )
 
 // A source is an outbox that is forwarded to a server.
@@ -153,7 +154,7 @@ func TestAMessageArrivesAsItWasEnqueued(t *testing.T) {
 // Every connection is refused or cut for a while.
 func TestAnOutageSpendsNoAttempts(t *testing.T) {
 	forEachSource(t, func(t *testing.T, o *source) {
-		number, address := freePort(t)
+		number, address := testserver.FreePort(t)
 		folder := t.TempDir()
 		fake := startFake(t, kfake.Ports(number), kfake.DataDir(folder))
 		s := newServer(t, []string{address})

@@ -209,16 +209,6 @@ func (l *lineListener) Accept() (net.Conn, error) {
 	return connection, err
 }
 
-// freePort is one that nobody listens on.
-func freePort(t *testing.T) (number int, address string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address = listener.Addr().String()
-	require.NoError(t, listener.Close())
-	return int(port(t, address)), address
-}
-
 func port(t *testing.T, address string) int32 {
 	t.Helper()
 	_, text, err := net.SplitHostPort(address)

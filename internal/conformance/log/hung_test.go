@@ -78,7 +78,7 @@ func TestTrap_HungLogRead(t *testing.T) {
 				pool.hang(f)
 				closing := time.Now()
 				f.NoError(s.Close())
-				f.Less(time.Since(closing), time.Second+15*time.Second)
+				f.Less(time.Since(closing), suite.Patience)
 				f.Eventually(func() bool { return pool.db.Stats().InUse == 0 }, suite.Patience, time.Millisecond)
 			})
 		})

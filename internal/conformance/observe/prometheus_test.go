@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -27,6 +26,7 @@ import (
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/internal/skipped"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/internal/testserver"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
 	observe "github.com/incursa/watermill-outbox/observe/prometheus"
@@ -264,14 +264,11 @@ func startPrometheus(t *testing.T, binary, target, alerts string) promServer {
 	require.NoError(t, err)
 	config := filepath.Join(dir, "prometheus.yaml")
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`
-global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 500ms}
+global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 500ms}
 rule_files: [%q]
 scrape_configs: [{job_name: outbox, static_configs: [{targets: [%q]}]}]
 `, rules, target)), 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a port that is free
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	_, address := testserver.FreePort(t)
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=error")

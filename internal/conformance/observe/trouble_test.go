@@ -74,7 +74,7 @@ func impatient(t *testing.T) string {
 	rules, err := os.ReadFile(filepath.Join(files, "alerts.yaml"))
 	require.NoError(t, err)
 	text := regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), "")
-	text = strings.Replace(text, "(outbox_backlog_oldest_age_seconds) > 300", "(outbox_backlog_oldest_age_seconds) > 3", 1)
+	text = strings.Replace(text, "(outbox_backlog_oldest_age_seconds) > 300", "(outbox_backlog_oldest_age_seconds) > 10", 1)
 	file := filepath.Join(t.TempDir(), "alerts.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file

@@ -215,6 +215,30 @@ func answersBySelect(p *procedure) (found []finding) {
 	return found
 }
 
+// outputsWhatItKeeps: what a row has become is read from the row, which is ours until the end of the transaction. Not every
+// server waits for the row before it computes OUTPUT.
+func outputsWhatItKeeps(p *procedure) (found []finding) {
+	for _, update := range nodes[*ast.UpdateSpecification](p) {
+		if update.OutputIntoClause == nil {
+			continue
+		}
+		var set []string
+		for _, clause := range nodes[*ast.AssignmentSetClause](update.SetClauses) {
+			if clause.Column != nil {
+				set = append(set, columnOf(clause.Column))
+			}
+		}
+		f := finding{node: update}
+		for _, column := range nodes[*ast.ColumnReferenceExpression](update.OutputIntoClause.SelectColumns) {
+			if name := columnOf(column); slices.Contains(set, name) {
+				f.broken = "OUTPUT of " + name + ", which it sets"
+			}
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
 // numbersInOrder: an IDENTITY follows the rows of a SELECT only if that says in which order.
 func numbersInOrder(p *procedure) (found []finding) {
 	numbered := []string{"Outbox"} // of the tables only Seq says what came first

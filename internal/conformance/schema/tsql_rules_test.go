@@ -115,6 +115,9 @@ var tsqlRules = []tsqlRule{
 		"UPDATE [dbo].[T] SET a = 1 OUTPUT inserted.a WHERE Seq = 1;",
 		"DELETE FROM [dbo].[T] OUTPUT deleted.a;",
 	}},
+	{"outputs what it keeps", each(outputsWhatItKeeps), []string{
+		"UPDATE t SET a = t.a + 1 OUTPUT inserted.Seq, inserted.a INTO @T (Seq, a) FROM [dbo].[T] AS t WITH (ROWLOCK) WHERE t.Seq = 1;",
+	}},
 	{"numbers in order", each(numbersInOrder), []string{
 		"INSERT INTO [dbo].[Outbox] (a) SELECT a FROM OPENJSON(@Arg) WITH (a INT) AS m;",
 		"DECLARE @P TABLE (Place INT IDENTITY(1, 1), a INT); INSERT INTO @P (a) SELECT a FROM @Q;",

@@ -3,7 +3,6 @@ package stores_test
 import (
 	"database/sql"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testserver"
 )
 
 // latenciesOf are those of what was published during a phase.
@@ -95,10 +95,8 @@ func (m *manyRun) bound(alone latenciesOf) time.Duration {
 
 // closedPort is a PostgreSQL whose server is stopped.
 func closedPort(t *testing.T) *testdb.DB {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	dsn := "postgres://nobody@" + listener.Addr().String() + "/offline?sslmode=disable"
+	_, address := testserver.FreePort(t)
+	dsn := "postgres://nobody@" + address + "/offline?sslmode=disable"
 	pool, err := sql.Open("pgx", dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = pool.Close() }) // which has no connection

@@ -95,7 +95,7 @@ func TestDrainEndsWithItsDeadline(t *testing.T) {
 		})
 		o.Enqueue("orders", 0, 1)
 		<-begun
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a fifth of it is left for giving back
 		defer cancel()
 		err := outbox.Drain(ctx, d.router, d.subscriber, d.forwarder)
 		o.ErrorIs(err, context.DeadlineExceeded)

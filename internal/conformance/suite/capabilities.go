@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/incursa/watermill-outbox/internal/skipped"
@@ -29,9 +30,15 @@ const probeTimeout = 20 * time.Second
 // Needs skips the test where the server lacks a capability, and remembers that it did.
 func (f *Fixture) Needs(capabilities ...*Capability) {
 	f.T.Helper()
+	Need(f.T, f.DB, capabilities...)
+}
+
+// Need is Needs for a test without a fixture of this package.
+func Need(t *testing.T, db *testdb.DB, capabilities ...*Capability) {
+	t.Helper()
 	for _, c := range capabilities {
-		if why := Probes.Ask(c, f.DB); why != "" {
-			f.Skip(c.name, why)
+		if why := Probes.Ask(c, db); why != "" {
+			skip(t, c.name, why)
 		}
 	}
 }
@@ -48,8 +55,13 @@ func (f *Fixture) Lacks(c *Capability) (why string) {
 // Skip leaves a test out, with the reason in the list at the end of the run.
 func (f *Fixture) Skip(needed, why string) {
 	f.T.Helper()
-	skipped.Add(f.T.Name(), needed, why)
-	f.T.Skipf("needs %s: %s", needed, why)
+	skip(f.T, needed, why)
+}
+
+func skip(t *testing.T, needed, why string) {
+	t.Helper()
+	skipped.Add(t.Name(), needed, why)
+	t.Skipf("needs %s: %s", needed, why)
 }
 
 // Probes remembers answers, by capability and backend.

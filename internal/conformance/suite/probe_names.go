@@ -43,7 +43,10 @@ type nameProbe struct {
 }
 
 func (p *nameProbe) tryObjects() {
+	index := "IX_" + p.name + "_Log_Pending_MessageId" // no name that the library makes is longer
 	p.try("CREATE TABLE {t} (id INT NOT NULL, n INT NOT NULL)")
+	p.try("CREATE INDEX " + testoutbox.Dialect(p.db.Name).Quote(index) + " ON {t} (n)")
+	p.expect(1, "SELECT COUNT(*) FROM sys.indexes WHERE object_id = OBJECT_ID(N'{lt}') AND LEFT(name, LEN(N'"+Literal(index)+"')) = N'"+Literal(index)+"'")
 	p.try("EXEC (N'CREATE VIEW {lv} AS SELECT id FROM {lt}')")
 	p.try("IF OBJECT_ID(N'{lp}', N'P') IS NULL EXEC (N'CREATE PROCEDURE {lp} AS RETURN 0')")
 	p.try(`ALTER PROCEDURE {p} AS
@@ -82,9 +85,22 @@ END`)
 	p.try("DROP TABLE {t}")
 }
 
-// try runs a statement with names in it: {s} the schema, {t}, {v} and {p} a table, a view and a procedure; {lt}, {lv} and
-// {lp} the same between the quotes of a literal.
 func (p *nameProbe) try(statement string) {
+	if _, err := p.db.ExecContext(p.ctx, p.named(statement)); err != nil && p.lacks == "" {
+		p.lacks = err.Error()
+	}
+}
+
+func (p *nameProbe) expect(want int, query string) {
+	var n int
+	if err := p.db.QueryRowContext(p.ctx, p.named(query)).Scan(&n); (err != nil || n != want) && p.lacks == "" {
+		p.lacks = fmt.Sprintf("the catalog does not have the names as they were given (%d of %d, %v)", n, want, err)
+	}
+}
+
+// named puts names into a statement: for {s} the schema, {t}, {v} and {p} a table, a view and a procedure; {lt}, {lv} and
+// {lp} the same between the quotes of a literal.
+func (p *nameProbe) named(statement string) string {
 	quote := testoutbox.Dialect(p.db.Name).Quote
 	for _, kind := range []string{"s", "t", "v", "p"} {
 		name := quote(p.schema) + "." + quote(p.name+"_"+kind)
@@ -94,14 +110,5 @@ func (p *nameProbe) try(statement string) {
 		statement = strings.ReplaceAll(statement, "{l"+kind+"}", Literal(name))
 		statement = strings.ReplaceAll(statement, "{"+kind+"}", name)
 	}
-	if _, err := p.db.ExecContext(p.ctx, statement); err != nil && p.lacks == "" {
-		p.lacks = err.Error()
-	}
-}
-
-func (p *nameProbe) expect(want int, query string) {
-	var n int
-	if err := p.db.QueryRowContext(p.ctx, query).Scan(&n); (err != nil || n != want) && p.lacks == "" {
-		p.lacks = fmt.Sprintf("the catalog does not have the names as they were given (%d of %d, %v)", n, want, err)
-	}
+	return statement
 }

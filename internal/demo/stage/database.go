@@ -34,7 +34,7 @@ type Database struct {
 }
 
 // patience is how long a server may take to answer at the beginning and at the end.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // Create opens a database, a temporary SQLite file if dsn is empty, and creates the outbox there and the tables of the
 // story. Their prefix begins with its name.

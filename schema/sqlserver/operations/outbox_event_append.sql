@@ -32,7 +32,6 @@ BEGIN
     DECLARE @Kind INT = 0, @Tries INT = 0, @Actual BIGINT = 0, @Archived BIT = 0, @StreamNo BIGINT, @Last BIGINT;
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Found TABLE (Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL);
-    DECLARE @Moved TABLE (StreamNo BIGINT NOT NULL, Version BIGINT NOT NULL);
     DECLARE @Added TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
         TopicKey BIGINT NOT NULL, StreamId BIGINT NULL, DueAt DATETIME2(3) NULL);
@@ -65,27 +64,28 @@ BEGIN
 
             -- Without the lock, the same call may have begun the stream since the look.
             IF @Kind = 0 AND (@Named = 0 OR @StreamNo IS NOT NULL)
+            BEGIN
                 UPDATE s
                 SET Version = s.Version + @Many
-                OUTPUT inserted.StreamNo, inserted.Version INTO @Moved (StreamNo, Version)
                 FROM [dbo].[Outbox_Event_Stream] AS s WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE s.Name = @Stream AND s.Archived = 0
                   AND (@Expected = -2 OR (@Expected = -1 AND s.Version > s.Hidden) OR (@Expected = 0 AND s.Version = s.Hidden)
                        OR (@Expected > 0 AND s.Version = @Expected AND s.Version > s.Hidden))
                 OPTION (MAXDOP 1);
+                IF @@ROWCOUNT > 0 SET @Kind = 1;
+            END
 
-            IF @Kind = 0 AND @Expected IN (-2, 0) AND NOT EXISTS (SELECT 1 FROM @Moved)
+            IF @Kind = 0 AND @Expected IN (-2, 0)
             BEGIN TRY
                 INSERT INTO [dbo].[Outbox_Event_Stream] (Name, Version)
-                OUTPUT inserted.StreamNo, inserted.Version INTO @Moved (StreamNo, Version)
                 SELECT @Stream, @Many
                 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Event_Stream] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE s.Name = @Stream);
+                IF @@ROWCOUNT > 0 SET @Kind = 1;
             END TRY
             BEGIN CATCH
                 IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @Tries >= 1000 THROW;
             END CATCH
 
-            IF EXISTS (SELECT 1 FROM @Moved) SET @Kind = 1;
             IF @Kind = 0
             BEGIN
                 SELECT @Actual = CASE WHEN s.Version > s.Hidden THEN s.Version ELSE 0 END, @Archived = s.Archived
@@ -102,7 +102,9 @@ BEGIN
 
         IF @Kind = 1
         BEGIN
-            SELECT @StreamNo = StreamNo, @Last = Version FROM @Moved;
+            SELECT @StreamNo = s.StreamNo, @Last = s.Version
+            FROM [dbo].[Outbox_Event_Stream] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE s.Name = @Stream
+            OPTION (MAXDOP 1);
 
             INSERT INTO [dbo].[Outbox]
                 (MessageId, Uuid, Topic, TopicKey, Payload, Headers, CorrelationId, StreamKey, StreamId, CreatedAt, DueTimeUtc)

@@ -27,7 +27,6 @@ BEGIN
     ELSE SET XACT_ABORT OFF;
 
     DECLARE @StreamNo BIGINT, @Version BIGINT, @Seq BIGINT;
-    DECLARE @Moved TABLE (StreamNo BIGINT NOT NULL, Version BIGINT NOT NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
@@ -35,7 +34,6 @@ BEGIN
 
         UPDATE s
         SET Version = s.Version + 1
-        OUTPUT inserted.StreamNo, inserted.Version INTO @Moved (StreamNo, Version)
         FROM [dbo].[Outbox_Event_Stream] AS s WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE s.Name = @Stream AND s.Archived = 0
           AND (@Expected = -2 OR (@Expected = -1 AND s.Version > s.Hidden) OR (@Expected = 0 AND s.Version = s.Hidden)
@@ -44,7 +42,9 @@ BEGIN
 
         IF @@ROWCOUNT > 0
         BEGIN
-            SELECT @StreamNo = StreamNo, @Version = Version FROM @Moved;
+            SELECT @StreamNo = s.StreamNo, @Version = s.Version
+            FROM [dbo].[Outbox_Event_Stream] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE s.Name = @Stream
+            OPTION (MAXDOP 1);
             SET @Headers = STUFF(@Headers, 1, 1, N'{"outbox_event_version":"' + CAST(@Version AS NVARCHAR(20)) + N'",');
 
             INSERT INTO [dbo].[Outbox]
@@ -58,7 +58,7 @@ BEGIN
             INSERT INTO [dbo].[Outbox_Log_Pending] (Seq, MessageId, Topic) VALUES (@Seq, @MessageId, @Topic);
         END
 
-        SELECT Version FROM @Moved;
+        SELECT @Version WHERE @Version IS NOT NULL;
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY

@@ -1,0 +1,53 @@
+package outbox_test
+
+import (
+	"database/sql"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// What would overflow or exhaust memory later is refused by name.
+func TestASubscriberRefusesWhatIsTooLarge(t *testing.T) {
+	for name, config := range map[string]outbox.SubscriberConfig{
+		"SubscriberConfig.MaxInFlight":  {MaxInFlight: math.MaxInt},
+		"SubscriberConfig.DrainTimeout": {DrainTimeout: math.MaxInt64},
+		"JanitorConfig.Interval":        {Janitor: outbox.JanitorConfig{Interval: math.MaxInt64}},
+	} {
+		config.Dialect = outbox.SQLite{}
+		_, err := outbox.NewSubscriber(new(sql.DB), config, nil)
+		var bad *outbox.FieldError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, name, bad.Field)
+	}
+}
+
+func TestPublishRefusesANilMessage(t *testing.T) {
+	p, err := outbox.NewPublisher(new(sql.DB), outbox.PublisherConfig{Dialect: outbox.SQLite{}}, nil)
+	require.NoError(t, err)
+	err = p.Publish("orders", message.NewMessage("1", nil), nil)
+	require.EqualError(t, err, "outbox: messages: message 2 of 2 is nil")
+}
+
+func TestExponentialBackoffDoublesUpToItsLimit(t *testing.T) {
+	for _, test := range []struct {
+		base, limit time.Duration
+		retry       int
+		want        time.Duration
+	}{
+		{time.Second, time.Minute, 0, time.Second},
+		{time.Second, time.Minute, 5, 32 * time.Second},
+		{time.Second, time.Minute, 6, time.Minute},
+		{time.Hour, time.Minute, 0, time.Minute},
+		{time.Second, math.MaxInt64, 33, 1 << 33 * time.Second},
+		{time.Second, math.MaxInt64, 34, math.MaxInt64},
+		{time.Second, math.MaxInt64, 100, math.MaxInt64},
+	} {
+		require.Equal(t, test.want, outbox.ExponentialBackoff(test.base, test.limit)(test.retry), test)
+	}
+}
