@@ -43,3 +43,23 @@ func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
 		f.Zero(f.Count(), "the messages were for the log alone")
 	})
 }
+
+// Forgetting a group forgets all its dead letters, however many batches they are, and none of another group.
+func TestTrap_AGroupWithManyDeadLettersIsForgotten(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const n = 2100
+		f.LogN("orders", 0, n)
+		f.Stamp()
+		for _, group := range []string{"one", "two"} {
+			f.Exec("INSERT INTO %s ({group_name}, {topic}, {position}, {message_id}, {attempts}, {failed_at}) SELECT '%s', {topic}, {position}, {message_id}, 1, {logged_at} FROM %s",
+				f.LogTable("dead"), group, f.LogTable(""))
+		}
+		dead := func(group string) int64 {
+			return f.Number("SELECT COUNT(*) FROM %s WHERE {group_name} = '%s'", f.LogTable("dead"), group)
+		}
+		f.EqualValues(n, dead("one"))
+		f.NoError(f.Outbox.ForgetGroup(f.Context(), "one"))
+		f.Zero(dead("one"))
+		f.EqualValues(n, dead("two"))
+	})
+}

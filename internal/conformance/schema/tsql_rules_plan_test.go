@@ -194,22 +194,6 @@ func filtersByTables(from *ast.FromClause, where *ast.WhereClause) string {
 	return ""
 }
 
-// passesOverUnderReadCommitted: READPAST is refused in other levels, and under READ_COMMITTED_SNAPSHOT where nothing says that
-// it reads by locks.
-func passesOverUnderReadCommitted(p *procedure) (found []finding) {
-	for _, table := range nodes[*ast.NamedTableReference](p) {
-		if !has(table, "READPAST") {
-			continue
-		}
-		f := finding{node: table}
-		if !has(table, "READCOMMITTEDLOCK") {
-			f.broken = "READPAST without READCOMMITTEDLOCK"
-		}
-		found = append(found, f)
-	}
-	return found
-}
-
 // answersBySelect: a table with a trigger refuses OUTPUT to the caller.
 func answersBySelect(p *procedure) (found []finding) {
 	add := func(node any, output *ast.OutputClause) {

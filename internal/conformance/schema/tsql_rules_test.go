@@ -66,13 +66,16 @@ var tsqlRules = []tsqlRule{
 		"SELECT t.Seq FROM [dbo].[K] AS k INNER JOIN [dbo].[T] AS t WITH (UPDLOCK) ON t.Seq = k.Seq WHERE t.a NOT IN (SELECT a FROM [dbo].[L]);",
 		"DELETE FROM [dbo].[T] WHERE a = 1 AND NOT EXISTS (SELECT 1 FROM [dbo].[K]);",
 	}},
-	{"passes over under read committed", each(passesOverUnderReadCommitted), []string{
+	{"passes over at a level that may", passesOverAtALevelThatMay, []string{
+		"SELECT a FROM [dbo].[T] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) WHERE Seq = 1;",
+		"IF @Outer = 0 SELECT a FROM [dbo].[T] WITH (UPDLOCK, READPAST, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE Seq = 1;",
 		"SELECT a FROM [dbo].[T] WITH (READPAST) WHERE Seq = 1;",
 		"UPDATE t SET a = 1 FROM [dbo].[T] AS t WITH (ROWLOCK, READPAST, FORCESEEK) WHERE t.Seq = 1;",
 	}},
 	{"reads what is committed now", readsWhatIsCommittedNow, []string{
 		"SET XACT_ABORT OFF; SELECT @a = a FROM [dbo].[T] WITH (FORCESEEK) WHERE Seq = 1; UPDATE t SET a = 1 FROM [dbo].[T] AS t WITH (ROWLOCK, FORCESEEK) WHERE t.Seq = 1;",
 		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE k.Seq = 1;",
+		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) WHERE k.Seq = 1;",
 	}},
 	{"locks in one order", locksInOneOrder, []string{
 		"UPDATE j SET a = 1 FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK) WHERE j.Seq = 1; UPDATE s SET a = 1 FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK) WHERE s.Seq = 1;",

@@ -24,10 +24,68 @@ func readsWhatIsCommittedNow(s *tsql) (found []finding) {
 					continue
 				}
 				f := finding{p: p, node: table}
-				if !slices.ContainsFunc([]string{"READCOMMITTED", "READCOMMITTEDLOCK", "NOLOCK", "HOLDLOCK"}, func(hint string) bool { return has(table, hint) }) {
+				levels := []string{"READCOMMITTED", "READCOMMITTEDLOCK", "REPEATABLEREAD", "NOLOCK", "HOLDLOCK"}
+				switch {
+				case !slices.ContainsFunc(levels, func(hint string) bool { return has(table, hint) }):
 					f.broken = table.SchemaObject.BaseIdentifier.Value + " is read at the caller's level"
+				case has(table, "UPDLOCK") && has(table, "READCOMMITTED"):
+					f.broken = "the server ignores READCOMMITTED beside UPDLOCK"
 				}
 				found = append(found, f)
+			}
+		}
+	}
+	return found
+}
+
+// passesOverAtALevelThatMay: READPAST is refused at SERIALIZABLE, with error 650, and under READ_COMMITTED_SNAPSHOT where nothing
+// says that it reads by locks. READCOMMITTEDLOCK is enough in a transaction of our own. Beside UPDLOCK it is ignored, and a
+// caller's transaction may have any level, so there the hint is REPEATABLEREAD.
+func passesOverAtALevelThatMay(s *tsql) (found []finding) {
+	for _, p := range s.procedures {
+		callers := s.runsInACallers(p)
+		ours := outsideATransaction[*ast.NamedTableReference](p)
+		for _, table := range nodes[*ast.NamedTableReference](p) {
+			if !has(table, "READPAST") {
+				continue
+			}
+			f, level := finding{p: p, node: table}, "READCOMMITTEDLOCK"
+			if callers && !ours[table] && has(table, "UPDLOCK") {
+				level = "REPEATABLEREAD"
+			}
+			if !has(table, level) {
+				f.broken = "READPAST without " + level
+			}
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// runsInACallers says whether a procedure may run in a caller's transaction, itself or because another calls it there.
+func (s *tsql) runsInACallers(p *procedure) bool {
+	switch s.whose(p) {
+	case "own":
+		return false
+	case "any":
+		return true
+	}
+	return slices.ContainsFunc(s.procedures, func(other *procedure) bool {
+		ours := outsideATransaction[*ast.ExecutableProcedureReference](other)
+		return slices.ContainsFunc(other.steps, func(one step) bool {
+			call, ok := one.node.(*ast.ExecutableProcedureReference)
+			return ok && one.call == p.name() && !ours[call]
+		}) && s.runsInACallers(other)
+	})
+}
+
+// outsideATransaction returns the nodes that a procedure comes to only where it was called outside a transaction.
+func outsideATransaction[T comparable](p *procedure) map[T]bool {
+	found := map[T]bool{}
+	for _, condition := range nodes[*ast.IfStatement](p) {
+		if isOutsideATransaction(condition.Predicate) {
+			for _, node := range nodes[T](condition.ThenStatement) {
+				found[node] = true
 			}
 		}
 	}
@@ -67,14 +125,7 @@ func opensWithItsOptions(p *procedure) []finding {
 
 // leavesTheCallersTransaction: an error in a caller's transaction is the caller's to decide on.
 func leavesTheCallersTransaction(p *procedure) (found []finding) {
-	guarded := map[*ast.PredicateSetStatement]bool{}
-	for _, condition := range nodes[*ast.IfStatement](p) {
-		if isOutsideATransaction(condition.Predicate) {
-			for _, set := range nodes[*ast.PredicateSetStatement](condition.ThenStatement) {
-				guarded[set] = true
-			}
-		}
-	}
+	guarded := outsideATransaction[*ast.PredicateSetStatement](p)
 	for _, set := range nodes[*ast.PredicateSetStatement](p) {
 		if set.Options != string(ast.SetOptionsXactAbort) || !set.IsOn {
 			continue
@@ -88,8 +139,11 @@ func leavesTheCallersTransaction(p *procedure) (found []finding) {
 	return found
 }
 
-// isOutsideATransaction: @@TRANCOUNT = 0, or the variable that has kept it.
+// isOutsideATransaction: @@TRANCOUNT = 0, or the variable that has kept it, perhaps AND more.
 func isOutsideATransaction(condition ast.BooleanExpression) bool {
+	if both, ok := condition.(*ast.BooleanBinaryExpression); ok && both.BinaryExpressionType == "And" {
+		return isOutsideATransaction(both.FirstExpression) || isOutsideATransaction(both.SecondExpression)
+	}
 	comparison, ok := condition.(*ast.BooleanComparisonExpression)
 	if !ok || comparison.ComparisonType != "Equals" {
 		return false

@@ -11,13 +11,9 @@ ALTER PROCEDURE [dbo].[Outbox_Entry_Purge]
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Outer INT = @@TRANCOUNT;
-    IF @Outer = 0
-    BEGIN
-        SET XACT_ABORT ON;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END
-    ELSE SET XACT_ABORT OFF;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
@@ -29,10 +25,11 @@ BEGIN
     DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Attempts TABLE (Seq BIGINT NOT NULL, AttemptId BIGINT NOT NULL, PRIMARY KEY (Seq, AttemptId));
+    DECLARE @Count INT;
 
     BEGIN TRY
-        IF @Outer = 0 BEGIN TRANSACTION;
-        ELSE SAVE TRANSACTION Outbox_Entry_Purge;
+        BEGIN TRANSACTION;
 
         INSERT INTO @Found (Seq, QueueId, QueueSeq, Flags)
         SELECT TOP (@Limit) e.Seq, e.QueueId, o.Seq, s.Flags
@@ -77,9 +74,22 @@ BEGIN
         INSERT INTO @Gone (Seq)
         SELECT q.Seq FROM @Queued AS q WHERE q.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = q.Seq);
 
-        DELETE a
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON a.Seq = g.Seq
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        -- A message may have many attempts, and thousands of locks of one statement escalate.
+        SET @Count = 1;
+        WHILE @Count > 0
+        BEGIN
+            DELETE FROM @Attempts;
+            INSERT INTO @Attempts (Seq, AttemptId)
+            SELECT TOP (1000) a.Seq, a.AttemptId
+            FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            DELETE a
+            FROM @Attempts AS t INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
+                 ON a.Seq = t.Seq AND a.AttemptId = t.AttemptId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Count = @@ROWCOUNT;
+        END
 
         DELETE o
         FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq
@@ -92,11 +102,10 @@ BEGIN
 
         SELECT CAST(@@ROWCOUNT AS BIGINT);
 
-        IF @Outer = 0 COMMIT TRANSACTION;
+        COMMIT TRANSACTION;
     END TRY
     BEGIN CATCH
-        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
-        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Entry_Purge;
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
         THROW;
     END CATCH
 END

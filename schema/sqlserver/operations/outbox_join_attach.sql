@@ -64,7 +64,7 @@ BEGIN
             -- Locked in order of Seq, as settling does.
             UPDATE s
             SET Flags = s.Flags | 1
-            FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = r.Seq
+            FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) ON s.Seq = r.Seq
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @Refusal = 0 AND @New > 0 AND @ByReport = 0 AND @Fresh = 0

@@ -23,7 +23,7 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Cancel;
 
-        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
         IF @Status IS NULL OR @Status <> 0
             SELECT CASE WHEN @Status IS NULL THEN CAST(-1 AS BIGINT) ELSE CAST(-2 AS BIGINT) END, CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;

@@ -9,13 +9,9 @@ ALTER PROCEDURE [dbo].[Outbox_Join_Purge]
 AS
 BEGIN
     SET NOCOUNT ON;
-    DECLARE @Outer INT = @@TRANCOUNT;
-    IF @Outer = 0
-    BEGIN
-        SET XACT_ABORT ON;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END
-    ELSE SET XACT_ABORT OFF;
+    SET IMPLICIT_TRANSACTIONS OFF;
+    IF @@TRANCOUNT = 0 SET XACT_ABORT ON;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
@@ -27,8 +23,7 @@ BEGIN
     DECLARE @Gone TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (JoinId, MessageId));
 
     BEGIN TRY
-        IF @Outer = 0 BEGIN TRANSACTION;
-        ELSE SAVE TRANSACTION Outbox_Join_Purge;
+        BEGIN TRANSACTION;
 
         -- Found without update locks, which would stay on everything that is skipped. TOP keeps each look at the waits a seek.
         INSERT INTO @Found (JoinId)
@@ -90,11 +85,10 @@ BEGIN
 
         SELECT CAST(@Steps + @Joins AS BIGINT), CAST(@Joins AS BIGINT);
 
-        IF @Outer = 0 COMMIT TRANSACTION;
+        COMMIT TRANSACTION;
     END TRY
     BEGIN CATCH
-        IF @Outer = 0 AND XACT_STATE() <> 0 ROLLBACK TRANSACTION;
-        IF @Outer > 0 AND XACT_STATE() = 1 ROLLBACK TRANSACTION Outbox_Join_Purge;
+        IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
         THROW;
     END CATCH
 END

@@ -27,7 +27,7 @@ BEGIN
 
         UPDATE z SET Attached = Attached FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
         SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Expected = ExpectedSteps, @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Expected = ExpectedSteps, @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
         IF @Status IS NULL OR @Status <> 0
             SELECT CASE WHEN @Status IS NULL THEN CAST(-1 AS BIGINT) ELSE CAST(-2 AS BIGINT) END, CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;

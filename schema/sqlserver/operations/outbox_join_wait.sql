@@ -59,7 +59,7 @@ BEGIN
                 SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (READCOMMITTED, FORCESEEK) WHERE MessageId = @Message;
                 -- The join is locked, and settling locks messages before joins: a locked message is left as it is. It is
                 -- then delivered once more than necessary, sees that the join is pending, and is parked by its handler.
-                SELECT @Free = Seq FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+                SELECT @Free = Seq FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, REPEATABLEREAD, ROWLOCK, FORCESEEK)
                 WHERE Seq = @Seq
                 OPTION (MAXDOP 1);
                 UPDATE s SET NextAttemptAt = @Again FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK, FORCESEEK) WHERE Seq = @Free AND Status = 0;

@@ -39,6 +39,7 @@ BEGIN
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NOT NULL);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Attempts TABLE (Seq BIGINT NOT NULL, AttemptId BIGINT NOT NULL, PRIMARY KEY (Seq, AttemptId));
 
     IF @Seqs IS NOT NULL
         INSERT INTO @Old (Seq, MessageId, Flags)
@@ -158,9 +159,22 @@ BEGIN
         INSERT INTO @Gone (Seq)
         SELECT o.Seq FROM @Old AS o WHERE o.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = o.Seq);
 
-        DELETE a
-        FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON a.Seq = g.Seq
-        OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        -- A message may have many attempts, and thousands of locks of one statement escalate.
+        SET @Count = 1;
+        WHILE @Count > 0
+        BEGIN
+            DELETE FROM @Attempts;
+            INSERT INTO @Attempts (Seq, AttemptId)
+            SELECT TOP (1000) a.Seq, a.AttemptId
+            FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            DELETE a
+            FROM @Attempts AS t INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
+                 ON a.Seq = t.Seq AND a.AttemptId = t.AttemptId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Count = @@ROWCOUNT;
+        END
 
         DELETE o
         FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq

@@ -12,7 +12,8 @@
 -- holds up only those behind it in its stream. @Own says that the open transaction is Outbox_Work's. A caller's transaction
 -- is never ended here: an error undoes what was done here, and the caller decides. Its isolation level is not changed
 -- either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps next to rows that are read, where others
--- insert.
+-- insert. Beside UPDLOCK that hint would be ignored, so there it is REPEATABLEREAD; and pass_over is ignored there, because
+-- READPAST is refused in some levels.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Settle] AS RETURN 0');
 GO
@@ -68,7 +69,7 @@ BEGIN
         CROSS APPLY OPENJSON(g.value, '$.seqs') AS s; -- not AS JSON, of which a compatible server cuts off long lists
         SET @Asked = @@ROWCOUNT;
 
-        IF @PassOver = 1
+        IF @Outer = 0 AND @PassOver = 1
             INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, Stages, RetryCount, Flags, StreamId)
             SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, w.Stages, s.RetryCount, s.Flags, s.StreamId
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
@@ -77,12 +78,12 @@ BEGIN
         ELSE
             INSERT INTO @Held (Seq, OwnerToken, Outcome, DueAt, Error, Stages, RetryCount, Flags, StreamId)
             SELECT w.Seq, w.OwnerToken, w.Outcome, w.DueAt, w.Error, w.Stages, s.RetryCount, s.Flags, s.StreamId
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
             WHERE s.OwnerToken = w.OwnerToken
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Found = @@ROWCOUNT;
 
-        IF @PassOver = 1 AND @Found < @Asked
+        IF @Outer = 0 AND @PassOver = 1 AND @Found < @Asked
         BEGIN
             INSERT INTO @Stuck (StreamId, Seq)
             SELECT s.StreamId, MIN(w.Seq)
@@ -145,7 +146,7 @@ BEGIN
 
         IF @Found < @Asked
         BEGIN
-            IF @PassOver = 1 -- apart, because READPAST is refused in some levels, and a caller's transaction may have one
+            IF @Outer = 0 AND @PassOver = 1
                 SELECT w.Seq, CAST(w.OwnerToken AS CHAR(36)), NULL,
                        CASE WHEN NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
                                              WHERE s.Seq = w.Seq AND (s.OwnerToken IS NULL OR s.OwnerToken <> w.OwnerToken))
@@ -205,7 +206,7 @@ BEGIN
             BEGIN
                 INSERT INTO @Locked (StreamId)
                 SELECT t.StreamId
-                FROM @Ours AS u INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON t.StreamId = u.StreamId
+                FROM @Ours AS u INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) ON t.StreamId = u.StreamId
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
                 SELECT @Streams = N'[' + STRING_AGG(CAST(StreamId AS NVARCHAR(MAX)), N',') + N']' FROM @Ours;

@@ -18,7 +18,7 @@ BEGIN
     DECLARE @Before INT, @Written INT;
 
     SELECT @Before = COALESCE(s.Stages, 0)
-    FROM [dbo].[Outbox_State] AS s WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK)
+    FROM [dbo].[Outbox_State] AS s WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK)
     WHERE s.Seq = @Seq AND s.OwnerToken = @Owner
     OPTION (MAXDOP 1);
 

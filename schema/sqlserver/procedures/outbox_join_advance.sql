@@ -27,7 +27,7 @@ BEGIN
 
     UPDATE j
     SET CompletedSteps = j.CompletedSteps + s.Done, FailedSteps = j.FailedSteps + s.Dead, LastUpdatedUtc = @Now
-    FROM @Steps AS s INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON j.JoinId = s.JoinId
+    FROM @Steps AS s INNER JOIN [dbo].[OutboxJoin] AS j WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) ON j.JoinId = s.JoinId
     WHERE j.Status = 0
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 

@@ -31,7 +31,7 @@ BEGIN
     INSERT INTO @Counted (JoinId, MessageId, Status)
     SELECT f.JoinId, f.MessageId, f.Status
     FROM @Found AS f
-    INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON m.JoinId = f.JoinId AND m.OutboxMessageId = f.MessageId
+    INNER JOIN [dbo].[OutboxJoinMember] AS m WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) ON m.JoinId = f.JoinId AND m.OutboxMessageId = f.MessageId
     WHERE m.Status = 0 AND m.EndsBy = 0
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     IF @@ROWCOUNT = 0 RETURN;

@@ -14,7 +14,7 @@ BEGIN
 
     DECLARE @After BIGINT;
     DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
-    UPDATE g SET Position = Position FROM [dbo].[Outbox_Log_Group] AS g WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
+    UPDATE g SET Position = Position FROM [dbo].[Outbox_Log_Group] AS g WITH (UPDLOCK, READPAST, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
     IF @@ROWCOUNT = 1
         SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
 
