@@ -50,7 +50,7 @@ BEGIN
             IF @Named = 1
             BEGIN
                 SELECT @StreamNo = s.StreamNo
-                FROM [dbo].[Outbox_Event_Stream] AS s WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) WHERE s.Name = @Stream
+                FROM [dbo].[Outbox_Event_Stream] AS s WITH (UPDLOCK, ROWLOCK, REPEATABLEREAD, FORCESEEK) WHERE s.Name = @Stream
                 OPTION (MAXDOP 1);
 
                 INSERT INTO @Found (Seq, StreamNo, Version)
