@@ -61,8 +61,8 @@ type Result struct {
 	Examined, Matched, Done int
 
 	// Until is when the call began, by the database's clock. Set Filter.Until to it to continue a call that was interrupted:
-	// a message that was requeued and has failed again since is then not requeued a second time. It is zero for Cancel and
-	// Delay, which can simply be called again.
+	// a message that was requeued and has failed again since is then not requeued a second time, and one that was published
+	// since is neither cancelled nor delayed.
 	Until time.Time
 }
 
@@ -153,11 +153,17 @@ func (a *Admin) act(ctx context.Context, params ActParams, what act) (result Res
 		return Result{}, err
 	}
 	w := worker{admin: a, params: params, act: what, record: auditArg{By: params.By, Act: what.name, Selection: params.selection()}}
+	until, err := w.begin(ctx)
+	if err != nil {
+		return Result{}, err
+	}
 	if params.IDs != nil {
-		return w.named(ctx)
+		return w.named(ctx, until)
 	}
 	err = a.each(ctx, what.state, params.Filter, func(s *step) error {
-		w.result.Until = s.until
+		if what.state == outbox.Failed { // the walk itself goes that far
+			w.result.Until = s.until
+		}
 		w.result.Examined += s.examined
 		return w.batch(ctx, s.ids(), s.end.until)
 	})
@@ -194,18 +200,20 @@ type worker struct {
 	result Result
 }
 
-// named acts on the messages with the given ids. A walk of one step over dead letters says until when they may have failed.
-func (w *worker) named(ctx context.Context) (Result, error) {
-	var until int64
-	if w.act.state == outbox.Failed {
-		arg := w.params.arg()
-		arg.Scan = 1
-		s, err := w.admin.walk(ctx, "outbox_dead_scan", arg)
-		if err != nil {
-			return Result{}, err
-		}
-		w.result.Until, until = s.until, s.end.until
+// begin notes when the call begins, and returns until when dead letters may have failed: a walk of one step over them says both.
+func (w *worker) begin(ctx context.Context) (until int64, err error) {
+	arg := w.params.arg()
+	arg.Scan = 1
+	s, err := w.admin.walk(ctx, "outbox_dead_scan", arg)
+	if err != nil {
+		return 0, err
 	}
+	w.result.Until = s.until
+	return s.end.until, nil
+}
+
+// named acts on the messages with the given ids.
+func (w *worker) named(ctx context.Context, until int64) (Result, error) {
 	for ids := range slices.Chunk(w.params.IDs, maxBatch/10) {
 		records, err := w.admin.outbox.Get(ctx, ids...)
 		if err != nil {

@@ -48,7 +48,7 @@ func TestCancel(t *testing.T) {
 		params := admin.ActParams{Filter: admin.Filter{Topic: "orders"}, By: "alice", DryRun: true}
 		result, err := f.admin.Cancel(ctx, params)
 		f.NoError(err)
-		f.Equal(admin.Result{Examined: 4, Matched: 2}, result)
+		f.Equal(admin.Result{Examined: 4, Matched: 2, Until: result.Until}, result)
 		f.Equal(3, f.Count(outbox.Ready))
 		f.Empty(f.audit(), "a dry run is not recorded")
 
@@ -70,7 +70,7 @@ func TestCancel(t *testing.T) {
 
 		result, err = f.admin.Cancel(ctx, admin.ActParams{IDs: ids})
 		f.NoError(err)
-		f.Equal(admin.Result{Examined: 3, Matched: 1, Done: 1}, result)
+		f.Equal(admin.Result{Examined: 3, Matched: 1, Done: 1, Until: result.Until}, result)
 
 		_, err = f.admin.Requeue(ctx, admin.ActParams{IDs: ids[:1]})
 		f.NoError(err)
@@ -161,6 +161,37 @@ func TestDelay(t *testing.T) {
 		_, err = f.admin.Delay(ctx, admin.DelayParams{ActParams: admin.ActParams{All: true}})
 		f.ErrorAs(err, &bad)
 		f.Equal("DelayParams.Delay", bad.Field)
+	})
+}
+
+// What was published after a call began is left alone by the call that continues it.
+func TestCancelAndDelaySayWhenTheyBegan(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		ctx := t.Context()
+		old := f.publish(outbox.Message{UUID: "old", Topic: "orders"})
+		f.passes()
+		for _, act := range []func(admin.ActParams) (admin.Result, error){
+			func(p admin.ActParams) (admin.Result, error) {
+				return f.admin.Delay(ctx, admin.DelayParams{ActParams: p, Delay: time.Hour})
+			},
+			func(p admin.ActParams) (admin.Result, error) { return f.admin.Cancel(ctx, p) },
+		} {
+			named, err := act(admin.ActParams{IDs: old, DryRun: true})
+			f.NoError(err)
+			f.WithinDuration(f.record(old[0]).CreatedAt, named.Until, time.Minute)
+
+			first, err := act(admin.ActParams{All: true, DryRun: true})
+			f.NoError(err)
+			f.Equal(1, first.Matched)
+			f.False(first.Until.Before(named.Until))
+			f.passes()
+			since := f.publish(outbox.Message{UUID: "new", Topic: "orders"})
+			again, err := act(admin.ActParams{Filter: admin.Filter{Until: first.Until}})
+			f.NoError(err)
+			f.Equal(1, again.Done)
+			_, err = f.admin.Cancel(ctx, admin.ActParams{IDs: since})
+			f.NoError(err)
+		}
 	})
 }
 
