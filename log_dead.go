@@ -120,7 +120,11 @@ func (o *Outbox) changeAllDead(ctx context.Context, op operation, params GroupDe
 // changeDeadInBatches goes through the log once: messages that fail again meanwhile are left alone.
 func (o *Outbox) changeDeadInBatches(ctx context.Context, op operation, arg deadArg) (total int, err error) {
 	for arg.Limit = maxBatch; ; {
-		n, last, err := o.changeDead(ctx, o.db, op, arg)
+		var last int64
+		n, err := o.batch(ctx, func(ctx context.Context, x Executor) (n int, err error) {
+			n, last, err = o.changeDead(ctx, x, op, arg)
+			return n, err
+		})
 		total += n
 		if err != nil || n == 0 {
 			return total, err

@@ -22,9 +22,12 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 	if _, err := o.changeDeadInBatches(ctx, opLogDeadDiscard, deadArg{Group: group}); err != nil {
 		return err
 	}
-	_, err := engine.Call(ctx, o.engine, o.db, opLogForget, struct {
-		Group string `json:"group"`
-	}{group}, nil, scanCount)
+	_, err := o.batch(ctx, func(ctx context.Context, x Executor) (int, error) {
+		_, err := engine.Call(ctx, o.engine, x, opLogForget, struct {
+			Group string `json:"group"`
+		}{group}, nil, scanCount)
+		return 1, err
+	})
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // Config configures an Outbox.
@@ -68,6 +69,8 @@ type Outbox struct {
 	logger watermill.LoggerAdapter
 
 	troubles *quiet.Troubles // logs errors that repeat
+
+	around func(ctx context.Context, batch seam.Batch) (int, error) // see seam.Operations.Around; nil for none
 }
 
 // Limits of one call to the database. Larger work is done in several calls.

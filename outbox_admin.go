@@ -239,7 +239,17 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 		defer cancel()
 		ctx = limited
 	}
-	gone, err := engine.Call(ctx, o.engine, o.db, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
+	var gone []purgeRow
+	_, err = o.batch(ctx, func(ctx context.Context, x Executor) (n int, err error) {
+		gone, err = engine.Call(ctx, o.engine, x, op, arg, nil, func(rows *sql.Rows, r *purgeRow) error { return r.scan(op, rows) })
+		for _, r := range gone {
+			n += r.rows
+		}
+		return n, err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
 	for _, r := range gone {
 		rows, joins = rows+r.rows, joins+r.joins
 		arg.After, arg.Until = r.after, max(arg.Until, r.until)

@@ -76,14 +76,16 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 	if err != nil {
 		return err
 	}
-	var messages int
-	_, err = engine.Call(ctx, o.engine, o.db, opStreamResume, struct {
-		StreamID int64 `json:"stream_id"`
-		Skip     bool  `json:"skip"`
-	}{id, skip}, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages) })
-	if err == nil && messages == 0 {
-		return ErrStreamNotBlocked
-	}
+	_, err = o.batch(ctx, func(ctx context.Context, x Executor) (messages int, err error) {
+		_, err = engine.Call(ctx, o.engine, x, opStreamResume, struct {
+			StreamID int64 `json:"stream_id"`
+			Skip     bool  `json:"skip"`
+		}{id, skip}, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages) })
+		if err == nil && messages == 0 {
+			err = ErrStreamNotBlocked
+		}
+		return messages, err
+	})
 	if err == nil {
 		o.wakeAfter(ctx, o.db, []string{topic})
 	}
@@ -101,7 +103,11 @@ func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total in
 	}
 	arg := takeArg{StreamID: id, Worker: o.config.WorkerName, LeaseMS: discardLease.Milliseconds(), Limit: maxBatch}
 	for {
-		taken, err := o.takeStream(ctx, &arg)
+		var taken []WorkItemID
+		_, err := o.batch(ctx, func(ctx context.Context, x Executor) (n int, err error) {
+			taken, err = o.takeStream(ctx, x, &arg)
+			return len(taken), err
+		})
 		if err != nil {
 			return total, err
 		}
@@ -129,10 +135,10 @@ type takeArg struct {
 }
 
 // takeStream claims messages that wait in a blocked stream, and records in arg where the stream ended at first.
-func (o *Outbox) takeStream(ctx context.Context, arg *takeArg) ([]WorkItemID, error) {
+func (o *Outbox) takeStream(ctx context.Context, x Executor, arg *takeArg) ([]WorkItemID, error) {
 	arg.Owner = base.NewOwnerToken()
 	var until int64
-	taken, err := engine.Call(ctx, o.engine, o.db, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
+	taken, err := engine.Call(ctx, o.engine, x, opStreamTake, arg, nil, func(rows *sql.Rows, seq *WorkItemID) error { return rows.Scan(seq, &until) })
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,20 @@ func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg a
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
 }
 
+func (o operations) Around(around func(ctx context.Context, batch seam.Batch) (int, error)) seam.AnOutbox {
+	other := *o.outbox
+	other.around = around
+	return &other
+}
+
+// batch runs one batch of an act: in a transaction of its own, or in that of what is around it.
+func (o *Outbox) batch(ctx context.Context, do seam.Batch) (int, error) {
+	if o.around == nil {
+		return do(ctx, o.db)
+	}
+	return o.around(ctx, do)
+}
+
 func (o operations) AppendEvents(ctx context.Context, x Executor, stream string, expected int64, events []base.Event) (base.Appended, error) {
 	messages := make([]Message, len(events))
 	for i, e := range events {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // An AuditEntry says what an operator has done. It was committed with the first messages that it was done to; what came after
@@ -19,10 +20,10 @@ import (
 type AuditEntry struct {
 	No        int64     // grows with time
 	At        time.Time // when it began, by the database's clock
-	By        string    // who did it: ActParams.By
+	By        string    // who did it: ActParams.By and the like
 	Act       string    // such as "requeue" or "delay by 5m0s"
 	Selection string    // to what, in words, up to 1,000 characters
-	Affected  int       // how many messages; 1 for a topic
+	Affected  int       // how many messages or joins; 1 for a topic
 }
 
 // AuditParams select a page of entries.
@@ -73,7 +74,7 @@ type auditArg struct {
 }
 
 // recorded does something and records it, in one transaction. It records nothing if nothing was done.
-func (a *Admin) recorded(ctx context.Context, record *auditArg, do func(ctx context.Context, x base.Executor) (int, error)) (n int, err error) {
+func (a *Admin) recorded(ctx context.Context, record *auditArg, do seam.Batch) (n int, err error) {
 	var no int64
 	err = a.run.InTx(ctx, a.outbox.DB(), func(ctx context.Context, x base.Executor) error {
 		var err error
@@ -95,8 +96,8 @@ func (a *Admin) recorded(ctx context.Context, record *auditArg, do func(ctx cont
 // maxSelection is in characters; the columns hold more.
 const maxSelection = 1000
 
-// named is how many ids a selection names.
-const namedIDs = 5
+// named is how many ids or positions a selection names.
+const named = 5
 
 // selection says in words what was selected.
 func (p *ActParams) selection() string {
@@ -108,11 +109,11 @@ func (p *ActParams) selection() string {
 	}
 	if p.IDs != nil {
 		var ids []string
-		for _, id := range p.IDs[:min(namedIDs, len(p.IDs))] {
+		for _, id := range p.IDs[:min(named, len(p.IDs))] {
 			ids = append(ids, id.String())
 		}
-		if len(p.IDs) > namedIDs {
-			ids = append(ids, fmt.Sprintf("and %d more", len(p.IDs)-namedIDs))
+		if len(p.IDs) > named {
+			ids = append(ids, fmt.Sprintf("and %d more", len(p.IDs)-named))
 		}
 		parts = append(parts, strings.Join(ids, ", "))
 	}
@@ -130,6 +131,11 @@ func (p *ActParams) selection() string {
 	if !p.Until.IsZero() {
 		add("until %s", p.Until.UTC().Format(time.RFC3339))
 	}
-	text := []rune(strings.Join(parts, ", "))
+	return cut(strings.Join(parts, ", "))
+}
+
+// cut is as much of a selection as an entry has room for.
+func cut(selection string) string {
+	text := []rune(selection)
 	return string(text[:min(maxSelection, len(text))])
 }

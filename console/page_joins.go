@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -150,11 +151,12 @@ func (v *visit) actOnJoin() {
 	}
 	ctx, cancel := v.context()
 	defer cancel()
+	params := admin.JoinParams{ID: id, By: v.config.Actor(v.r)}
 	switch do := v.r.PostForm.Get("do"); do {
 	case "seal":
-		err = v.place.joins.Seal(ctx, nil, id)
+		err = v.place.admin.SealJoin(ctx, params)
 	case "cancel":
-		err = v.place.joins.Cancel(ctx, nil, id)
+		err = v.place.admin.CancelJoin(ctx, params)
 	default:
 		err = field.Bad("do", "%q is nothing that can be done with a join", do)
 	}

@@ -33,15 +33,15 @@ func (v *visit) actOnStream() {
 	}
 	ctx, cancel := v.context()
 	defer cancel()
-	topic, key := v.r.PostForm.Get("topic"), v.r.PostForm.Get("stream")
+	params := admin.StreamParams{Topic: v.r.PostForm.Get("topic"), StreamKey: v.r.PostForm.Get("stream"), By: v.config.Actor(v.r)}
 	var err error
 	switch do := v.r.PostForm.Get("do"); do {
 	case "resume":
-		err = v.place.Outbox().RequeueStream(ctx, topic, key)
+		err = v.place.admin.RequeueStream(ctx, params)
 	case "skip":
-		err = v.place.Outbox().SkipHead(ctx, topic, key)
+		err = v.place.admin.SkipHead(ctx, params)
 	case "discard":
-		_, err = v.place.Outbox().DiscardStream(ctx, topic, key)
+		_, err = v.place.admin.DiscardStream(ctx, params)
 	default:
 		err = field.Bad("do", "%q is nothing that can be done with a stream", do)
 	}
@@ -100,7 +100,8 @@ func (v *visit) actOnGroup() {
 	ctx, cancel := v.context()
 	defer cancel()
 	form := v.r.PostForm
-	params := outbox.GroupDeadLetterParams{Group: form.Get("group"), All: form.Get("all") != ""}
+	params := admin.GroupActParams{By: v.config.Actor(v.r)}
+	params.Group, params.All = form.Get("group"), form.Get("all") != ""
 	for _, text := range form["position"] {
 		position, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -121,11 +122,11 @@ func (v *visit) actOnGroup() {
 			err = field.Bad("confirm", "is not the name of the group; type it to forget the group")
 			break
 		}
-		err = v.place.Outbox().ForgetGroup(ctx, params.Group)
+		err = v.place.admin.ForgetGroup(ctx, admin.ForgetGroupParams{Group: params.Group, By: params.By})
 	case "requeue":
-		_, err = v.place.Outbox().RequeueGroupDeadLetters(ctx, params)
+		_, err = v.place.admin.RequeueGroupDeadLetters(ctx, params)
 	case "discard":
-		_, err = v.place.Outbox().DiscardGroupDeadLetters(ctx, params)
+		_, err = v.place.admin.DiscardGroupDeadLetters(ctx, params)
 	default:
 		err = field.Bad("do", "%q is nothing that can be done with a group", do)
 	}

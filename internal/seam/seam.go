@@ -65,11 +65,18 @@ type Operations interface {
 	// messages that waited for them. It returns how many messages the operation ended. A refusal is a *base.JoinRefusal.
 	ChangeJoin(ctx context.Context, x base.Executor, op string, arg any) (messages int, err error)
 
+	// Around returns the same outbox for acts of an operator: around runs each batch that resumes a stream or takes from it
+	// what is to be discarded, forgets a group, changes its dead letters, or purges, in a transaction that also has what it adds.
+	Around(around func(ctx context.Context, batch Batch) (int, error)) AnOutbox
+
 	// AppendEvents appends events to a stream that has the expected version, a number or one of those of package base, all or
 	// none. It returns a *base.VersionRefusal, base.ErrStreamArchived, or outbox.ErrDuplicateID; nothing is written then, and a
 	// caller's transaction can go on.
 	AppendEvents(ctx context.Context, x base.Executor, stream string, expected int64, events []base.Event) (base.Appended, error)
 }
+
+// A Batch changes something on x, and returns how much. It may be run again if its transaction lost a conflict.
+type Batch func(ctx context.Context, x base.Executor) (int, error)
 
 // Publishing is what package join builds its publisher on, and what tests see of it.
 type Publishing interface {

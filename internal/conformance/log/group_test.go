@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/seam"
@@ -123,7 +124,15 @@ func TestGroup_DeadLetters(t *testing.T) {
 			f.NoError(err)
 			return len(letters) == 1 && !letters[0].Requeued
 		}, suite.Patience, time.Millisecond)
-		change(f.Outbox.RequeueGroupDeadLetters, outbox.GroupDeadLetterParams{All: true}, 1)
+		operator, err := admin.New(f.Outbox)
+		f.NoError(err)
+		change(func(ctx context.Context, params outbox.GroupDeadLetterParams) (int, error) {
+			return operator.RequeueGroupDeadLetters(ctx, admin.GroupActParams{GroupDeadLetterParams: params, By: "alice"})
+		}, outbox.GroupDeadLetterParams{All: true}, 1)
+		recorded, err := operator.Audit(f.Context(), admin.AuditParams{})
+		f.NoError(err)
+		f.Len(recorded, 1)
+		f.Equal([]any{"alice", "requeue for group", "group 'group', all", 1}, []any{recorded[0].By, recorded[0].Act, recorded[0].Selection, recorded[0].Affected})
 		f.LogN("orders", 3, 4)
 		f.Stamp()
 		got := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -75,6 +76,26 @@ func (a *app) joinAction(use, short string, f func(context.Context, *join.Coordi
 		})
 }
 
+// joinAct is an act on a join that is recorded. To cancel one cannot be undone, and to seal one can be repeated.
+func (a *app) joinAct(verb, short, past string, do func(*admin.Admin, context.Context, admin.JoinParams) error) *cobra.Command {
+	return a.onAdmin(&cobra.Command{Use: verb + " ID", Short: short, Args: arguments(cobra.ExactArgs(1))},
+		func(ctx context.Context, of *admin.Admin, args []string) error {
+			id, err := join.ParseID(args[0])
+			if err != nil {
+				return usage("%q is no id of a join", args[0])
+			}
+			if verb == "cancel" {
+				if err := a.confirm("Cancel join %s?", id); err != nil {
+					return err
+				}
+			}
+			if err := do(of, ctx, admin.JoinParams{ID: id, By: a.actor()}); err != nil {
+				return err
+			}
+			return a.render.say("The join is " + past + ".")
+		})
+}
+
 func (a *app) joinCommand() *cobra.Command {
 	show := a.joinAction("show", "Show a join", func(ctx context.Context, joins *join.Coordinator, id join.ID) error {
 		known, err := joins.Get(ctx, nil, id)
@@ -85,21 +106,8 @@ func (a *app) joinCommand() *cobra.Command {
 		return a.render.show(j, []fact{{"id", j.ID}, {"grouping key", j.GroupingKey}, {"status", j.Status}, {"steps", j.progress()},
 			{"started", clock(known.CreatedAt)}, {"updated", clock(known.LastUpdatedAt)}, {"metadata", j.Metadata}})
 	})
-	seal := a.joinAction("seal", "Close an open join: it then expects the steps that it has", func(ctx context.Context, joins *join.Coordinator, id join.ID) error {
-		if err := joins.Seal(ctx, nil, id); err != nil {
-			return err
-		}
-		return a.render.say("The join is sealed.")
-	})
-	cancel := a.joinAction("cancel", "End a join as cancelled: what waits for it takes the failure path", func(ctx context.Context, joins *join.Coordinator, id join.ID) error {
-		if err := a.confirm("Cancel join %s?", id); err != nil {
-			return err
-		}
-		if err := joins.Cancel(ctx, nil, id); err != nil {
-			return err
-		}
-		return a.render.say("The join is cancelled.")
-	})
+	seal := a.joinAct("seal", "Close an open join: it then expects the steps that it has", "sealed", (*admin.Admin).SealJoin)
+	cancel := a.joinAct("cancel", "End a join as cancelled: what waits for it takes the failure path", "cancelled", (*admin.Admin).CancelJoin)
 	return group("join", "Joins: groups of messages whose end is waited for", a.joinListCommand(), show, a.joinStepsCommand(), seal, cancel, a.joinPurgeCommand())
 }
 
@@ -171,16 +179,12 @@ func (a *app) joinStepsCommand() *cobra.Command {
 
 func (a *app) joinPurgeCommand() *cobra.Command {
 	var older age
-	c := a.action(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete joins that ended longer ago, with their steps", Args: arguments(cobra.NoArgs)},
-		func(ctx context.Context, db *database, _ []string) error {
-			joins, err := db.joins()
-			if err != nil {
-				return err
-			}
+	c := a.onAdmin(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete joins that ended longer ago, with their steps", Args: arguments(cobra.NoArgs)},
+		func(ctx context.Context, of *admin.Admin, _ []string) error {
 			if err := a.confirm("Delete all joins that ended more than %s ago?", older.String()); err != nil {
 				return err
 			}
-			n, err := joins.Purge(ctx, older.duration())
+			n, err := of.PurgeJoins(ctx, admin.PurgeJoinsParams{OlderThan: older.duration(), By: a.actor()})
 			if err != nil {
 				return err
 			}

@@ -77,18 +77,14 @@ func (a *app) logLagCommand() *cobra.Command {
 }
 
 func (a *app) logForgetCommand() *cobra.Command {
-	return a.action(&cobra.Command{Use: "forget GROUP", Short: "Forget a consumer group that no longer exists", Args: arguments(cobra.ExactArgs(1)),
+	return a.onAdmin(&cobra.Command{Use: "forget GROUP", Short: "Forget a consumer group that no longer exists", Args: arguments(cobra.ExactArgs(1)),
 		Long: `Forget a consumer group that no longer exists, with its positions and dead letters. Until then the log keeps what the group
 has not passed. A group of that name that comes back begins with the oldest message.`},
-		func(ctx context.Context, db *database, args []string) error {
-			o, err := db.outbox()
-			if err != nil {
-				return err
-			}
+		func(ctx context.Context, of *admin.Admin, args []string) error {
 			if err := a.confirm("Forget consumer group %q, with its positions and dead letters?", args[0]); err != nil {
 				return err
 			}
-			if err := o.ForgetGroup(ctx, args[0]); err != nil {
+			if err := of.ForgetGroup(ctx, admin.ForgetGroupParams{Group: args[0], By: a.actor()}); err != nil {
 				return err
 			}
 			return a.render.say("The group is forgotten.")

@@ -13,17 +13,13 @@ import (
 func (a *app) purgeCommand() *cobra.Command {
 	var older age
 	var failed, log bool
-	c := a.action(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete messages that ended longer ago", Args: arguments(cobra.NoArgs),
+	c := a.onAdmin(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete messages that ended longer ago", Args: arguments(cobra.NoArgs),
 		Annotations: map[string]string{dryRuns: "yes"},
 		Long: `Delete messages that are done, with --failed those that have failed, or with --log those of the log that every consumer
 group has passed. Messages that a pending join or the log needs are kept. The janitor of a Subscriber does the same.`},
-		func(ctx context.Context, db *database, _ []string) error {
-			o, err := db.outbox()
-			if err != nil {
-				return err
-			}
+		func(ctx context.Context, of *admin.Admin, _ []string) error {
 			if a.dryRun {
-				return a.countPurge(ctx, db, older.duration(), failed)
+				return a.countPurge(ctx, of, older.duration(), failed)
 			}
 			what := "messages that were done"
 			if failed {
@@ -36,7 +32,7 @@ group has passed. Messages that a pending join or the log needs are kept. The ja
 				return err
 			}
 			bar := a.begin("Purging", -1)
-			n, err := o.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed, Log: log})
+			n, err := of.Purge(ctx, admin.PurgeParams{By: a.actor(), PurgeParams: outbox.PurgeParams{OlderThan: older.duration(), Failed: failed, Log: log}})
 			bar.end()
 			if err != nil {
 				return err
@@ -51,13 +47,9 @@ group has passed. Messages that a pending join or the log needs are kept. The ja
 }
 
 // countPurge counts dead letters. Messages that are done are in no index by age, and are not counted.
-func (a *app) countPurge(ctx context.Context, db *database, older time.Duration, failed bool) error {
+func (a *app) countPurge(ctx context.Context, of *admin.Admin, older time.Duration, failed bool) error {
 	if !failed {
 		return usage("only purge --failed has a --dry-run")
-	}
-	of, err := db.admin()
-	if err != nil {
-		return err
 	}
 	health, err := of.Health(ctx)
 	if err != nil {

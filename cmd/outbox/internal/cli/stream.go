@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 )
 
 // A stream is one that is blocked.
@@ -54,21 +55,18 @@ func (a *app) streamListCommand() *cobra.Command {
 
 func (a *app) streamResumeCommand() *cobra.Command {
 	var skip, discard bool
-	c := a.action(&cobra.Command{Use: "resume TOPIC STREAM", Short: "Resume a blocked stream", Args: arguments(cobra.ExactArgs(2)),
+	c := a.onAdmin(&cobra.Command{Use: "resume TOPIC STREAM", Short: "Resume a blocked stream", Args: arguments(cobra.ExactArgs(2)),
 		Long: `Resume a blocked stream: the message that has failed is tried again, with all its attempts.
 With --skip the stream continues after it, and it stays a dead letter.
 With --discard everything that waits in the stream becomes a dead letter, too.`},
-		func(ctx context.Context, db *database, args []string) error {
-			o, err := db.outbox()
-			if err != nil {
-				return err
-			}
+		func(ctx context.Context, of *admin.Admin, args []string) (err error) {
+			params := admin.StreamParams{Topic: args[0], StreamKey: args[1], By: a.actor()}
 			switch {
 			case discard:
 				if err := a.confirm("End everything that waits in stream %q of %q?", args[1], args[0]); err != nil {
 					return err
 				}
-				n, err := o.DiscardStream(ctx, args[0], args[1])
+				n, err := of.DiscardStream(ctx, params)
 				if err != nil {
 					return err
 				}
@@ -77,9 +75,9 @@ With --discard everything that waits in the stream becomes a dead letter, too.`}
 				if err := a.confirm("Continue stream %q of %q after the message that has failed?", args[1], args[0]); err != nil {
 					return err
 				}
-				err = o.SkipHead(ctx, args[0], args[1])
+				err = of.SkipHead(ctx, params)
 			default:
-				err = o.RequeueStream(ctx, args[0], args[1])
+				err = of.RequeueStream(ctx, params)
 			}
 			if err != nil {
 				return err

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+)
+
+// ForgetGroupParams name a consumer group.
+type ForgetGroupParams struct {
+	// Group is the consumer group. Required.
+	Group string
+
+	// By is who does it. Defaults to an empty name.
+	By string
+}
+
+// ForgetGroup is outbox.Outbox.ForgetGroup, and is recorded. Its AuditEntry counts the group and its dead letters.
+func (a *Admin) ForgetGroup(ctx context.Context, params ForgetGroupParams) error {
+	o, err := a.recording("forget group", params.By, "ForgetGroupParams.By", fmt.Sprintf("group '%s'", params.Group))
+	if err != nil {
+		return err
+	}
+	return o.ForgetGroup(ctx, params.Group)
+}
+
+// GroupActParams select dead letters of a consumer group.
+type GroupActParams struct {
+	outbox.GroupDeadLetterParams
+
+	// By is who does it. Defaults to an empty name.
+	By string
+}
+
+// RequeueGroupDeadLetters is outbox.Outbox.RequeueGroupDeadLetters, and is recorded.
+func (a *Admin) RequeueGroupDeadLetters(ctx context.Context, params GroupActParams) (int, error) {
+	o, err := a.recording("requeue for group", params.By, "GroupActParams.By", params.selection())
+	if err != nil {
+		return 0, err
+	}
+	return o.RequeueGroupDeadLetters(ctx, params.GroupDeadLetterParams)
+}
+
+// DiscardGroupDeadLetters is outbox.Outbox.DiscardGroupDeadLetters, and is recorded.
+func (a *Admin) DiscardGroupDeadLetters(ctx context.Context, params GroupActParams) (int, error) {
+	o, err := a.recording("discard for group", params.By, "GroupActParams.By", params.selection())
+	if err != nil {
+		return 0, err
+	}
+	return o.DiscardGroupDeadLetters(ctx, params.GroupDeadLetterParams)
+}
+
+func (p *GroupActParams) selection() string {
+	parts := []string{fmt.Sprintf("group '%s'", p.Group)}
+	if p.Topic != "" {
+		parts = append(parts, fmt.Sprintf("topic '%s'", p.Topic))
+	}
+	if p.All {
+		return strings.Join(append(parts, "all"), ", ")
+	}
+	for _, position := range p.Positions[:min(named, len(p.Positions))] {
+		parts = append(parts, fmt.Sprintf("position %d", position))
+	}
+	if more := len(p.Positions) - named; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// PurgeParams select ended messages.
+type PurgeParams struct {
+	outbox.PurgeParams
+
+	// By is who does it. Defaults to an empty name.
+	By string
+}
+
+// Purge is outbox.Outbox.Purge, and is recorded; what a Subscriber's janitor purges is not.
+func (a *Admin) Purge(ctx context.Context, params PurgeParams) (int, error) {
+	what := "done messages"
+	switch {
+	case params.Failed:
+		what = "dead letters"
+	case params.Log:
+		what = "messages of the log"
+	}
+	o, err := a.recording("purge", params.By, "PurgeParams.By", olderThan(what, params.OlderThan))
+	if err != nil {
+		return 0, err
+	}
+	return o.Purge(ctx, params.PurgeParams)
+}
+
+func olderThan(what string, age time.Duration) string {
+	if age == 0 {
+		return what
+	}
+	return what + " older than " + age.String()
+}
