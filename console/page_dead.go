@@ -132,17 +132,9 @@ func (v *visit) confirmPage() {
 		return
 	}
 	result, state := ask(v, "confirm\x00"+q.Encode(), func(ctx context.Context, tell func(admin.Result)) (admin.Result, error) {
-		begun, err := v.place.admin.Health(ctx)
-		if err != nil {
-			return admin.Result{}, err
-		}
 		params := s.Next
 		params.DryRun, params.Progress = true, func(r admin.Result) { tell(r); breatherOf(ctx).breathe(ctx) }
-		result, err := s.Kind.run(v.place.admin, ctx, params)
-		if result.Until.IsZero() { // of ready messages: those that were published until now
-			result.Until = begun.Now
-		}
-		return result, err
+		return s.Kind.run(v.place.admin, ctx, params)
 	})
 	if state.Err != nil {
 		v.fail(state.Err)

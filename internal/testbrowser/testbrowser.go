@@ -208,6 +208,12 @@ func (b *Browser) Window(width, height int64, dark bool) {
 	}))
 }
 
+// WithoutScripts has the pages that are opened from now on run no scripts. What the test evaluates still runs.
+func (b *Browser) WithoutScripts() {
+	b.t.Helper()
+	b.Do(call(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+}
+
 // Quiet fails the test if a page has written an error to the browser's console, or a request has failed.
 func (b *Browser) Quiet() {
 	b.t.Helper()

@@ -39,6 +39,9 @@ func pages(t *testing.T) *httptest.Server {
 		w.Header().Set("Content-Security-Policy", "img-src 'none'; script-src 'self' 'unsafe-inline'")
 		fmt.Fprint(w, form, `<img src=/x.png><script src=/missing.js></script><script>console.error("first"); throw new Error("second")</script>`)
 	})
+	mux.HandleFunc("GET /script", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<!doctype html><title>t</title><link rel=icon href="data:,"><p></p><script>document.querySelector("p").textContent = "ran"</script>`)
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
@@ -61,6 +64,16 @@ func TestABrowserFillsFormsAndSavesPictures(t *testing.T) {
 	size, err := png.DecodeConfig(picture)
 	require.NoError(t, err)
 	require.Equal(t, 400, size.Width)
+	b.Quiet()
+}
+
+func TestPagesRunNoScripts(t *testing.T) {
+	b, server := testbrowser.Start(t), pages(t)
+	b.Open(server.URL + "/script")
+	require.Equal(t, "ran", b.Text("p"))
+	b.WithoutScripts()
+	b.Open(server.URL + "/script")
+	require.Empty(t, b.Text("p"))
 	b.Quiet()
 }
 
