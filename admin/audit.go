@@ -23,7 +23,7 @@ type AuditEntry struct {
 	By        string    // who did it: ActParams.By and the like
 	Act       string    // such as "requeue" or "delay by 5m0s"
 	Selection string    // to what, in words, up to 1,000 characters
-	Affected  int       // how many messages or joins; 1 for a topic or a group
+	Affected  int       // how many messages or joins; 1 for a topic
 }
 
 // AuditParams select a page of entries.

@@ -18,7 +18,7 @@ type ForgetGroupParams struct {
 	By string
 }
 
-// ForgetGroup is outbox.Outbox.ForgetGroup, and is recorded.
+// ForgetGroup is outbox.Outbox.ForgetGroup, and is recorded. Its AuditEntry counts the group and its dead letters.
 func (a *Admin) ForgetGroup(ctx context.Context, params ForgetGroupParams) error {
 	o, err := a.recording("forget group", params.By, "ForgetGroupParams.By", fmt.Sprintf("group '%s'", params.Group))
 	if err != nil {
