@@ -22,8 +22,8 @@ type streamShare struct {
 	PatienceMS int64 `json:"patience_ms"`
 }
 
-// A presence writes a worker's heartbeats and keeps the share of the streams that follows from the answer. The share is only a
-// preference: a late heartbeat, or a wrong count of workers, does no harm.
+// A presence writes a worker's heartbeats and keeps the share of the streams that follows from the answer. The share only
+// says which streams to prefer, so a late heartbeat or a wrong worker count is harmless.
 type presence struct {
 	outbox   *Outbox
 	holdings *flow.Leases[*Delivery]

@@ -45,8 +45,8 @@ type Server struct {
 	log bytes.Buffer
 }
 
-// FreePort returns a port of 127.0.0.1, and its address, for a server that starts later or more than once. It is below the range
-// from which the system takes ports for others, so that nobody is given it meanwhile.
+// FreePort returns a free port on 127.0.0.1, and its address, for a server that starts later or restarts. It is below the range of
+// ephemeral ports, so the system assigns it to no one else in the meantime.
 func FreePort(t testing.TB) (port int, address string) {
 	t.Helper()
 	var err error

@@ -75,8 +75,8 @@ func (f *fixture) uncounted() {
 	}
 }
 
-// vacuumed waits until no row is left that nobody can see any more. As long as another test has an older transaction, in whatever
-// database, indexes lead to such rows, and reading them counts.
+// vacuumed waits until no dead row is left. While another test holds an older transaction, in any database of the server, indexes
+// still lead to dead rows, and reading them counts.
 func (f *fixture) vacuumed() {
 	f.T.Helper()
 	if f.DB.Name != testdb.Postgres {

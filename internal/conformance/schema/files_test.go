@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -56,7 +58,7 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 	}
 	for d, want := range map[outbox.Dialect][]string{
 		outbox.SQLServer{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count", "join_wake", "log_begin", "log_next", "log_advance",
-			"stream_route", "stream_claim", "stream_free"},
+			"stream_route", "stream_claim", "stream_free", "attempt_purge"},
 		outbox.Postgres{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count",
 			"stream_route", "stream_claim", "stream_lock", "stream_free"},
 		outbox.SQLite{}: nil,
@@ -130,6 +132,23 @@ func TestTheTSQLIsPortable(t *testing.T) {
 func TestTheTSQLParses(t *testing.T) {
 	for name, text := range sqlFiles(t, outbox.SQLServer{}, "*/*.sql") {
 		t.Run(name, func(t *testing.T) { parse(t, text) })
+	}
+}
+
+// What tests run on SQL Server besides the library.
+func TestTheOtherTSQLParses(t *testing.T) {
+	var paths []string
+	for _, pattern := range []string{"internal/testdb/sqlserver_*.sql", "internal/conformance/suite/catalog/sqlserver/*.sql",
+		"internal/conformance/suite/catalog/sqlserver/*/*.sql"} {
+		found, err := filepath.Glob("../../../" + pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		paths = append(paths, found...)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		t.Run(filepath.Base(path), func(t *testing.T) { parse(t, string(text)) })
 	}
 }
 

@@ -3,8 +3,11 @@ package suite
 import (
 	"context"
 	"database/sql"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,13 +23,17 @@ import (
 
 // What the database's catalog knows of an outbox.
 
+//go:embed catalog
+var catalogFiles embed.FS
+
 // Catalog lists everything in the schema with its definition, the same text for the same schema under another name.
 func (f *Fixture) Catalog() (lines []string) {
 	f.T.Helper()
-	for _, query := range catalogQueries[f.DB.Name] {
-		query = strings.ReplaceAll(query, "{schema}", Literal(f.Schema()))
-		found, err := f.Strings(f.DB, query)
-		f.NoError(err, query)
+	definitions, err := fs.Glob(catalogFiles, path.Join("catalog", f.DB.Name, "definitions", "*.sql"))
+	f.NoError(err)
+	for _, file := range definitions {
+		found, err := f.Strings(f.DB, f.catalogQuery(path.Join("definitions", path.Base(file))))
+		f.NoError(err, file)
 		for _, line := range found {
 			line = strings.ReplaceAll(line, f.Schema(), "SCHEMA")
 			line = strings.Join(strings.Fields(line), " ") // how a script is cut into batches changes no more than white space
@@ -56,54 +63,20 @@ func (f *Fixture) SameCatalog(want, got []string) {
 	f.Len(got, len(want))
 }
 
-var catalogQueries = map[string][]string{
-	testdb.SQLite: {"SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_master ORDER BY 1"},
-	testdb.Postgres: {
-		`SELECT table_name || ' ' || ordinal_position || ' ' || column_name || ' ' || data_type || ' ' || is_nullable || ' ' || coalesce(column_default, '')
-		 || ' ' || is_identity || ' ' || coalesce(collation_name, '') FROM information_schema.columns WHERE table_schema = '{schema}' ORDER BY 1`,
-		"SELECT indexdef FROM pg_indexes WHERE schemaname = '{schema}' ORDER BY 1",
-		"SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = '{schema}'::regnamespace ORDER BY 1",
-		"SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace ORDER BY 1",
-		"SELECT viewname || ' ' || definition FROM pg_views WHERE schemaname = '{schema}' ORDER BY 1",
-		"SELECT relname || ' ' || coalesce(reloptions::text, '') FROM pg_class WHERE relnamespace = '{schema}'::regnamespace ORDER BY 1",
-	},
-	testdb.SQLServer: {
-		`SELECT CONCAT(TABLE_NAME, ' ', ORDINAL_POSITION, ' ', COLUMN_NAME, ' ', DATA_TYPE, ' ', CHARACTER_MAXIMUM_LENGTH, ' ', IS_NULLABLE, ' ',
-		 COLLATION_NAME, ' ', DATETIME_PRECISION) FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_SCHEMA = '{schema}' ORDER BY 1`,
-		`SELECT CONCAT(o.name, ' ', i.name, ' ', i.type_desc, ' ', i.is_unique, ' ', i.filter_definition) FROM sys.indexes i
-		 JOIN sys.objects o ON o.object_id = i.object_id JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
-		`SELECT CONCAT(o.name, ' ', o.type_desc) FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
-		`SELECT CONCAT(o.name, ' ', m.definition) FROM sys.sql_modules m JOIN sys.objects o ON o.object_id = m.object_id
-		 JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' ORDER BY 1`,
-	},
-}
-
 // Names lists the objects of a kind in the schema: table, index, view or procedure.
 func (f *Fixture) Names(kind string) []string {
 	f.T.Helper()
-	queries := map[string]map[string]string{
-		testdb.SQLite: {
-			"table": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-			"index": "SELECT name FROM sqlite_master WHERE type = 'index' AND name NOT LIKE 'sqlite_%'",
-			"view":  "SELECT name FROM sqlite_master WHERE type = 'view'",
-		},
-		testdb.Postgres: {
-			"table":     "SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'",
-			"index":     "SELECT indexname FROM pg_indexes WHERE schemaname = '{schema}'",
-			"view":      "SELECT viewname FROM pg_views WHERE schemaname = '{schema}'",
-			"procedure": "SELECT proname FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace",
-		},
-		testdb.SQLServer: {
-			"table":     "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'U'",
-			"view":      "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'V'",
-			"procedure": "SELECT o.name FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND o.type = 'P'",
-			"index": `SELECT i.name FROM sys.indexes i JOIN sys.objects o ON o.object_id = i.object_id
-				JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = '{schema}' AND i.name IS NOT NULL`,
-		},
-	}
-	names, err := f.Strings(f.DB, strings.ReplaceAll(queries[f.DB.Name][kind], "{schema}", Literal(f.Schema())))
+	names, err := f.Strings(f.DB, f.catalogQuery("names.sql", "{kind}", kind))
 	f.NoError(err)
 	return names
+}
+
+// catalogQuery is a query of the folder that catalog has for the database. Replacements are names in braces and their values.
+func (f *Fixture) catalogQuery(file string, replacements ...string) string {
+	f.T.Helper()
+	text, err := catalogFiles.ReadFile(path.Join("catalog", f.DB.Name, file))
+	f.NoError(err)
+	return strings.NewReplacer(append(replacements, "{schema}", Literal(f.Schema()))...).Replace(string(text))
 }
 
 // Strings is the only column that a query returns.
@@ -269,9 +242,7 @@ func (f *Fixture) Drop(statement string) {
 
 // DropObjects drops all that is in the schema, on SQL Server, what was created last first. It quotes the names itself.
 func (f *Fixture) DropObjects() {
-	rows, err := f.DB.QueryContext(context.WithoutCancel(f.Context()), `SELECT CASE o.type WHEN 'V' THEN 'VIEW' WHEN 'P' THEN 'PROCEDURE' ELSE 'TABLE' END, o.name
-		FROM sys.objects o JOIN sys.schemas s ON s.schema_id = o.schema_id WHERE s.name = @p1 AND o.type IN ('V', 'P', 'U')
-		ORDER BY CASE o.type WHEN 'V' THEN 1 WHEN 'P' THEN 2 ELSE 3 END, o.object_id DESC`, f.Schema())
+	rows, err := f.DB.QueryContext(context.WithoutCancel(f.Context()), f.catalogQuery("droppable.sql"), f.Schema())
 	if err != nil {
 		f.T.Errorf("listing the schema: %v", err)
 		return

@@ -102,9 +102,10 @@ BEGIN
 
         UPDATE "public"."outbox_stream" AS t
         SET status = 1, owner_token = taker, run_last = greatest(t.run_last, l.seq)
-        FROM (SELECT n.id, max(n.seq)
-              FROM (SELECT * FROM unnest(of, taken) UNION ALL SELECT f, NULL FROM unnest(fresh) AS f) AS n(id, seq)
-              GROUP BY n.id HAVING count(n.seq) > count(*) FILTER (WHERE n.seq IS NULL)) AS l(id, seq) -- the head of a fresh one is in its row
+        FROM (SELECT n.id, n.seq
+              FROM (SELECT u.id, max(u.seq) AS seq, count(*) AS messages FROM unnest(of, taken) AS u(id, seq) GROUP BY u.id) AS n
+              LEFT JOIN unnest(fresh) AS f(id) ON f.id = n.id
+              WHERE f.id IS NULL OR n.messages > 1) AS l -- the row of a fresh one says already that its head is taken
         WHERE t.stream_id = ANY (ARRAY[l.id]);
         seqs := seqs || taken;
         used := used || of;

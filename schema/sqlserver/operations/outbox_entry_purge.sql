@@ -25,7 +25,7 @@ BEGIN
     DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Attempts TABLE (Seq BIGINT NOT NULL, AttemptId BIGINT NOT NULL, PRIMARY KEY (Seq, AttemptId));
+    DECLARE @Deleted NVARCHAR(MAX);
     DECLARE @Count INT;
 
     BEGIN TRY
@@ -74,22 +74,8 @@ BEGIN
         INSERT INTO @Gone (Seq)
         SELECT q.Seq FROM @Queued AS q WHERE q.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = q.Seq);
 
-        -- A message may have many attempts, and thousands of locks of one statement escalate.
-        SET @Count = 1;
-        WHILE @Count > 0
-        BEGIN
-            DELETE FROM @Attempts;
-            INSERT INTO @Attempts (Seq, AttemptId)
-            SELECT TOP (1000) a.Seq, a.AttemptId
-            FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-            DELETE a
-            FROM @Attempts AS t INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
-                 ON a.Seq = t.Seq AND a.AttemptId = t.AttemptId
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-            SET @Count = @@ROWCOUNT;
-        END
+        SELECT @Deleted = N'[' + STRING_AGG(CAST(Seq AS NVARCHAR(MAX)), N',') + N']' FROM @Gone;
+        EXEC [dbo].[Outbox_Attempt_Purge] @Seqs = @Deleted;
 
         DELETE o
         FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq

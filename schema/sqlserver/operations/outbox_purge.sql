@@ -1,13 +1,13 @@
 -- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
--- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
--- first that was published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with
--- flags can be among them. So are messages still in the queue of their stream, which they leave when the run ends or the
--- stream is resumed. Messages are found without locks, which would otherwise stay on everything that is kept, and thousands
--- of locks escalate to one of the table. That search may wait for a row, as it must if a delete is not committed; after its
--- first lock it waits for nobody. A message moves from Outbox_Log_Pending to Outbox_Log: reading the one before the other
--- never misses it in both.
+-- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that,
+-- or without a state, in order of publishing, up to the first that was published later than that. Messages that joins or
+-- the log need (Outbox_Kept) are kept; only those with flags can be among them. So are messages still in the queue of their
+-- stream, which they leave when the run ends or the stream is resumed. Messages are found without locks, which would
+-- otherwise stay on everything that is kept, and thousands of locks escalate to one of the table. That search may wait for
+-- a row, as it must if a delete is not committed; after its first lock it waits for nobody. A message moves from
+-- Outbox_Log_Pending to Outbox_Log: reading the one before the other never misses it in both.
 IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
 GO
@@ -30,6 +30,7 @@ BEGIN
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
     DECLARE @Next BIGINT = 0, @Young BIGINT, @FirstAt DATETIME2(3), @Count INT = 0;
+    DECLARE @Deleted NVARCHAR(MAX);
     IF @Ids IS NOT NULL
         SET @Before = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, CAST('1970-01-01' AS DATETIME2(3))));
     DECLARE @Wanted TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
@@ -39,7 +40,6 @@ BEGIN
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NOT NULL);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Attempts TABLE (Seq BIGINT NOT NULL, AttemptId BIGINT NOT NULL, PRIMARY KEY (Seq, AttemptId));
 
     IF @Seqs IS NOT NULL
         INSERT INTO @Old (Seq, MessageId, Flags)
@@ -159,22 +159,8 @@ BEGIN
         INSERT INTO @Gone (Seq)
         SELECT o.Seq FROM @Old AS o WHERE o.Flags IS NULL OR EXISTS (SELECT 1 FROM @Held AS h WHERE h.Seq = o.Seq);
 
-        -- A message may have many attempts, and thousands of locks of one statement escalate.
-        SET @Count = 1;
-        WHILE @Count > 0
-        BEGIN
-            DELETE FROM @Attempts;
-            INSERT INTO @Attempts (Seq, AttemptId)
-            SELECT TOP (1000) a.Seq, a.AttemptId
-            FROM @Gone AS g INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON a.Seq = g.Seq
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-
-            DELETE a
-            FROM @Attempts AS t INNER JOIN [dbo].[Outbox_Attempt] AS a WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK)
-                 ON a.Seq = t.Seq AND a.AttemptId = t.AttemptId
-            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
-            SET @Count = @@ROWCOUNT;
-        END
+        SELECT @Deleted = N'[' + STRING_AGG(CAST(Seq AS NVARCHAR(MAX)), N',') + N']' FROM @Gone;
+        EXEC [dbo].[Outbox_Attempt_Purge] @Seqs = @Deleted;
 
         DELETE o
         FROM @Gone AS g INNER JOIN [dbo].[Outbox] AS o WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = g.Seq

@@ -104,6 +104,7 @@ GRANT VIEW DEFINITION ON [dbo].[Outbox_Worker_Number] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Stream_Route] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Stream_Claim] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Stream_Free] TO [dbo_Outbox_Role];
+GRANT VIEW DEFINITION ON [dbo].[Outbox_Attempt_Purge] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Count] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Wake] TO [dbo_Outbox_Role];
 GRANT VIEW DEFINITION ON [dbo].[Outbox_Join_Advance] TO [dbo_Outbox_Role];

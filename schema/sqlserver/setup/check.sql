@@ -60,6 +60,7 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Stream_Route]'),
     (N'procedure', N'[dbo].[Outbox_Stream_Claim]'),
     (N'procedure', N'[dbo].[Outbox_Stream_Free]'),
+    (N'procedure', N'[dbo].[Outbox_Attempt_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Join_Start]'),
     (N'procedure', N'[dbo].[Outbox_Join_Attach]'),
     (N'procedure', N'[dbo].[Outbox_Join_Report]'),
@@ -179,6 +180,7 @@ WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
                       OBJECT_ID(N'[dbo].[Outbox_Stream_Route]'),
                       OBJECT_ID(N'[dbo].[Outbox_Stream_Claim]'),
                       OBJECT_ID(N'[dbo].[Outbox_Stream_Free]'),
+                      OBJECT_ID(N'[dbo].[Outbox_Attempt_Purge]'),
                       OBJECT_ID(N'[dbo].[Outbox_Entry_Add]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Save]'), OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]'))
 UNION ALL
 SELECT N'the compatibility level of the database is ' + CAST(d.compatibility_level AS NVARCHAR(10)) + N': set it to 130 or more'

@@ -1,0 +1,1 @@
+SELECT indexdef FROM pg_indexes WHERE schemaname = '{schema}' ORDER BY 1;

@@ -1,0 +1,1 @@
+SELECT viewname || ' ' || definition FROM pg_views WHERE schemaname = '{schema}' ORDER BY 1;
