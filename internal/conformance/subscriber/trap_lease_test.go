@@ -56,7 +56,7 @@ func (h *hanging) hooks(matches func(faults.Statement) bool) faults.Hooks {
 // loses nothing.
 func TestTrap_HungSettle(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const topics, each, lease, drain = 10, 100, 20 * time.Second, time.Second
+		const topics, each, lease, drain = 10, 100, time.Minute, time.Second
 		hung := newHanging()
 		pool := faults.Open(t, f.DB, hung.hooks(isSettle))
 		s := f.SubscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
@@ -76,7 +76,7 @@ func TestTrap_HungSettle(t *testing.T) {
 		for _, msg := range received[1:] {
 			msg.Ack()
 		}
-		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) >= topics*each-1 }, suite.Patience, 10*time.Millisecond, "the others are not settled")
+		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) >= topics*each-1 }, lease, 10*time.Millisecond, "the others are not settled")
 		closing := time.Now()
 		f.NoError(s.Close())
 		f.Less(time.Since(closing), drain+suite.Patience)

@@ -23,6 +23,7 @@ func (p *parts) add(commands ...*cobra.Command) {
 	for _, c := range commands {
 		c.Flags().BoolVar(&p.withoutJoins, "without-joins", false, "leave out the tables of joins")
 		c.Flags().BoolVar(&p.inbox, "inbox", false, "an inbox instead of an outbox; its table is named Inbox or inbox by default")
+		c.MarkFlagsMutuallyExclusive("inbox", "without-joins") // it has none
 	}
 }
 
@@ -85,6 +86,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		}}
 	p.add(up, status, script, role)
 	role.Flags().StringVar(&p.role, "role", "", "the name of the role")
+	role.MarkFlagsMutuallyExclusive("inbox", "role") // an inbox's is named after schema and table
 	for _, c := range []*cobra.Command{script, role} {
 		c.Flags().StringVar(&p.dialect, "dialect", "", "sqlserver, postgres or sqlite; defaults to that of the DSN")
 	}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
+)
+
+// The scripts need no database, and are those of the library under the names that the flags give.
+func TestScriptsAreThoseOfTheLibrary(t *testing.T) {
+	for _, d := range []outbox.Dialect{outbox.SQLServer{}, outbox.Postgres{}, outbox.SQLite{}} {
+		t.Run(d.Name(), func(t *testing.T) {
+			t.Parallel()
+			config := outbox.MigrateConfig{Dialect: d, Table: "Parcels", WithoutJoins: true}
+			if d.Name() != (outbox.SQLite{}).Name() {
+				config.Schema, config.Role = "shop", "parcel_service"
+			}
+			queue := inbox.Config{Dialect: d, Schema: config.Schema, Table: "Parcels"}
+			names := []string{"--dialect", d.Name(), "--table", "Parcels", "--schema", config.Schema}
+			prints := func(want string, err error, args ...string) {
+				t.Helper()
+				require.NoError(t, err)
+				code, out, errOut := runStreams(t.Context(), Streams{}, append(args, names...)...)
+				require.Equal(t, exitOK, code, errOut)
+				require.Equal(t, want, out)
+			}
+			script, err := outbox.MigrationSQL(config)
+			prints(script, err, "migrate", "sql", "--without-joins")
+			script, err = inbox.MigrationSQL(queue)
+			prints(script, err, "migrate", "sql", "--inbox")
+			script, err = outbox.RoleSQL(config)
+			prints(script, err, "migrate", "role", "--without-joins", "--role", config.Role)
+		})
+	}
+}
+
+func TestScriptsRefuseWhatTheyCannotPrint(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"migrate sql":                                            "name the dialect with --dialect, or the database with --dsn",
+		"migrate role --dialect oracle":                          `--dialect "oracle" is unknown`,
+		"migrate role --dialect postgres --inbox --role a":       "[inbox role]",
+		"migrate sql --dialect postgres --inbox --without-joins": "[inbox without-joins]",
+	} {
+		code, out, errOut := runStreams(t.Context(), Streams{}, strings.Fields(args)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Empty(t, out)
+		require.Contains(t, errOut, want)
+	}
+}
+
+// Topics are listed again and again until the command is interrupted, which is no error.
+func TestTopicsAreWatched(t *testing.T) {
+	onSQLite(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		screen := &watched{lists: 3, end: interrupt}
+		f.streams.Out = screen
+		code, _, errOut := f.runIn(ctx, "topics", "--watch", "--interval", "100ms")
+		require.Equal(t, exitOK, code, errOut)
+		require.Equal(t, 3, strings.Count(screen.String(), "orders  1 "), screen.String())
+	})
+}
+
+// A watched screen interrupts the command once it has shown so many lists.
+type watched struct {
+	bytes.Buffer
+	lists int
+	end   func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Count(w.String(), "orders  1 ") == w.lists {
+		w.end()
+	}
+	return n, err
+}
