@@ -201,7 +201,7 @@ func (f *fixture) reads(call func(o *outbox.Outbox, db *sql.DB)) {
 	f.T.Helper()
 	var scanned, fetched, entries int
 	for deadline := time.Now().Add(suite.Patience); ; {
-		scanned, fetched, entries = f.countReads(call)
+		scanned, fetched, entries = f.countReads("outbox", call)
 		if scanned > 0 || fetched >= readsOfTen || entries < readsOfTen || time.Now().After(deadline) {
 			break
 		}
@@ -211,7 +211,8 @@ func (f *fixture) reads(call func(o *outbox.Outbox, db *sql.DB)) {
 	f.Less(entries, readsOfTen, "index entries read")
 }
 
-func (f *fixture) countReads(call func(o *outbox.Outbox, db *sql.DB)) (scanned, fetched, entries int) {
+// countReads returns what a call reads of a table when it is made once more.
+func (f *fixture) countReads(table string, call func(o *outbox.Outbox, db *sql.DB)) (scanned, fetched, entries int) {
 	f.T.Helper()
 	log := &faults.Log{}
 	pool := faults.Open(f.T, f.DB, log.Hooks())
@@ -229,7 +230,7 @@ func (f *fixture) countReads(call func(o *outbox.Outbox, db *sql.DB)) (scanned, 
 	}
 	f.NoError(tx.QueryRowContext(f.Context(), `SELECT coalesce(t.seq_tup_read, 0), coalesce(t.idx_tup_fetch, 0),
 		(SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0) FROM pg_index AS i WHERE i.indrelid = t.relid)
-		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1 AND t.relname = 'outbox'`, f.Schema()).Scan(&scanned, &fetched, &entries))
+		FROM pg_stat_xact_user_tables AS t WHERE t.schemaname = $1 AND t.relname = $2`, f.Schema(), table).Scan(&scanned, &fetched, &entries))
 	f.NoError(tx.Rollback())
 	f.NoError(counting.Close())
 	f.NoError(pool.Close())

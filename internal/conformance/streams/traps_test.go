@@ -183,6 +183,60 @@ func TestTrap_StreamThatIsCommittedOutOfOrder(t *testing.T) {
 	})
 }
 
+// What is committed after thousands of others of other streams is neither lost nor passed over by what comes after its commit.
+func TestTrap_StreamThatIsCommittedAfterThousands(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ConcurrentWriters)
+		late, err := f.DB.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = late.Rollback() }()
+		_, err = f.Outbox.Enqueue(f.Context(), late, outbox.Message{Topic: "orders", StreamKey: "s", UUID: "first"})
+		f.NoError(err)
+		f.handleThousands()
+		f.handleThousands()
+		f.NoError(late.Commit())
+		f.handleThousands()
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "s", UUID: "second"})
+		f.handleThousands()
+		f.Equal([]string{"first", "second"}, suite.UUIDs(f.Claim("orders")))
+	})
+}
+
+// Nor is what arrives for a stream that somebody has locked while thousands of others come and go.
+func TestTrap_StreamThatIsLockedWhileThousandsArrive(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ConcurrentWriters, suite.SkipLocked)
+		f.Ordered("orders", 1, 1)
+		held := f.Claim("orders")
+		tx, err := f.DB.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }()
+		_, err = tx.ExecContext(f.Context(), f.SQL("UPDATE {outbox_stream} SET {status} = {status}"))
+		f.NoError(err)
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: suite.StreamKey(0), UUID: "1"})
+		for range 3 {
+			f.handleThousands()
+		}
+		f.NoError(tx.Rollback())
+		f.Empty(f.Settle(suite.Settled(outbox.Ack, held...)...))
+		f.Equal([]string{"1"}, suite.UUIDs(f.Claim("orders")))
+	})
+}
+
+// handleThousands publishes messages of many other streams, and handles them.
+func (f *fixture) handleThousands() {
+	f.T.Helper()
+	const n = 1000
+	f.Ordered("others", n, 1)
+	f.Ordered("others", n, 1)
+	for left := 2 * n; left > 0; {
+		held := f.ClaimUpTo(n, "others")
+		f.NotEmpty(held)
+		f.Settle(suite.Settled(outbox.Ack, held...)...)
+		left -= len(held)
+	}
+}
+
 // One that blocks its stream does so, too, when one with a lower number is committed late.
 func TestTrap_StreamThatIsBlockedStaysSo(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

@@ -109,18 +109,24 @@ CREATE INDEX IF NOT EXISTS "outbox_worker_lives" ON "public"."outbox_worker" (li
 
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
 -- they do not wait for each other. A router, one at a time (the row of outbox_router), moves committed messages to the
--- queues, in order of seq. A stream's row is its lease, and its lock guards its queue: claiming, routing and freeing a
--- stream hold it.
+-- queues, in order of arrival_id, which grows with every insert. A stream's row is its lease, and its lock guards its queue:
+-- claiming, routing and freeing a stream hold it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_arrival" (
-    seq       bigint NOT NULL,
-    stream_id bigint NOT NULL,
-    topic_key bigint NOT NULL,
-    CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (seq)
+    arrival_id bigint GENERATED ALWAYS AS IDENTITY,
+    seq        bigint NOT NULL,
+    stream_id  bigint NOT NULL,
+    topic_key  bigint NOT NULL,
+    CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (arrival_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
+-- Up to low nothing arrives any longer, so that routing begins after it, and skips the dead entries of what was routed before.
+-- The same will hold up to high as soon as the transactions in writers have ended, which were inserting when high was noted.
 CREATE TABLE IF NOT EXISTS "public"."outbox_router" (
-    id   smallint NOT NULL,
-    turn bigint   NOT NULL,
+    id      smallint NOT NULL,
+    turn    bigint   NOT NULL,
+    low     bigint   NOT NULL DEFAULT 0,
+    high    bigint   NOT NULL DEFAULT 0,
+    writers text[]   NOT NULL DEFAULT '{}',
     CONSTRAINT "outbox_router_pk" PRIMARY KEY (id)
 ) WITH (fillfactor = 50);
 

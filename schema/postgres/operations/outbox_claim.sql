@@ -49,7 +49,8 @@ DECLARE
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
-           EXISTS (SELECT FROM "public"."outbox_arrival"), EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
+           EXISTS (SELECT FROM "public"."outbox_arrival" AS n WHERE n.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)),
+           EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
            EXISTS (SELECT FROM "public"."outbox_paused")
     INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted
     FROM json_to_record(arg) AS a(

@@ -52,7 +52,9 @@ BEGIN
         USING (SELECT n AS seq, (SELECT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = n) AS stream_id FROM unnest(seqs) AS n) AS e
         WHERE q.stream_id = ANY (ARRAY[e.stream_id]) AND q.seq = ANY (ARRAY[e.seq]);
         PERFORM "public"."outbox_stream_free"(streams);
-        DELETE FROM "public"."outbox_arrival" AS a WHERE a.seq = ANY (seqs);
+        DELETE FROM "public"."outbox_arrival" AS a
+        WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)
+          AND (a.seq IN (SELECT unnest(seqs))) IS TRUE; -- so written, they are looked up in a hash table
     END IF;
 END
 $outbox$;

@@ -34,7 +34,8 @@ BEGIN
         INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
         SELECT s.seq, s.stream_id, s.topic_key FROM "public"."outbox_state" AS s
         WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL
-          AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL;
+          AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
+        ORDER BY s.seq;
         PERFORM "public"."outbox_stream_free"(streams);
     END IF;
     RETURN QUERY SELECT cardinality(seqs)::bigint, (extract(epoch FROM until) * 1000000)::bigint;

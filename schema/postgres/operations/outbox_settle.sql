@@ -187,7 +187,8 @@ BEGIN
     END IF;
     IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
         PERFORM "public"."outbox_stream_free"(streams);
-        IF NOT along AND EXISTS (SELECT FROM "public"."outbox_arrival") THEN
+        IF NOT along AND EXISTS (
+            SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)) THEN
             PERFORM "public"."outbox_stream_route"(greatest(cardinality(streams), 100));
         END IF;
     END IF;

@@ -1,10 +1,12 @@
--- Moves committed messages, up to most, from the arrivals to the queues of their streams, in order of seq, and makes streams
--- that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
+-- Moves committed messages, up to most, from the arrivals to the queues of their streams, in order of arrival, and makes
+-- streams that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
 -- before. Messages of a locked stream stay; it waits for nobody. Returns whether there may be more. A claim that still wants
 -- streams gets so many of those that had no messages before, if these are of its topics and in the worker's share: they are
 -- leased to taker at once and returned in fresh, with their topics. That spares an index entry, a look-up and an update.
--- Whether they are due is seen when they are claimed. A transaction that does not see concurrent commits must write to the
--- rows that it has locked: only then does a transaction that read before it fail and try again.
+-- Whether they are due is seen when they are claimed. An old snapshot keeps the index entries of what was routed: so that they
+-- are not read again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not
+-- see concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and
+-- try again.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_route"(int, int, uuid, bigint[], json);
 CREATE FUNCTION "public"."outbox_stream_route"(
     most int, wanted int DEFAULT 0, taker uuid DEFAULT NULL, topics bigint[] DEFAULT NULL, share json DEFAULT NULL,
@@ -16,6 +18,9 @@ AS $outbox$
 DECLARE
     moment  timestamptz := clock_timestamp();
     stale   boolean     := current_setting('transaction_isolation') <> 'read committed';
+    since   bigint;
+    noted   bigint;
+    places  bigint[];
     seqs    bigint[];
     ids     bigint[];
     keys    bigint[];
@@ -27,12 +32,12 @@ DECLARE
     high    int := coalesce((share->>'high')::int, 9999);
 BEGIN
     more := false;
-    PERFORM FROM "public"."outbox_router" AS r WHERE r.id = 1 FOR UPDATE SKIP LOCKED;
+    SELECT r.low, r.high INTO since, noted FROM "public"."outbox_router" AS r WHERE r.id = 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT array_agg(n.seq), array_agg(n.stream_id), array_agg(n.topic_key) INTO seqs, ids, keys
-    FROM (SELECT a.seq, a.stream_id, a.topic_key FROM "public"."outbox_arrival" AS a ORDER BY a.seq LIMIT most) AS n;
+    SELECT array_agg(n.arrival_id), array_agg(n.seq), array_agg(n.stream_id), array_agg(n.topic_key) INTO places, seqs, ids, keys
+    FROM (SELECT a.* FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since ORDER BY a.arrival_id LIMIT most) AS n;
     IF seqs IS NULL THEN
         RETURN;
     END IF;
@@ -63,12 +68,13 @@ BEGIN
         CROSS JOIN LATERAL (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id FOR UPDATE SKIP LOCKED) AS t;
         busy := ARRAY(SELECT unnest(known) EXCEPT SELECT unnest(held));
         IF cardinality(busy) > 0 THEN
-            SELECT array_agg(n.seq), array_agg(n.id) INTO seqs, ids FROM unnest(seqs, ids) AS n(seq, id) WHERE n.id <> ALL (busy);
+            SELECT array_agg(n.place), array_agg(n.seq), array_agg(n.id) INTO places, seqs, ids
+            FROM unnest(places, seqs, ids) AS n(place, seq, id) WHERE n.id <> ALL (busy);
         END IF;
     END IF;
 
     INSERT INTO "public"."outbox_queue" (stream_id, seq) SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id);
-    DELETE FROM "public"."outbox_arrival" AS a WHERE a.seq = ANY (seqs);
+    DELETE FROM "public"."outbox_arrival" AS a WHERE a.arrival_id = ANY (places);
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
     -- deleted has no due time, and changes nothing.
@@ -82,6 +88,18 @@ BEGIN
               FROM unnest(held, heads) AS h(id, head)) AS n
         WHERE t.stream_id = ANY (ARRAY[n.id])
           AND (stale OR t.status + 0 = 0 AND t.next_attempt_at <> greatest(least(t.next_attempt_at, moment), coalesce(n.due, t.next_attempt_at)));
+    END IF;
+
+    -- Numbers are given before a commit. Whoever inserts arrivals holds this lock on the table from before it gets a number until
+    -- others see its commit; so the writers are looked for first, and what they have left behind in a statement after that.
+    IF NOT stale AND places[cardinality(places)] > noted + 1000 AND NOT EXISTS (
+        SELECT FROM pg_locks AS l JOIN "public"."outbox_router" AS r ON l.virtualtransaction = ANY (r.writers)
+        WHERE l.relation = '"public"."outbox_arrival"'::regclass AND r.id = 1) THEN
+        UPDATE "public"."outbox_router" AS r
+        SET low = noted, high = places[cardinality(places)],
+            writers = ARRAY(SELECT l.virtualtransaction FROM pg_locks AS l
+                            WHERE l.relation = '"public"."outbox_arrival"'::regclass AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid())
+        WHERE r.id = 1 AND NOT EXISTS (SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since AND a.arrival_id <= noted);
     END IF;
 END
 $outbox$;
