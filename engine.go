@@ -18,6 +18,7 @@ const (
 	opTopics     operation = "outbox_topics"
 	opFailed     operation = "outbox_failed"
 	opGet        operation = "outbox_get"
+	opHealth     operation = "outbox_health"
 
 	opTopicPaused operation = "outbox_topic_paused"
 	opAuditPurge  operation = "outbox_audit_purge"

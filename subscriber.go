@@ -15,6 +15,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
+	"github.com/incursa/watermill-outbox/internal/quiet"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -193,6 +194,10 @@ func (s *Subscriber) runLog() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
 	keeping.Go(func() { s.keeper.janitor.run(ctx, s.keeper.away) })
+	watch := &sequencerWatch{s.outbox, s.config, quiet.New(s.logger)}
+	keeping.Go(func() {
+		s.keeper.unhurried(ctx, s.config.UnhandledAfter, duty{"Cannot look whether a Sequencer is at work, trying again", watch.look})
+	})
 	s.wakeups.run(s.config.Wakeups, s.closing)
 	s.subscriptions.Wait()
 	cancel()

@@ -123,7 +123,8 @@ type SubscriberConfig struct {
 
 	// UnhandledAfter is how long due messages may wait on a topic without a subscription on the same *sql.DB in this process,
 	// by this Subscriber, another or a forwarder, before it logs a warning; they stay in the table. It is also how often it
-	// checks, and calls Hooks.OnBacklog. -1 means never. Defaults to 1 min.
+	// checks, and calls Hooks.OnBacklog. A consumer group warns instead of messages that have waited so long for a position in the
+	// log, as they do without a Sequencer. -1 means never. Defaults to 1 min.
 	UnhandledAfter time.Duration
 
 	// HandlerLog is the level of the line that is logged for each message handed to its handler: slog.LevelInfo,
