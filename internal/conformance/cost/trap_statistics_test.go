@@ -166,13 +166,7 @@ func (f *fixture) logInto(o *outbox.Outbox, n int) {
 		_, err := o.Enqueue(f.Context(), f.DB, messages...)
 		f.NoError(err)
 	}
-	sequencer, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
-	f.NoError(err)
-	for stamped := 0; stamped < n; {
-		more, err := seam.Sequencer(sequencer).Stamp(f.Context())
-		f.NoError(err)
-		stamped += more
-	}
+	f.Stamp()
 }
 
 func someMessages(n int) []outbox.Message {

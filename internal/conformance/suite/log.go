@@ -209,7 +209,13 @@ func (f *Fixture) GroupSubscriber(db *sql.DB, group string, logger *LogBook, opt
 // Stamp gives positions to all that is committed.
 func (f *Fixture) Stamp() {
 	f.T.Helper()
-	s, err := outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
+	f.StampOn(f.DB.DB)
+}
+
+// StampOn is the same on another pool.
+func (f *Fixture) StampOn(db *sql.DB) {
+	f.T.Helper()
+	s, err := outbox.NewSequencer(db, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: f.Config.Table}, nil)
 	f.NoError(err)
 	for {
 		n, err := seam.Sequencer(s).Stamp(f.Context())

@@ -1,10 +1,12 @@
 -- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
--- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that, or without a state, in order of publishing, up to the
--- first that was published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with
--- flags can be among them. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and
--- read the whole table in order of the key, which it does if it believes that there are few rows.
+-- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that,
+-- or without a state, in order of publishing, up to the first that was published later than that. Messages that joins or the
+-- log need (outbox_kept) are kept; only those with flags can be among them. That view is asked for one message at a time:
+-- joined to a table, it would be read from end to end for each. Rows are found by = ANY (ARRAY[key]): with a plain =, the
+-- planner could also use a merge join and read the whole table in order of the key, which it does if it believes that there
+-- are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
 CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
@@ -35,8 +37,8 @@ BEGIN
                                          WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e))))
                   AND s.status + 0 = 3 AND s.processed_at <= before
                   AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
-                  AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                                       WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                  AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
+                                       FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                 ORDER BY s.seq
                 FOR UPDATE OF s SKIP LOCKED);
             DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
@@ -45,8 +47,8 @@ BEGIN
                 SELECT s.seq FROM "public"."outbox_state" AS s
                 WHERE s.dead_at <= before
                   AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
-                  AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                                       WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                  AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
+                                       FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                 ORDER BY s.dead_at
                 LIMIT most
                 FOR UPDATE OF s SKIP LOCKED);
@@ -65,15 +67,15 @@ BEGIN
                     SELECT s.seq FROM "public"."outbox_state" AS s
                     WHERE s.seq = l AND s.status + 0 = 2 AND s.processed_at <= before
                       AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
-                      AND (s.flags = 0 OR (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                                           WHERE o.seq = s.seq LIMIT 1) IS NULL)
+                      AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
+                                           FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                     FOR UPDATE OF s SKIP LOCKED) AS f);
             DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (free);
         END IF;
-        old := ARRAY(SELECT l FROM unnest(old) AS l
-                     WHERE (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = l) IS NULL
-                       AND (SELECT k.message_id FROM "public"."outbox" AS o INNER JOIN "public"."outbox_kept" AS k ON k.message_id = o.message_id
-                            WHERE o.seq = l LIMIT 1) IS NULL);
+        old := ARRAY(SELECT o.seq FROM "public"."outbox" AS o
+                     WHERE o.seq = ANY (old)
+                       AND (SELECT s.seq FROM "public"."outbox_state" AS s WHERE s.seq = o.seq) IS NULL
+                       AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL);
     END IF;
 
     DELETE FROM "public"."outbox_attempt" AS a WHERE a.seq = ANY (old);

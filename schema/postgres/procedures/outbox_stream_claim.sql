@@ -104,8 +104,7 @@ BEGIN
         SET status = 1, owner_token = taker, run_last = greatest(t.run_last, l.seq)
         FROM (SELECT n.id, n.seq
               FROM (SELECT u.id, max(u.seq) AS seq, count(*) AS messages FROM unnest(of, taken) AS u(id, seq) GROUP BY u.id) AS n
-              LEFT JOIN unnest(fresh) AS f(id) ON f.id = n.id
-              WHERE f.id IS NULL OR n.messages > 1) AS l -- the row of a fresh one says already that its head is taken
+              WHERE n.messages > 1 OR n.id NOT IN (SELECT unnest(fresh))) AS l -- the row of a fresh one says already that its head is taken
         WHERE t.stream_id = ANY (ARRAY[l.id]);
         seqs := seqs || taken;
         used := used || of;
