@@ -106,6 +106,8 @@ func (c *largeCalls) ofMessages() []largeCall {
 			c.Len(records, len(c.ids))
 		}},
 		{"claim", c.claim("orders")},
+		{"reap", c.reap},
+		{"claim what was reaped", c.claim("orders")},
 		{"ack", c.settle(outbox.Ack)},
 		{"claim the rest", c.claim("orders")},
 		{"fail", c.settle(outbox.Fail)},
@@ -129,6 +131,8 @@ func (c *largeCalls) ofStreams() []largeCall {
 		{"claim requeued streams", c.claim("ordered")},
 		{"ack in streams", c.settle(outbox.Ack)},
 		{"claim what follows", c.claim("ordered")},
+		{"reap streams", c.reap},
+		{"claim streams that were reaped", c.claim("ordered")},
 		{"ack the last of streams", c.settle(outbox.Ack)},
 		{"purge of streams", c.purge(outbox.PurgeParams{}, 2*large)},
 	}
@@ -272,6 +276,13 @@ func (c *largeCalls) settle(outcome outbox.Outcome) func() {
 		c.NoError(err)
 		c.Empty(refused)
 	}
+}
+
+func (c *largeCalls) reap() {
+	c.ExpireLeases()
+	reaped, err := c.outbox.ReapExpired(c.Context())
+	c.NoError(err)
+	c.Equal(large, reaped)
 }
 
 func (c *largeCalls) purge(params outbox.PurgeParams, want int) func() {
