@@ -18,7 +18,16 @@ const (
 	joinsShown = 30  // on one page
 )
 
-// joinsPage lists the joins with a grouping key.
+// A joinTable is a page of joins, with where the next one begins.
+type joinTable struct {
+	Joins []join.Join
+	More  string
+}
+
+// readJoins are join.Coordinator.Pending and its like.
+type readJoins func(ctx context.Context, x outbox.Executor, from join.ID, limit int) ([]join.Join, error)
+
+// joinsPage lists the joins with a grouping key, or those that are pending and those that started last.
 func (v *visit) joinsPage() {
 	q := v.r.URL.Query()
 	key := strings.TrimSpace(q.Get("key"))
@@ -26,32 +35,52 @@ func (v *visit) joinsPage() {
 		http.Redirect(v.w, v.r, v.config.Prefix+"/s/"+v.place.slug+"/join/"+id.String(), http.StatusSeeOther)
 		return
 	}
-	body := struct {
-		Key   string
-		Joins []join.Join
-		More  string
-	}{Key: key}
+	var body struct {
+		Key                    string
+		Group, Pending, Recent *joinTable
+	}
+	body.Key = key
+	ctx, cancel := v.context()
+	defer cancel()
+	var err error
+	joins := v.place.joins
 	if key != "" {
-		var after join.ID
-		if text := q.Get("after"); text != "" {
-			var err error
-			if after, err = join.ParseID(text); err != nil {
-				v.fail(field.Bad("after", "%q is no id of a join", text))
-				return
-			}
+		body.Group, err = v.joinTable(ctx, "after", func(ctx context.Context, x outbox.Executor, after join.ID, limit int) ([]join.Join, error) {
+			return joins.ByGroup(ctx, x, key, after, limit)
+		})
+	} else {
+		if !q.Has("before") {
+			body.Pending, err = v.joinTable(ctx, "after", joins.Pending)
 		}
-		ctx, cancel := v.context()
-		defer cancel()
-		var err error
-		if body.Joins, err = v.place.joins.ByGroup(ctx, nil, key, after, pageSize); err != nil {
-			v.fail(err)
-			return
-		}
-		if len(body.Joins) == pageSize {
-			body.More = body.Joins[pageSize-1].ID.String()
+		if !q.Has("after") && err == nil {
+			body.Recent, err = v.joinTable(ctx, "before", joins.Recent)
 		}
 	}
+	if err != nil {
+		v.fail(err)
+		return
+	}
 	v.render("joins", &page{Title: "Joins", At: "joins", Live: true, Body: body})
+}
+
+// joinTable reads the page that begins at the id in a parameter, if it is there.
+func (v *visit) joinTable(ctx context.Context, parameter string, read readJoins) (*joinTable, error) {
+	var from join.ID
+	if text := v.r.URL.Query().Get(parameter); text != "" {
+		var err error
+		if from, err = join.ParseID(text); err != nil {
+			return nil, field.Bad(parameter, "%q is no id of a join", text)
+		}
+	}
+	joins, err := read(ctx, nil, from, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	table := &joinTable{Joins: joins}
+	if len(joins) == pageSize {
+		table.More = joins[pageSize-1].ID.String()
+	}
+	return table, nil
 }
 
 // A node is a join with its steps, of which some are joins again.

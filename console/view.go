@@ -141,6 +141,15 @@ func (p *page) List(m messages) any {
 	}{p, m, m.Queue}
 }
 
+// JoinTable is what the template of that name needs.
+func (p *page) JoinTable(id, label, empty string, t *joinTable) any {
+	return struct {
+		Page             *page
+		ID, Label, Empty string
+		*joinTable
+	}{p, id, label, empty, t}
+}
+
 // Node is what the template of that name needs.
 func (p *page) Node(n *node) any {
 	return struct {

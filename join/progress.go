@@ -94,10 +94,40 @@ func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string
 	return joins, nil
 }
 
+// Pending reads a page of the joins that have not ended, at most limit, 1 to 1,000, in order of id: those that have been
+// pending for longest come first. after is the last id of the previous page, or zero. On SQL Server it leaves out a join
+// whose row somebody has locked.
+func (c *Coordinator) Pending(ctx context.Context, x outbox.Executor, after ID, limit int) ([]Join, error) {
+	if err := validateLimit(limit); err != nil {
+		return nil, err
+	}
+	joins, err := c.list(ctx, x, listArg{Pending: true, After: afterID(after), Limit: limit})
+	if err != nil {
+		return nil, fmt.Errorf("read the pending joins: %w", err)
+	}
+	return joins, nil
+}
+
+// Recent reads a page of all joins, at most limit, 1 to 1,000, those that started last first. before is the last id of the
+// previous page, or zero. On SQL Server it leaves out a join whose row somebody has locked.
+func (c *Coordinator) Recent(ctx context.Context, x outbox.Executor, before ID, limit int) ([]Join, error) {
+	if err := validateLimit(limit); err != nil {
+		return nil, err
+	}
+	joins, err := c.list(ctx, x, listArg{Newest: true, Before: afterID(before), Limit: limit})
+	if err != nil {
+		return nil, fmt.Errorf("read the recent joins: %w", err)
+	}
+	return joins, nil
+}
+
 type listArg struct {
 	ID          *ID     `json:"id,omitempty"`
 	GroupingKey string  `json:"grouping_key,omitempty"`
+	Pending     bool    `json:"pending,omitempty"`
+	Newest      bool    `json:"newest,omitempty"`
 	After       *string `json:"after,omitempty"`
+	Before      *string `json:"before,omitempty"`
 	Limit       int     `json:"limit"`
 }
 

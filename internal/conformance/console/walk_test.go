@@ -119,7 +119,7 @@ func TestLong_ABrowserWalksThroughAllPages(t *testing.T) {
 
 		for _, path := range []string{
 			"", "topic?name=orders", "topic?name=nobody+knows+it", "search", "search?state=failed&topic=orders", "dead", "dead?since=1h", "streams",
-			"joins", "joins?key=night", "joins?key=" + whole.String(), "log", "log/dead?group=g", "inbox", "inbox?source=a&message=b&handler=c", "workers", "schema", "audit",
+			"joins", "joins?after=" + whole.String(), "joins?before=" + part.String(), "joins?key=night", "joins?key=" + whole.String(), "log", "log/dead?group=g", "inbox", "inbox?source=a&message=b&handler=c", "workers", "schema", "audit",
 			"act?do=discard&topic=orders", "act?do=cancel&topic=steps", "act?do=delay&topic=steps", "../../activity",
 			"message/" + ids[0].String(), "message/" + ids[0].String() + "?contents=text", "message/" + ids[0].String() + "?contents=hex",
 		} {
@@ -129,6 +129,9 @@ func TestLong_ABrowserWalksThroughAllPages(t *testing.T) {
 			b.Quiet()
 		}
 		b.Reads("pre.payload", "00 01 ff")
+		b.Open(f.store + "joins")
+		b.Reads("#pending", "night")
+		b.Reads("#recent", part.String())
 		b.Open(f.store + "joins?key=" + whole.String())
 		b.Reads(".tree", "2 steps are missing")
 		b.Reads("#main", part.String())

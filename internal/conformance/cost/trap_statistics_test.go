@@ -118,6 +118,11 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 			"workers": func(c *counted) error {
 				return c.act("outbox_worker_list", map[string]any{"limit": keys, "leases": keys, "sample": keys})
 			},
+			"pending joins": func(c *counted) error {
+				_, err := c.joins.Pending(c.Context(), c.x, join.ID{}, keys)
+				return err
+			},
+			"recent joins": func(c *counted) error { _, err := c.joins.Recent(c.Context(), c.x, join.ID{}, keys); return err },
 			"steps": func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)

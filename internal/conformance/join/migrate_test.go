@@ -25,9 +25,9 @@ func TestJOIN090_OBX105_MigrateCreatesTheTablesOfJoins(t *testing.T) {
 		f.Subset(suite.Lower(f.Names("table")), f.joinTableNames())
 		f.Subset(suite.Lower(f.Names("table")), suite.Lower([]string{f.Config.Dialect.Traits().Table, f.Either("outbox_join", "OutboxJoin"), f.Either("outbox_join_member", "OutboxJoinMember")}))
 		if f.Lacks(suite.IndexNames) == "" {
-			want := []string{"outbox_join_group", "outbox_join_ended", "outbox_join_member_message"}
+			want := []string{"outbox_join_group", "outbox_join_pending", "outbox_join_ended", "outbox_join_member_message"}
 			if f.DB.Name == testdb.SQLServer {
-				want = []string{"IX_OutboxJoin_GroupingKey", "IX_OutboxJoin_Ended", "IX_OutboxJoinMember_MessageId"}
+				want = []string{"IX_OutboxJoin_GroupingKey", "IX_OutboxJoin_Pending", "IX_OutboxJoin_Ended", "IX_OutboxJoinMember_MessageId"}
 			}
 			f.Subset(f.Names("index"), want)
 		}
@@ -101,6 +101,8 @@ func TestJOIN090_WithoutJoinsACallSaysWhatToDo(t *testing.T) {
 			"wait":             func() error { _, err := c.EnqueueWait(f.Context(), nil, suite.Waits(id, "next", "")); return err },
 			"get":              func() error { _, err := c.Get(f.Context(), nil, id); return err },
 			"by group":         func() error { _, err := c.ByGroup(f.Context(), nil, "g", join.ID{}, 1); return err },
+			"pending":          func() error { _, err := c.Pending(f.Context(), nil, join.ID{}, 1); return err },
+			"recent":           func() error { _, err := c.Recent(f.Context(), nil, join.ID{}, 1); return err },
 			"steps":            func() error { _, err := c.Steps(f.Context(), nil, id, outbox.MessageID{}, 1); return err },
 			"purge":            func() error { _, err := c.Purge(f.Context(), 0); return err },
 			"middleware":       func() error { _, err := reporting(c, nil)(relayed(message.String())); return err },

@@ -221,12 +221,53 @@ func TestJOIN082_TheJoinsOfAGroupArePaged(t *testing.T) {
 	})
 }
 
+func TestPendingAndRecentJoinsArePaged(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.Joins()
+		var all, pending []join.ID
+		for i := range 8 {
+			id := f.Start(c, join.StartParams{ExpectedSteps: 1})
+			all = append(all, id)
+			if i%3 == 0 {
+				f.NoError(c.Cancel(f.Context(), nil, id))
+			} else {
+				pending = append(pending, id)
+			}
+		}
+		pages := func(read func(context.Context, outbox.Executor, join.ID, int) ([]join.Join, error), sizes ...int) (got []join.ID) {
+			var last join.ID
+			for _, size := range sizes {
+				page, err := read(f.Context(), nil, last, 3)
+				f.NoError(err)
+				f.Len(page, size)
+				for _, j := range page {
+					got = append(got, j.ID)
+					last = j.ID
+				}
+			}
+			return got
+		}
+		oldest, newest := pages(c.Pending, 3, 2, 0), pages(c.Recent, 3, 3, 2, 0)
+		f.ElementsMatch(pending, oldest, "no gap, no repeat")
+		f.ElementsMatch(all, newest, "no gap, no repeat")
+		if f.Lacks(suite.OrdersUUIDs) == "" {
+			f.Equal(pending, oldest, "in order of their start")
+			slices.Reverse(newest)
+			f.Equal(all, newest, "against the order of their start")
+		}
+	})
+}
+
 func TestJoinReadsRefuseWhatCannotBeMeant(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		c := f.Joins()
 		id := f.Start(c, join.StartParams{ExpectedSteps: 1})
 		for _, limit := range []int{-1, 0, 1001} {
 			_, err := c.ByGroup(f.Context(), nil, "g", join.ID{}, limit)
+			f.RequireField(err, "limit")
+			_, err = c.Pending(f.Context(), nil, join.ID{}, limit)
+			f.RequireField(err, "limit")
+			_, err = c.Recent(f.Context(), nil, join.ID{}, limit)
 			f.RequireField(err, "limit")
 			_, err = c.Steps(f.Context(), nil, id, outbox.MessageID{}, limit)
 			f.RequireField(err, "limit")

@@ -26,6 +26,9 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
 
 CREATE INDEX IF NOT EXISTS "outbox_join_group" ON "public"."outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
 
+-- Pending joins, in the order in which they started.
+CREATE INDEX IF NOT EXISTS "outbox_join_pending" ON "public"."outbox_join" (join_id) WHERE status = 0;
+
 -- Ended joins for purging. last_updated_at is in no index, because every count would have to write to it.
 CREATE INDEX IF NOT EXISTS "outbox_join_ended" ON "public"."outbox_join" (created_at) WHERE status <> 0;
 

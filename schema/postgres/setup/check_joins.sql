@@ -4,6 +4,7 @@ FROM (VALUES
     ('table', '"public"."outbox_join"'),
     ('index', '"public"."outbox_join_pk"'),
     ('index', '"public"."outbox_join_group"'),
+    ('index', '"public"."outbox_join_pending"'),
     ('index', '"public"."outbox_join_ended"'),
     ('table', '"public"."outbox_join_member"'),
     ('index', '"public"."outbox_join_member_pk"'),

@@ -25,6 +25,9 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_join" (
 
 CREATE INDEX IF NOT EXISTS "main"."outbox_join_group" ON "outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
 
+-- Pending joins, in the order in which they started.
+CREATE INDEX IF NOT EXISTS "main"."outbox_join_pending" ON "outbox_join" (join_id) WHERE status = 0;
+
 -- Ended joins for purging.
 CREATE INDEX IF NOT EXISTS "main"."outbox_join_ended" ON "outbox_join" (created_at) WHERE status <> 0;
 

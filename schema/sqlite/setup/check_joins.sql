@@ -2,6 +2,7 @@
 SELECT w.kind || ' ' || w.name || ' is missing'
 FROM (SELECT 'table' AS kind, '"outbox_join"' AS name
       UNION ALL SELECT 'index', '"outbox_join_group"'
+      UNION ALL SELECT 'index', '"outbox_join_pending"'
       UNION ALL SELECT 'index', '"outbox_join_ended"'
       UNION ALL SELECT 'index', '"outbox_join_decided"'
       UNION ALL SELECT 'trigger', '"outbox_join_wake"'

@@ -29,6 +29,11 @@ IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[d
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))) = PARSENAME(N'[IX_OutboxJoin_GroupingKey]', 1))
     CREATE INDEX [IX_OutboxJoin_GroupingKey] ON [dbo].[OutboxJoin] (GroupingKey, JoinId) WHERE GroupingKey IS NOT NULL;
 
+-- Pending joins, in the order in which they started.
+IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoin]')
+               AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_Pending]', 1))) = PARSENAME(N'[IX_OutboxJoin_Pending]', 1))
+    CREATE INDEX [IX_OutboxJoin_Pending] ON [dbo].[OutboxJoin] (JoinId) WHERE Status = 0;
+
 -- Ended joins for purging. LastUpdatedUtc is in no index, because every count would have to write to it.
 IF NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(N'[dbo].[OutboxJoin]')
                AND LEFT(i.name, LEN(PARSENAME(N'[IX_OutboxJoin_Ended]', 1))) = PARSENAME(N'[IX_OutboxJoin_Ended]', 1))

@@ -43,7 +43,7 @@ func (j fanIn) progress() string {
 }
 
 func (j fanIn) cells() []string {
-	return []string{j.ID, j.Status, j.progress(), clock(j.from.CreatedAt), clock(j.from.LastUpdatedAt)}
+	return []string{j.ID, j.GroupingKey, j.Status, j.progress(), clock(j.from.CreatedAt), clock(j.from.LastUpdatedAt)}
 }
 
 // A step is a step of a join.
@@ -113,14 +113,13 @@ func (a *app) joinCommand() *cobra.Command {
 
 func (a *app) joinListCommand() *cobra.Command {
 	var key, after string
+	var pending bool
 	var limit int
-	c := a.action(&cobra.Command{Use: "list --group KEY", Short: "List the joins with a grouping key, in the order in which they started", Args: arguments(cobra.NoArgs)},
+	c := a.action(&cobra.Command{Use: "list [--pending | --group KEY]", Args: arguments(cobra.NoArgs),
+		Short: "List joins, the newest first; those that are pending or have a grouping key, the oldest first"},
 		func(ctx context.Context, db *database, _ []string) error {
 			var from join.ID
 			var err error
-			if key == "" {
-				return usage("name the grouping key with --group")
-			}
 			if after != "" {
 				if from, err = join.ParseID(after); err != nil {
 					return usage("--after %q is no id of a join", after)
@@ -130,7 +129,16 @@ func (a *app) joinListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page, err := joins.ByGroup(ctx, nil, key, from, limit)
+			read := joins.Recent
+			switch {
+			case pending:
+				read = joins.Pending
+			case key != "":
+				read = func(ctx context.Context, x outbox.Executor, after join.ID, limit int) ([]join.Join, error) {
+					return joins.ByGroup(ctx, x, key, after, limit)
+				}
+			}
+			page, err := read(ctx, nil, from, limit)
 			if err != nil {
 				return err
 			}
@@ -138,12 +146,14 @@ func (a *app) joinListCommand() *cobra.Command {
 			for _, j := range page {
 				found = append(found, newFanIn(j))
 			}
-			if err := list(a.render, "ID, STATUS, STEPS, STARTED, UPDATED", found, "There is no such join."); err != nil || len(page) < limit {
+			if err := list(a.render, "ID, GROUPING KEY, STATUS, STEPS, STARTED, UPDATED", found, "There is no such join."); err != nil || len(page) < limit {
 				return err
 			}
 			return a.render.say("\nMore: the same command with --after %s", page[len(page)-1].ID)
 		})
-	c.Flags().StringVar(&key, "group", "", "the grouping key")
+	c.Flags().StringVar(&key, "group", "", "only joins with this grouping key")
+	c.Flags().BoolVar(&pending, "pending", false, "only joins that have not ended")
+	c.MarkFlagsMutuallyExclusive("group", "pending")
 	c.Flags().StringVar(&after, "after", "", "the last id of the page before")
 	c.Flags().IntVarP(&limit, "limit", "n", 100, "the most joins to list, 1 to 1,000")
 	return c

@@ -108,6 +108,9 @@ stream list -o json
 stream resume parcels s1
 stream resume parcels s1
 dead requeue --all --yes
+join list
+join list --pending --group tenant
+join list --pending -o json
 join list --group tenant
 join list --group tenant -o json
 join show 0198f0c4-5a0b-7000-8000-000000000001
