@@ -53,7 +53,8 @@ console-test: ## Walk through the console in a browser, and time its pages besid
 
 .PHONY: pictures
 pictures: ## Make the pictures of docs/console.md again
-	OUTBOX_TEST_PICTURES=$(CURDIR)/docs/console OUTBOX_TEST_REQUIRE=chromium $(DATABASES) go test -count=1 -run EveryPageHasItsPicture ./internal/demo/console
+	OUTBOX_TEST_PICTURES=$(CURDIR)/docs/console OUTBOX_TEST_REQUIRE=sqlite,rabbitmq,chromium $(DATABASES) go test -count=1 \
+		-run 'EveryPageHasItsPicture|ForwardersAreShown/sqlite' ./internal/demo/console ./internal/conformance/console
 
 .PHONY: cli
 cli: ## Build the command line, build/outbox: one static program with all three drivers

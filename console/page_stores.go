@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/stores"
 )
 
@@ -82,10 +83,13 @@ func sorted(rows []storeRow, by string) []storeRow {
 }
 
 func (v *visit) forwardersPage() {
-	type row struct{ Name, State string }
+	type row struct {
+		Name string
+		forwarder.Status
+	}
 	var rows []row
 	for _, name := range slices.Sorted(maps.Keys(v.config.Forwarders)) {
-		rows = append(rows, row{name, v.config.Forwarders[name].State().String()})
+		rows = append(rows, row{name, v.config.Forwarders[name].Status()})
 	}
 	v.render("forwarders", &page{Title: "Forwarders", At: "forwarders", Live: true, Body: rows})
 }

@@ -52,9 +52,9 @@ type item struct {
 	err    error    // of the last try
 	blocks blocking // while it waits
 
-	failed  bool  // before
-	strikes int   // how often it has failed while others got through
-	seen    int64 // how many had got through when it last failed
+	failed  bool // before
+	strikes int  // how often it has failed while others got through
+	seen    int  // how many had got through when it last failed
 }
 
 // newItem makes an item. If its destination is empty, err says why.

@@ -38,13 +38,22 @@ type breaker struct {
 	state   State
 	last    time.Time     // when something got through, or the broker answered
 	changed chan struct{} // closed when the state changes to Closed
-	through int64         // messages that got through
+	told    Status        // but for State and Waiting
 }
 
 func newBreaker(config Config, logger watermill.LoggerAdapter) *breaker {
 	return &breaker{
 		recent: 10 * config.RetryMin, onState: config.OnState, logger: logger, troubles: quiet.New(logger), changed: make(chan struct{}),
+		told: Status{Since: time.Now()},
 	}
+}
+
+func (b *breaker) status() Status {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.told
+	s.State = b.state
+	return s
 }
 
 func (b *breaker) current() State {
@@ -61,6 +70,13 @@ func (b *breaker) closes() <-chan struct{} {
 }
 
 const msgAway = "The broker is away; nothing can be published"
+
+// trouble notes why a message was not published.
+func (b *breaker) trouble(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told.LastError, b.told.LastErrorAt = cause, time.Now()
+}
 
 // failed opens the breaker, unless something got through recently.
 func (b *breaker) failed(cause error) {
@@ -81,6 +97,9 @@ func (b *breaker) update(change func()) {
 	before := b.state
 	change()
 	after := b.state
+	if after != before {
+		b.told.Since = time.Now()
+	}
 	b.mu.Unlock()
 	if after != before {
 		b.onState(after)
@@ -98,17 +117,18 @@ func (b *breaker) partial(since time.Time) bool {
 }
 
 // successes is the number of messages that have got through so far.
-func (b *breaker) successes() int64 {
+func (b *breaker) successes() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.through
+	return b.told.Forwarded
 }
 
 // succeeded counts a message and closes the breaker.
 func (b *breaker) succeeded() {
 	b.update(func() {
-		b.through++
 		b.close()
+		b.told.Forwarded++
+		b.told.LastForwarded = b.last
 	})
 }
 

@@ -31,6 +31,7 @@ type Forwarder struct {
 
 	mu      sync.Mutex
 	started bool
+	held    []*waiting // of each worker
 	workers sync.WaitGroup
 	close   func() error
 }
@@ -111,6 +112,7 @@ func (f *Forwarder) start(ctx context.Context) error {
 		f.workers.Go(func() { f.collect(topic, messages, items) }) //nolint:contextcheck // the context is the message's
 		for range f.config.Concurrency {
 			w := &worker{Forwarder: f, items: items, waiting: newWaiting(f.config.held(), topic, f.logger)}
+			f.held = append(f.held, w.waiting)
 			f.workers.Go(w.run)
 		}
 	}

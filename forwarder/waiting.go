@@ -60,6 +60,12 @@ func newWaiting(size int, topic string, logger watermill.LoggerAdapter) *waiting
 	}
 }
 
+func (w *waiting) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.items)
+}
+
 // blocks reports whether a message must not be published now, because it waits behind another or goes back.
 func (w *waiting) blocks(it *item) bool {
 	w.mu.Lock()

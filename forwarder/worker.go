@@ -108,6 +108,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 			continue
 		}
 		if it.lane.destination == "" {
+			w.breaker.trouble(it.err)
 			w.refuse(it, it.err)
 			continue
 		}
@@ -264,6 +265,7 @@ func (w *worker) answer(it *item, err error) (again bool) {
 		it.received.Ack()
 		return false
 	}
+	w.breaker.trouble(err)
 	switch {
 	case lost(it):
 		return false

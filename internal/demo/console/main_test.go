@@ -82,7 +82,7 @@ func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	for _, p := range []struct{ name, path string }{
 		{"stores", ""}, {"topics", "s/bookshop/"}, {"topic", "s/bookshop/topic?name=orders.placed"}, {"search", "s/bookshop/search?topic=mail.confirmation"},
 		{"dead", "s/bookshop/dead"}, {"confirm", "s/bookshop/act?do=requeue&error=no+such+mailbox"}, {"streams", "s/bookshop/streams"},
-		{"log", "s/bookshop/log"}, {"inbox", "s/bookshop/inbox"},
+		{"joins", "s/bookshop/joins"}, {"log", "s/bookshop/log"}, {"inbox", "s/bookshop/inbox"},
 		{"workers", "s/bookshop/workers"}, {"schema", "s/bookshop/schema"},
 	} {
 		require.EqualValues(t, 200, b.Open(address+p.path), p.name)
@@ -104,6 +104,9 @@ func TestLong_EveryPageHasItsPicture(t *testing.T) {
 	b.Picture(filepath.Join(folder, "act.png"))
 	b.Open(shop + "audit")
 	b.Picture(filepath.Join(folder, "audit.png"))
+	b.Open(address + "activity")
+	b.Until(`document.querySelector("#main table tbody tr")`)
+	b.Picture(filepath.Join(folder, "activity.png"))
 
 	b.Window(1200, 720, true)
 	b.Open(shop)
