@@ -23,7 +23,8 @@ func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 			f.Empty(f.Settle(suite.Settled(outbox.Ack, take("done", 1000, 0)...)...))
 		}
 		f.Ordered("blocked", 1000, 3)
-		f.Empty(f.Settle(suite.Settled(outbox.Fail, take("blocked", 1000, 1)...)...))
+		failed := take("blocked", 1000, 1)
+		f.Empty(f.Settle(suite.Settled(outbox.Fail, failed...)...))
 		f.Ordered("hot", 1, 3000)
 		for f.Number("SELECT COUNT(*) FROM {arrivals} a") > 0 {
 			f.ClaimUpTo(1, "none")
@@ -52,6 +53,10 @@ func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 			"ack":            func(c *counted) error { return settle(c, outbox.Ack) },
 			"retry":          func(c *counted) error { return settle(c, outbox.Retry) },
 			"fail":           func(c *counted) error { return settle(c, outbox.Fail) },
+			"requeue": func(c *counted) error {
+				_, err := c.outbox.Requeue(c.Context(), outbox.RequeueParams{IDs: suite.MessageIDs(failed[500 : 500+keys])})
+				return err
+			},
 			"requeue stream": func(c *counted) error { return c.outbox.RequeueStream(c.Context(), "blocked", suite.StreamKey(0)) },
 			"skip head":      func(c *counted) error { return c.outbox.SkipHead(c.Context(), "blocked", suite.StreamKey(0)) },
 			"discard": func(c *counted) error {

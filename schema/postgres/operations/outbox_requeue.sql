@@ -5,6 +5,7 @@
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
 CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint)
 LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
@@ -12,16 +13,25 @@ DECLARE
     until   timestamptz := coalesce('epoch'::timestamptz + (arg->>'until')::bigint * interval '1 microsecond', moment);
     seqs    bigint[];
     streams bigint[];
-    wanted  uuid[] := (SELECT array_agg(e::uuid) FROM json_array_elements_text(arg->'ids') AS e);
 BEGIN
-    seqs := ARRAY(
-        SELECT s.seq FROM "public"."outbox_state" AS s
-        WHERE s.dead_at <= until
-          AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
-          AND (wanted IS NULL OR s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = ANY (wanted))))
-        ORDER BY s.dead_at, s.seq
-        LIMIT (arg->>'limit')::int
-        FOR UPDATE SKIP LOCKED);
+    IF arg->'ids' IS NOT NULL THEN
+        seqs := ARRAY(
+            SELECT s.seq FROM "public"."outbox_state" AS s
+            WHERE s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o
+                                     WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e))))
+              AND s.status + 0 = 3 AND s.processed_at <= until
+              AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
+            ORDER BY s.seq
+            LIMIT (arg->>'limit')::int
+            FOR UPDATE SKIP LOCKED);
+    ELSE
+        seqs := ARRAY(
+            SELECT s.seq FROM "public"."outbox_state" AS s
+            WHERE s.dead_at <= until AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
+            ORDER BY s.dead_at, s.seq
+            LIMIT (arg->>'limit')::int
+            FOR UPDATE SKIP LOCKED);
+    END IF;
     UPDATE "public"."outbox_state" AS s
     SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL,
         stages = CASE WHEN (arg->>'start_over')::boolean THEN NULL ELSE s.stages END

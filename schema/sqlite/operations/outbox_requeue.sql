@@ -3,16 +3,26 @@
 -- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. Stages stay, unless
 -- start_over is set. A trigger puts messages of streams back in their places. The upserts insert no state: see outbox_claim.
 INSERT INTO "main"."outbox_requeued" (seq)
-SELECT s.seq
-FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
-WHERE s.status = 3
-  AND s.processed_at <= coalesce(?1 ->> '$.until', 9223372036854775807)
-  AND (?1 ->> '$.until' IS NULL OR s.processed_at < ?1 ->> '$.until' OR s.next_attempt_at < s.processed_at)
-  AND (?1 ->> '$.topic_key' IS NULL OR s.topic_key = ?1 ->> '$.topic_key')
-  AND (?1 -> '$.ids' IS NULL
-       OR s.seq IN (SELECT (SELECT o.seq FROM "main"."outbox" AS o WHERE o.message_id = i.value) FROM json_each(?1, '$.ids') AS i))
-ORDER BY s.processed_at, s.seq
-LIMIT (?1 ->> '$.limit');
+SELECT * FROM (
+    SELECT s.seq
+    FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
+    WHERE ?1 -> '$.ids' IS NULL AND s.status = 3
+      AND s.processed_at <= coalesce(?1 ->> '$.until', 9223372036854775807)
+      AND (?1 ->> '$.until' IS NULL OR s.processed_at < ?1 ->> '$.until' OR s.next_attempt_at < s.processed_at)
+      AND (?1 ->> '$.topic_key' IS NULL OR s.topic_key = ?1 ->> '$.topic_key')
+    ORDER BY s.processed_at, s.seq
+    LIMIT (?1 ->> '$.limit'))
+UNION ALL
+SELECT * FROM (
+    SELECT DISTINCT s.seq
+    FROM json_each(?1, '$.ids') AS i
+    CROSS JOIN "main"."outbox" AS o ON o.message_id = i.value
+    CROSS JOIN "main"."outbox_state" AS s ON s.seq = o.seq
+    WHERE +s.status = 3
+      AND s.processed_at <= coalesce(?1 ->> '$.until', 9223372036854775807)
+      AND (?1 ->> '$.until' IS NULL OR s.processed_at < ?1 ->> '$.until' OR s.next_attempt_at < s.processed_at)
+      AND (?1 ->> '$.topic_key' IS NULL OR s.topic_key = ?1 ->> '$.topic_key')
+    LIMIT (?1 ->> '$.limit'));
 
 INSERT INTO "main"."outbox_state" (seq, topic_key, next_attempt_at)
 SELECT k.seq, 0, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) FROM "main"."outbox_requeued" AS k WHERE true
