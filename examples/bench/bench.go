@@ -109,7 +109,7 @@ func (b *bench) profiled(product bool, run func() ([]float64, error)) (values []
 // fill makes the table hold n new messages and nothing else, over so many topics, with its statistics up to date.
 // Where later is true, every hundredth is due in an hour.
 func (b *bench) fill(ctx context.Context, n, topics int, later bool) error {
-	if err := b.execute(ctx, "clear"); err != nil {
+	if err := b.clear(ctx); err != nil {
 		return err
 	}
 	if !b.noCheckpoint {

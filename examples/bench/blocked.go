@@ -21,7 +21,7 @@ func (s blocking) measure(ctx context.Context, b *bench) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	prepare := func(ctx context.Context) error { return b.execute(ctx, "clear") }
+	prepare := b.clear
 	free, beside, err := b.compare(ctx, prepare, s.side(b, o, false), s.side(b, o, true))
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (s blocking) measure(ctx context.Context, b *bench) ([]result, error) {
 	r := inMilliseconds(beside[1], free[1])
 	r.Streams, r.Waiting = s.streams, s.streams/2*s.behind
 	r.P50, r.P95, r.BareP50, r.BareP95 = round(beside[0]), round(beside[1]), round(free[0]), round(free[1])
-	return []result{r}, b.execute(ctx, "clear")
+	return []result{r}, b.clear(ctx)
 }
 
 // side returns p50 and p95 of claims. What was claimed is acked and published again outside the measured time.

@@ -36,7 +36,7 @@ func (j joining) measure(ctx context.Context, b *bench) (results []result, err e
 		}
 		results = append(results, r)
 	}
-	return results, b.execute(ctx, "clear") // what has joins settles otherwise than what has none
+	return results, b.clear(ctx) // what has joins settles otherwise than what has none
 }
 
 func (j joining) compare(ctx context.Context, b *bench, steps int) (result, error) {

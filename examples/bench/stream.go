@@ -17,7 +17,7 @@ type streaming struct {
 func (s streaming) measure(ctx context.Context, b *bench) (results []result, err error) {
 	d := draining{messages: b.count(s.messages), inFlight: 1000}
 	for _, streams := range s.streams {
-		prepare := func(ctx context.Context) error { return b.execute(ctx, "clear") }
+		prepare := b.clear
 		unordered, ordered, err := b.compare(ctx, prepare, s.side(b, d, 0), s.side(b, d, min(streams, d.messages)))
 		if err != nil {
 			return nil, err
@@ -26,7 +26,7 @@ func (s streaming) measure(ctx context.Context, b *bench) (results []result, err
 		r.MaxInFlight, r.Streams = d.inFlight, streams
 		results = append(results, r)
 	}
-	return results, b.execute(ctx, "clear")
+	return results, b.clear(ctx)
 }
 
 // side publishes the messages, in turn to each of the streams, and drains them.

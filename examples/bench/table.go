@@ -122,6 +122,16 @@ func (t *table) execute(ctx context.Context, name string, args ...any) error {
 	return nil
 }
 
+// clear empties the product's tables. A call that was cancelled by Close may still run on the server, and have locked them in
+// another order.
+func (t *table) clear(ctx context.Context) error {
+	for {
+		if err := t.execute(ctx, "clear"); !outbox.IsRetryable(err) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // query gives each row of a statement's answer to scan.
 func (t *table) query(ctx context.Context, name string, scan func(*sql.Rows) error, args ...any) (err error) {
 	text, err := t.statement(name, 0)
