@@ -82,41 +82,31 @@ func (c *Coordinator) Get(ctx context.Context, x outbox.Executor, id ID) (Join, 
 // which they started. after is the last id of the previous page, or zero.
 func (c *Coordinator) ByGroup(ctx context.Context, x outbox.Executor, key string, after ID, limit int) ([]Join, error) {
 	if key == "" {
-		return nil, field.Bad("key", "is empty; joins without a grouping key are found by id only")
+		return nil, field.Bad("key", "is empty; Pending and Recent list joins of any grouping key, and without")
 	}
-	if err := validateLimit(limit); err != nil {
-		return nil, err
-	}
-	joins, err := c.list(ctx, x, listArg{GroupingKey: key, After: afterID(after), Limit: limit})
-	if err != nil {
-		return nil, fmt.Errorf("read the joins of a group: %w", err)
-	}
-	return joins, nil
+	return c.page(ctx, x, "the joins of a group", listArg{GroupingKey: key, After: afterID(after), Limit: limit})
 }
 
 // Pending reads a page of the joins that have not ended, at most limit, 1 to 1,000, in order of id: those that have been
 // pending for longest come first. after is the last id of the previous page, or zero. On SQL Server it leaves out a join
 // whose row somebody has locked.
 func (c *Coordinator) Pending(ctx context.Context, x outbox.Executor, after ID, limit int) ([]Join, error) {
-	if err := validateLimit(limit); err != nil {
-		return nil, err
-	}
-	joins, err := c.list(ctx, x, listArg{Pending: true, After: afterID(after), Limit: limit})
-	if err != nil {
-		return nil, fmt.Errorf("read the pending joins: %w", err)
-	}
-	return joins, nil
+	return c.page(ctx, x, "the pending joins", listArg{Pending: true, After: afterID(after), Limit: limit})
 }
 
 // Recent reads a page of all joins, at most limit, 1 to 1,000, those that started last first. before is the last id of the
 // previous page, or zero. On SQL Server it leaves out a join whose row somebody has locked.
 func (c *Coordinator) Recent(ctx context.Context, x outbox.Executor, before ID, limit int) ([]Join, error) {
-	if err := validateLimit(limit); err != nil {
+	return c.page(ctx, x, "the recent joins", listArg{Newest: true, Before: afterID(before), Limit: limit})
+}
+
+func (c *Coordinator) page(ctx context.Context, x outbox.Executor, what string, arg listArg) ([]Join, error) {
+	if err := validateLimit(arg.Limit); err != nil {
 		return nil, err
 	}
-	joins, err := c.list(ctx, x, listArg{Newest: true, Before: afterID(before), Limit: limit})
+	joins, err := c.list(ctx, x, arg)
 	if err != nil {
-		return nil, fmt.Errorf("read the recent joins: %w", err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
 	return joins, nil
 }
