@@ -182,7 +182,7 @@ func (o *Outbox) Purge(ctx context.Context, params PurgeParams) (int, error) {
 	case params.Log:
 		op, status = opLogPurge, 0
 	}
-	return o.purge(ctx, op, purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
+	return o.purge(ctx, op, &purgeArg{Status: status, OlderThanMS: params.OlderThan.Milliseconds()}, 0)
 }
 
 type purgeArg struct {
@@ -191,43 +191,44 @@ type purgeArg struct {
 	OlderThanMS int64        `json:"older_than_ms"`
 	Limit       int          `json:"limit"`
 
-	// Where the next batch begins. A purge of the log also ends at a position, which its first batch determines.
-	After int64 `json:"after,omitempty"`
-	Until int64 `json:"until,omitempty"`
+	// Where to begin: the messages and the log know the place, the others the age. 0 is the beginning.
+	After    int64 `json:"after,omitempty"`
+	WithinMS int64 `json:"within_ms,omitempty"`
 }
 
 // A purgeRow is the result of one batch of a purge: the number of rows deleted, how many of them were joins, and where the
-// next batch begins and the round ends.
+// next batch begins, or 0 at the end.
 type purgeRow struct {
-	rows, joins  int
-	until, after int64
+	rows, joins int
+	after       int64
 }
 
 func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 	switch op {
 	case opJoinPurge:
 		return rows.Scan(&r.rows, &r.joins)
-	case opLogPurge:
-		return rows.Scan(&r.rows, &r.until, &r.after)
-	case opPurge:
+	case opLogPurge, opPurge:
 		return rows.Scan(&r.rows, &r.after)
 	default:
 		return rows.Scan(&r.rows)
 	}
 }
 
-// purge runs an operation that deletes until it finds no more, each batch within limit; 0 is no limit.
-func (o *Outbox) purge(ctx context.Context, op operation, arg purgeArg, limit time.Duration) (total int, err error) {
+// purge runs an operation that deletes until it finds no more, each batch within limit; 0 is no limit. arg then says where
+// the last batch began.
+func (o *Outbox) purge(ctx context.Context, op operation, arg *purgeArg, limit time.Duration) (total int, err error) {
 	arg.Limit = maxBatch
 	for {
-		n, joins, err := o.purgeBatch(ctx, op, &arg, limit)
+		began := arg.After
+		n, joins, err := o.purgeBatch(ctx, op, arg, limit)
 		if op == opJoinPurge {
 			total += joins
 		} else {
 			total += n
 		}
-		walks := op == opPurge && arg.Status == Done // goes to the end, past messages that are kept
+		walks := op == opLogPurge || op == opPurge && arg.Status == Done // goes to the end, past what is kept
 		if err != nil || walks && arg.After == 0 || !walks && n == 0 {
+			arg.After = began
 			return total, err
 		}
 	}
@@ -250,9 +251,9 @@ func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, li
 	if err != nil {
 		return 0, 0, err
 	}
+	arg.After = 0
 	for _, r := range gone {
-		rows, joins = rows+r.rows, joins+r.joins
-		arg.After, arg.Until = r.after, max(arg.Until, r.until)
+		rows, joins, arg.After = rows+r.rows, joins+r.joins, max(arg.After, r.after)
 	}
 	return rows, joins, err
 }

@@ -114,7 +114,41 @@ func (c *JanitorConfig) validate() error {
 type janitor struct {
 	outbox *Outbox
 	config JanitorConfig
-	parts  string // the query for the parts that the outbox has
+	parts  string           // the query for the parts that the outbox has
+	walks  map[string]*walk // by the names of purges
+}
+
+// A walk goes through everything in order, past what is kept: dead letters, events, messages that somebody has yet to read. So
+// that this does not cost more and more, most rounds begin where the last one ended, and see only what has become old since.
+// What is old and becomes free later waits for a round from the beginning; those take at most a hundredth of the time.
+type walk struct {
+	last time.Time // when the last round began
+	end  int64     // where it ended
+
+	began time.Time     // the last round from the beginning
+	took  time.Duration // how long that was
+}
+
+const (
+	walkShare   = 100
+	walkOverlap = time.Minute // for transactions that commit what is older
+)
+
+// begin sets where a round begins.
+func (w *walk) begin(arg *purgeArg, now time.Time) {
+	if now.Sub(w.began) >= walkShare*w.took {
+		return
+	}
+	arg.After = w.end
+	arg.WithinMS = arg.OlderThanMS + (now.Sub(w.last) + walkOverlap).Milliseconds()
+}
+
+// ended notes a round, also one that has not come to the end.
+func (w *walk) ended(arg *purgeArg, began, now time.Time) {
+	if arg.WithinMS == 0 {
+		w.began, w.took = began, now.Sub(began)
+	}
+	w.last, w.end = began, arg.After
 }
 
 // RunJanitor deletes what has ended and is older than its retention: positions of the log, joins, messages, entries of an
@@ -153,7 +187,7 @@ func (o *Outbox) janitor(config JanitorConfig) (*janitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the schema files: %w", err)
 	}
-	return &janitor{outbox: o, config: config, parts: o.engine.Names.Apply(string(text))}, nil
+	return &janitor{outbox: o, config: config, parts: o.engine.Names.Apply(string(text)), walks: map[string]*walk{}}, nil
 }
 
 const cannotPurge = "Cannot purge old rows, trying again"
@@ -212,7 +246,7 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 	add := func(name string, wanted bool, olderThan time.Duration, op operation, status Status) {
 		if wanted && olderThan >= 0 {
 			purgers = append(purgers, purger{name, func(ctx context.Context) (int, error) {
-				return j.outbox.purge(ctx, op, purgeArg{Status: status, OlderThanMS: olderThan.Milliseconds()}, limits.Upkeep(limits.DefaultLease))
+				return j.delete(ctx, name, op, &purgeArg{Status: status, OlderThanMS: olderThan.Milliseconds()})
 			}})
 		}
 	}
@@ -228,4 +262,16 @@ func (j *janitor) round(ctx context.Context) (purgers []purger, err error) {
 		purgers = append(purgers, purger{name, j.config.Also[name]})
 	}
 	return purgers, nil
+}
+
+// delete runs a purge from where its walk says.
+func (j *janitor) delete(ctx context.Context, name string, op operation, arg *purgeArg) (int, error) {
+	if j.walks[name] == nil {
+		j.walks[name] = &walk{}
+	}
+	began := time.Now()
+	j.walks[name].begin(arg, began)
+	n, err := j.outbox.purge(ctx, op, arg, limits.Upkeep(limits.DefaultLease))
+	j.walks[name].ended(arg, began, time.Now())
+	return n, err
 }

@@ -75,6 +75,17 @@ func TestNumbersAndSpans(t *testing.T) {
 	require.Equal(t, "0.5", rate(0.5))
 }
 
+// A sample that began before somebody paused a topic may end after the one that shows the pause.
+func TestAnOldSampleDoesNotHideANewerOne(t *testing.T) {
+	var h history
+	begun := time.Now()
+	newer := &sample{begun: begun.Add(time.Second)}
+	h.add(newer)
+	h.add(&sample{begun: begun})
+	require.Same(t, newer, h.latest())
+	require.Len(t, h.points(""), 1)
+}
+
 func TestChartsCoverTheHour(t *testing.T) {
 	var points []point
 	begun := time.Now()

@@ -22,7 +22,8 @@ const (
 
 // A sample is what a store was like at a moment.
 type sample struct {
-	At     time.Time // by this machine's clock
+	begun  time.Time
+	At     time.Time // when it was taken, by this machine's clock
 	Err    error     // nothing else is known then
 	Health admin.Health
 	Paused map[string]admin.PausedTopic
@@ -73,9 +74,13 @@ func (h *history) points(topic string) []point {
 	return slices.Clone(h.topics[topic])
 }
 
+// add leaves out a sample that began before the last one: it does not show what somebody has done meanwhile.
 func (h *history) add(s *sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.last != nil && s.begun.Before(h.last.begun) {
+		return
+	}
 	h.last = s
 	if s.Err != nil {
 		return
@@ -162,7 +167,7 @@ func (c *Console) sampleOne(p *place) {
 
 // look takes a sample.
 func (p *place) look(ctx context.Context, before *sample) *sample {
-	s := &sample{}
+	s := &sample{begun: time.Now()}
 	var backlogs []outbox.TopicBacklog
 	var recent admin.List
 	var paused []admin.PausedTopic

@@ -123,7 +123,7 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 				return err
 			},
 			"recent joins": func(c *counted) error { _, err := c.joins.Recent(c.Context(), c.x, join.ID{}, keys); return err },
-			"steps": func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
+			"steps":        func(c *counted) error { _, err := c.joins.Steps(c.Context(), c.x, large, held[9].ID, keys); return err },
 		}
 		f.underAllStatistics(calls)
 	})

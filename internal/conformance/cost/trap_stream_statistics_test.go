@@ -47,12 +47,12 @@ func TestLong_EachStatementOfStreamsIsDrivenFromItsKeys(t *testing.T) {
 			return err
 		}
 		f.underAllStatistics(map[string]func(c *counted) error{
-			"claim of many":  func(c *counted) error { return claim(c, "orders") },
-			"claim of none":  func(c *counted) error { return claim(c, "blocked") },
-			"claim of one":   func(c *counted) error { return claim(c, "hot") },
-			"ack":            func(c *counted) error { return settle(c, outbox.Ack) },
-			"retry":          func(c *counted) error { return settle(c, outbox.Retry) },
-			"fail":           func(c *counted) error { return settle(c, outbox.Fail) },
+			"claim of many": func(c *counted) error { return claim(c, "orders") },
+			"claim of none": func(c *counted) error { return claim(c, "blocked") },
+			"claim of one":  func(c *counted) error { return claim(c, "hot") },
+			"ack":           func(c *counted) error { return settle(c, outbox.Ack) },
+			"retry":         func(c *counted) error { return settle(c, outbox.Retry) },
+			"fail":          func(c *counted) error { return settle(c, outbox.Fail) },
 			"requeue": func(c *counted) error {
 				_, err := c.outbox.Requeue(c.Context(), outbox.RequeueParams{IDs: suite.MessageIDs(failed[500 : 500+keys])})
 				return err

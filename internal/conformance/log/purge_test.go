@@ -1,10 +1,13 @@
 package log_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -24,10 +27,7 @@ func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
 		f.LogN("slow", 10, 20)
 		f.LogN("orders", 2500, 2600)
 		f.Stamp()
-		cursor, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: "lags", Topic: "slow"})
-		f.NoError(err)
-		_, err = cursor.Acquire(f.Context())
-		f.NoError(err)
+		cursor := f.groupBegins("lags", "slow")
 		f.NoError(cursor.Advance(f.Context(), f.DB.DB, 0, 4))
 		purges(0)
 
@@ -41,6 +41,30 @@ func TestTrap_ALogPurgeEndsAtTheFirstYoungPosition(t *testing.T) {
 		f.NoError(f.Outbox.ForgetGroup(f.Context(), "lags"))
 		purges(6 + 10 + 2620 - young + 1)
 		f.Zero(f.Count(), "the messages were for the log alone")
+	})
+}
+
+// A purge goes past what a group has yet to read, a bounded number of positions at a time.
+func TestTrap_ALogPurgeGoesPastWhatIsKept(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const lags, read = 2500, 10
+		f.LogN("slow", 0, lags)
+		f.LogN("orders", 0, read)
+		f.Stamp()
+		f.groupBegins("lags", "slow")
+		f.Exec("UPDATE %s SET {logged_at} = {past}", f.LogTable(""))
+		calls := 0
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			if strings.Contains(strings.ToLower(s.Text), "log_purge") || strings.Contains(s.Text, "RETURNING 1, 0") {
+				calls++
+			}
+			return nil
+		}})
+		purged, err := f.NewOutbox(pool).Purge(f.Context(), outbox.PurgeParams{Log: true, OlderThan: time.Minute})
+		f.NoError(err)
+		f.Equal(read, purged)
+		f.EqualValues(lags, f.Number("SELECT COUNT(*) FROM %s", f.LogTable("")))
+		f.Equal((lags+read)/1000+1, calls)
 	})
 }
 
@@ -62,4 +86,14 @@ func TestTrap_AGroupWithManyDeadLettersIsForgotten(t *testing.T) {
 		f.Zero(dead("one"))
 		f.EqualValues(n, dead("two"))
 	})
+}
+
+// groupBegins makes a consumer group that has read nothing of a topic.
+func (f *fixture) groupBegins(group, topic string) seam.Cursor[outbox.LogMessage] {
+	f.T.Helper()
+	cursor, err := seam.NewCursor[outbox.LogMessage](f.Outbox, seam.CursorConfig{Group: group, Topic: topic})
+	f.NoError(err)
+	_, err = cursor.Acquire(f.Context())
+	f.NoError(err)
+	return cursor
 }

@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +11,8 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 func TestJanitor_DeadLettersOfAQueueWithoutAnInbox(t *testing.T) {
@@ -50,6 +54,45 @@ func TestJanitor_ManyAtOnceDoTheWorkOnce(t *testing.T) {
 		working.Wait()
 		f.EqualValues(n, purged.Load())
 		f.Zero(f.Count())
+	})
+}
+
+// What is old and must be kept is not looked at in each round: it would cost more and more.
+func TestTrap_AJanitorBesideMuchThatIsKept(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const kept = 2500
+		c := f.Joins()
+		open := f.Start(c, join.StartParams{ExpectedSteps: 1 << 20})
+		for range kept / 500 {
+			f.AddSteps(c, open, "steps", 500)
+			f.Empty(f.Settle(suite.Settled(outbox.Ack, f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas("steps"), Limit: 500})...)...))
+		}
+		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
+		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		var all, later atomic.Int64 // batches from the beginning, and from where a round may end
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			arg := fmt.Sprint(s.Args...)
+			switch {
+			case !strings.Contains(arg, `"status":2`) || strings.Contains(s.Text, "rest AS"): // another purge, or a part of this one
+			case !strings.Contains(arg, `"after"`):
+				all.Add(1)
+			default:
+				later.Add(1)
+			}
+			return nil
+		}})
+		ctx, stop := context.WithCancel(f.Context())
+		var working sync.WaitGroup
+		working.Go(func() {
+			if err := f.NewOutbox(pool).RunJanitor(ctx, outbox.JanitorConfig{Done: time.Minute, Interval: time.Millisecond}); err != nil {
+				t.Errorf("the janitor: %v", err)
+			}
+		})
+		f.Eventually(func() bool { return later.Load() > 20 }, suite.Patience, time.Millisecond)
+		stop()
+		working.Wait()
+		f.LessOrEqual(all.Load(), int64(2), "rounds from the beginning")
+		f.Equal(kept, f.Count())
 	})
 }
 

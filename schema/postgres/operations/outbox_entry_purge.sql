@@ -1,6 +1,6 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; returns how many. Those still needed (outbox_kept) are kept. In small batches that skip locked
--- rows. A message is checked again under its lock, because it may have been revived since. Messages are looked up by
+-- messages in the queue; returns how many. Those still needed (outbox_kept) are kept, and those last seen longer than
+-- within_ms ago, if it is given. In small batches that skip locked rows. A message is checked again under its lock, because it may have been revived since. Messages are looked up by
 -- subqueries, so that the planner has no choice; the 0 keeps it from the index of dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
@@ -11,6 +11,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    since  timestamptz := coalesce(clock_timestamp() - (arg->>'within_ms')::bigint * interval '1 millisecond', '-infinity');
     ended  int         := (arg->>'status')::int;
     old    bigint[];
     queued bigint[];
@@ -22,7 +23,7 @@ BEGIN
             SELECT o.seq, o.message_id FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id LIMIT 1) AS o ON true
         LEFT JOIN LATERAL (
             SELECT s.status, s.processed_at FROM "public"."outbox_state" AS s WHERE s.seq = o.seq LIMIT 1) AS s ON true
-        WHERE e.last_seen_at <= before
+        WHERE e.last_seen_at >= since AND e.last_seen_at <= before
           AND coalesce(s.status, 2) = ended AND coalesce(s.processed_at, before) <= before
           AND (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1) IS NULL
         ORDER BY e.last_seen_at

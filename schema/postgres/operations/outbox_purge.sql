@@ -1,12 +1,12 @@
 -- Deletes up to limit messages that are no longer needed, with contents, states and attempts, and returns how many, and
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
--- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that,
--- or without a state, in order of publishing, up to the first that was published later than that. Messages that joins or the
--- log need (outbox_kept) are kept; only those with flags can be among them. That view is asked for one message at a time:
--- joined to a table, it would be read from end to end for each. Rows are found by = ANY (ARRAY[key]): with a plain =, the
--- planner could also use a merge join and read the whole table in order of the key, which it does if it believes that there
--- are few rows.
+-- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
+-- that is given. Otherwise those done before that, or without a state, in order of publishing, up to the first that was
+-- published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with flags can be among
+-- them. That view is asked for one message at a time: joined to a table, it would be read from end to end for each. Rows are
+-- found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of
+-- the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
 CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
@@ -17,6 +17,7 @@ AS $outbox$
 #variable_conflict use_column
 DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    since  timestamptz := coalesce(clock_timestamp() - (arg->>'within_ms')::bigint * interval '1 millisecond', '-infinity');
     done_to bigint     := coalesce((arg->>'after')::bigint, 0);
     most    int        := (arg->>'limit')::int;
     young   bigint;
@@ -45,7 +46,7 @@ BEGIN
         ELSIF (arg->>'status')::int = 3 THEN
             old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
-                WHERE s.dead_at <= before
+                WHERE s.dead_at >= since AND s.dead_at <= before
                   AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
                   AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
                                        FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)

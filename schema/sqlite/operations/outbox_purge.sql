@@ -1,9 +1,10 @@
 -- Deletes up to limit messages that are no longer needed, with their states and attempts (by a trigger), and returns how
 -- many, and where to continue: the after of the next call, or 0 at the end. In small batches, so that the single writer is
 -- soon free. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
--- had failed until then. With status 3: those that failed longer ago than the given age. Otherwise those done before that,
--- or deleted on acknowledgement, in order of publishing, up to the first that was published later than that. Messages that
--- joins or the log need (outbox_kept), or that are in the queue of their stream, are kept.
+-- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
+-- that is given. Otherwise those done before that, or deleted on acknowledgement, in order of publishing, up to the first
+-- that was published later than that. Messages that joins or the log need (outbox_kept), or that are in the queue of their
+-- stream, are kept.
 WITH looked AS MATERIALIZED (
     SELECT n.seq, (SELECT o.created_at FROM "main"."outbox" AS o WHERE o.seq = n.seq) <= c.before AS old, c.before
     FROM (SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms') AS before) AS c
@@ -28,6 +29,7 @@ chosen AS MATERIALIZED (
     SELECT * FROM (
         SELECT s.seq FROM "main"."outbox_state" AS s INDEXED BY "outbox_dead"
         WHERE ?1 -> '$.seqs' IS NULL AND ?1 -> '$.ids' IS NULL AND ?1 ->> '$.status' = 3 AND s.status = 3
+          AND s.processed_at >= coalesce(CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.within_ms'), 0)
           AND s.processed_at <= CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
           AND NOT EXISTS (SELECT 1 FROM "main"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq)
           AND NOT EXISTS (SELECT 1 FROM "main"."outbox_kept" AS k

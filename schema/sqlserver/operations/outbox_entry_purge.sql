@@ -1,6 +1,6 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; returns how many. Those still needed (Outbox_Kept) are kept. In small batches that skip locked
--- entries. Entries are found without locks, which would otherwise stay on everything that is skipped, such as done entries
+-- messages in the queue; returns how many. Those still needed (Outbox_Kept) are kept, and those last seen longer than
+-- within_ms ago, if it is given. In small batches that skip locked entries. Entries are found without locks, which would otherwise stay on everything that is skipped, such as done entries
 -- on the way to failed ones. That search waits for messages, because one that is being claimed would seem to be gone; after
 -- the first lock it waits for nobody. A message is checked again under its lock, because it may have been revived since.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
@@ -19,6 +19,8 @@ BEGIN
     DECLARE @Status TINYINT = CAST(JSON_VALUE(@Arg, '$.status') AS TINYINT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
+    DECLARE @WithinMs BIGINT = CAST(JSON_VALUE(@Arg, '$.within_ms') AS BIGINT);
+    DECLARE @Since DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, -(@WithinMs % 86400000), DATEADD(DAY, -(@WithinMs / 86400000), SYSUTCDATETIME())), CAST('0001-01-01' AS DATETIME2(3)));
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL, QueueSeq BIGINT NULL, Flags TINYINT NULL); -- NULL: no state
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL);
@@ -38,7 +40,7 @@ BEGIN
         LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
         OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId) AS pending
         OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId) AS kept
-        WHERE e.LastSeenAt <= @Before
+        WHERE e.LastSeenAt >= @Since AND e.LastSeenAt <= @Before
           AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before
           AND pending.MessageId IS NULL AND kept.MessageId IS NULL
         ORDER BY e.LastSeenAt

@@ -1,9 +1,9 @@
--- Deletes up to limit positions that are older than the given age and that every consumer group of their topic, and every
--- group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the log alone.
--- Returns how many. A group's dead letters stay, and so do events: a round begins after those that the log begins with.
--- There is no index by age: the first call of a round walks to the first position that is too young and looks no further.
--- Each call returns that position as until and the last deleted one as after; pass both to the next call. Whether a message
--- has a state is checked before anything is locked, because it gets none later. After the first lock it waits for nobody.
+-- Looks at up to limit positions, and deletes those that are older than the given age and that every consumer group of their
+-- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the
+-- log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, and ends at
+-- the first position that is too young. Returns how many were deleted, and where to continue: the after of the next call, or 0
+-- at the end. Whether a message has a state is checked before anything is locked, because it gets none later. After the first
+-- lock it waits for nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -20,15 +20,16 @@ BEGIN
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
-    DECLARE @Until BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
-    DECLARE @Swept BIGINT, @Highest BIGINT, @Other BIGINT;
+    DECLARE @Swept BIGINT, @Highest BIGINT, @Other BIGINT, @Count INT, @Young BIGINT, @Next BIGINT = 0, @FirstAt DATETIME2(3);
     DECLARE @Groups TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL);
+    DECLARE @Looked TABLE (Position BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
+                           LoggedAt DATETIME2(3) NOT NULL);
     DECLARE @Found TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
     DECLARE @Bare TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
 
     SELECT @Swept = w.Position FROM [dbo].[Outbox_Event_Swept] AS w WITH (FORCESEEK) WHERE w.Id = 1 OPTION (MAXDOP 1);
-    IF @Until IS NULL
+    IF @After = 0
     BEGIN
         -- Nothing is skipped here: a position that another purge has locked may stay.
         SELECT @Highest = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE c.Id = 1 OPTION (MAXDOP 1);
@@ -41,25 +42,36 @@ BEGIN
         ORDER BY l.Position
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Swept = COALESCE(@Other - 1, @Highest);
+        SET @After = @Swept;
     END
-    IF @After < @Swept SET @After = @Swept;
 
-    IF @Until IS NULL
-        SELECT TOP (1) @Until = Position FROM [dbo].[Outbox_Log] WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
-        WHERE Position > @After AND LoggedAt > @Before
-        ORDER BY Position
+    SELECT TOP (1) @FirstAt = l.LoggedAt
+    FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    WHERE l.Position > @After
+    ORDER BY l.Position
+    OPTION (MAXDOP 1);
+    IF @FirstAt <= @Before
+    BEGIN
+        INSERT INTO @Looked (Position, MessageId, Topic, LoggedAt)
+        SELECT TOP (@Limit) l.Position, l.MessageId, l.Topic, l.LoggedAt
+        FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+        WHERE l.Position > @After
+        ORDER BY l.Position
         OPTION (MAXDOP 1);
-    SET @Until = COALESCE(@Until, 9223372036854775807);
+        SET @Count = @@ROWCOUNT;
+    END
+    SELECT @Young = MIN(Position) FROM @Looked WHERE LoggedAt > @Before;
+    IF @Young IS NULL AND @Count = @Limit SELECT @Next = MAX(Position) FROM @Looked;
 
     -- Found without update locks, which would stay on everything that a lagging group has yet to read.
     INSERT INTO @Groups (Topic, Position)
     SELECT g.Topic, MIN(g.Position) FROM [dbo].[Outbox_Log_Group] AS g GROUP BY g.Topic;
 
     INSERT INTO @Found (Position, Seq)
-    SELECT TOP (@Limit) l.Position, o.Seq
-    FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    SELECT l.Position, o.Seq
+    FROM @Looked AS l
     LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
-    WHERE l.Position > @After AND l.Position < @Until AND l.LoggedAt <= @Before
+    WHERE (@Young IS NULL OR l.Position < @Young)
       AND NOT EXISTS (SELECT 1 FROM @Groups AS g WHERE g.Topic IN (l.Topic, N'') AND g.Position < l.Position)
       AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK) WHERE d.Position = l.Position)
       AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Event] AS e WITH (FORCESEEK) WHERE e.Seq = o.Seq)
@@ -96,7 +108,7 @@ BEGIN
         FROM [dbo].[Outbox_Event_Swept] AS w WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE w.Id = 1 AND w.Position <> @Swept
         OPTION (MAXDOP 1);
 
-        SELECT CAST(COUNT(*) AS BIGINT), @Until, COALESCE(MAX(Position), @After) FROM @Old;
+        SELECT CAST(COUNT(*) AS BIGINT), @Next FROM @Old;
 
         COMMIT TRANSACTION;
     END TRY

@@ -29,6 +29,8 @@ BEGIN
     DECLARE @UntilMs BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
     DECLARE @Now DATETIME2(3) = SYSUTCDATETIME();
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
+    DECLARE @WithinMs BIGINT = CAST(JSON_VALUE(@Arg, '$.within_ms') AS BIGINT);
+    DECLARE @Since DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, -(@WithinMs % 86400000), DATEADD(DAY, -(@WithinMs / 86400000), @Now)), CAST('0001-01-01' AS DATETIME2(3)));
     DECLARE @Next BIGINT = 0, @Young BIGINT, @FirstAt DATETIME2(3), @Count INT = 0;
     DECLARE @Deleted NVARCHAR(MAX);
     IF @Ids IS NOT NULL
@@ -70,7 +72,7 @@ BEGIN
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
         OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE s.Flags > 0 AND g.MessageId = o.MessageId) AS pending
         OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE s.Flags > 0 AND k.MessageId = o.MessageId) AS kept
-        WHERE s.Status = 3 AND s.ProcessedAt <= @Before
+        WHERE s.Status = 3 AND s.ProcessedAt >= @Since AND s.ProcessedAt <= @Before
           AND (s.StreamId IS NULL OR NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (FORCESEEK) WHERE q.StreamId = s.StreamId AND q.Seq = s.Seq))
           AND pending.MessageId IS NULL AND kept.MessageId IS NULL
         ORDER BY s.ProcessedAt, s.Seq
