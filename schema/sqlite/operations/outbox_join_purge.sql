@@ -4,7 +4,8 @@ DELETE FROM "main"."outbox_join_member"
 WHERE (join_id, message_id) IN (
     SELECT m.join_id, m.message_id
     FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_ended" CROSS JOIN "main"."outbox_join_member" AS m ON m.join_id = j.join_id
-    WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+    WHERE j.status <> 0 AND j.created_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+      AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
                       WHERE w.join_id = j.join_id
                         AND (SELECT s.status FROM "main"."outbox_state" AS s
@@ -16,7 +17,8 @@ SELECT changes(), 0;
 DELETE FROM "main"."outbox_join"
 WHERE join_id IN (
     SELECT j.join_id FROM "main"."outbox_join" AS j INDEXED BY "outbox_join_ended"
-    WHERE j.status <> 0 AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+    WHERE j.status <> 0 AND j.created_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
+      AND j.last_updated_at < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER) - (?1 ->> '$.older_than_ms')
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_member" AS m WHERE m.join_id = j.join_id)
       AND NOT EXISTS (SELECT 1 FROM "main"."outbox_join_wait" AS w
                       WHERE w.join_id = j.join_id
