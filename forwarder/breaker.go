@@ -35,10 +35,9 @@ type breaker struct {
 	telling sync.Mutex // held around mu while OnState is called, so that it hears of changes in order
 
 	mu      sync.Mutex
-	state   State
 	last    time.Time     // when something got through, or the broker answered
 	changed chan struct{} // closed when the state changes to Closed
-	told    Status        // but for State and Waiting
+	told    Status        // but for Waiting
 }
 
 func newBreaker(config Config, logger watermill.LoggerAdapter) *breaker {
@@ -51,15 +50,13 @@ func newBreaker(config Config, logger watermill.LoggerAdapter) *breaker {
 func (b *breaker) status() Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.told
-	s.State = b.state
-	return s
+	return b.told
 }
 
 func (b *breaker) current() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.state
+	return b.told.State
 }
 
 // closes returns a channel that is closed when the breaker closes.
@@ -85,7 +82,7 @@ func (b *breaker) failed(cause error) {
 			return
 		}
 		b.troubles.Error(msgAway, cause, nil)
-		b.state = Open
+		b.told.State = Open
 	})
 }
 
@@ -94,9 +91,9 @@ func (b *breaker) update(change func()) {
 	b.telling.Lock()
 	defer b.telling.Unlock()
 	b.mu.Lock()
-	before := b.state
+	before := b.told.State
 	change()
-	after := b.state
+	after := b.told.State
 	if after != before {
 		b.told.Since = time.Now()
 	}
@@ -138,10 +135,10 @@ func (b *breaker) reached() { b.update(b.close) }
 // close is called under the lock.
 func (b *breaker) close() {
 	b.last = time.Now()
-	if b.state == Closed {
+	if b.told.State == Closed {
 		return
 	}
-	b.state = Closed
+	b.told.State = Closed
 	b.troubles.Over(msgAway)
 	close(b.changed)
 	b.changed = make(chan struct{})

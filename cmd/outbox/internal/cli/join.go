@@ -120,6 +120,9 @@ func (a *app) joinListCommand() *cobra.Command {
 		func(ctx context.Context, db *database, _ []string) error {
 			var from join.ID
 			var err error
+			if pending && key != "" {
+				return usage("--pending and --group exclude each other")
+			}
 			if after != "" {
 				if from, err = join.ParseID(after); err != nil {
 					return usage("--after %q is no id of a join", after)
@@ -153,7 +156,6 @@ func (a *app) joinListCommand() *cobra.Command {
 		})
 	c.Flags().StringVar(&key, "group", "", "only joins with this grouping key")
 	c.Flags().BoolVar(&pending, "pending", false, "only joins that have not ended")
-	c.MarkFlagsMutuallyExclusive("group", "pending")
 	c.Flags().StringVar(&after, "after", "", "the last id of the page before")
 	c.Flags().IntVarP(&limit, "limit", "n", 100, "the most joins to list, 1 to 1,000")
 	return c
