@@ -112,6 +112,7 @@ type requeueArg struct {
 	topicFilter
 	IDs       []MessageID `json:"ids,omitempty"`
 	Until     int64       `json:"until,omitempty"`
+	After     int64       `json:"after,omitempty"` // when the last one of the batch before had failed
 	Limit     int         `json:"limit"`
 	StartOver bool        `json:"start_over,omitempty"`
 }
@@ -128,7 +129,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 		return o.requeue(ctx, &arg)
 	}
 	for ids := range slices.Chunk(params.IDs, maxBatch) {
-		arg.IDs = ids
+		arg.IDs, arg.After = ids, 0
 		n, err := o.requeue(ctx, &arg)
 		total += n
 		if err != nil {
@@ -143,7 +144,7 @@ func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err e
 	for {
 		n := 0
 		_, err := engine.Call(ctx, o.engine, o.db, opRequeue, arg, nil, func(rows *sql.Rows, _ *struct{}) error {
-			return rows.Scan(&n, &arg.Until)
+			return rows.Scan(&n, &arg.Until, &arg.After)
 		})
 		if err != nil || n == 0 {
 			return total, err

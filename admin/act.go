@@ -77,14 +77,14 @@ type act struct {
 // message that fails again during the call is left alone. The Result counts what was done even if there is an error. It
 // returns a *outbox.FieldError for bad parameters.
 func (a *Admin) Requeue(ctx context.Context, params ActParams) (Result, error) {
-	return a.act(ctx, params, act{"requeue", outbox.Failed, a.change("outbox_requeue")})
+	return a.act(ctx, params, act{"requeue", outbox.Failed, a.change("outbox_requeue", new(int64), new(int64))})
 }
 
 // Discard deletes dead letters for good. It keeps those that a pending join or the log needs, and one that blocks its stream:
 // resume the stream with Outbox.SkipHead first. The Result counts what was done even if there is an error. It returns a
 // *outbox.FieldError for bad parameters.
 func (a *Admin) Discard(ctx context.Context, params ActParams) (Result, error) {
-	return a.act(ctx, params, act{"discard", outbox.Failed, a.change("outbox_purge")})
+	return a.act(ctx, params, act{"discard", outbox.Failed, a.change("outbox_purge", new(int64))})
 }
 
 // Cancel fails ready messages, whether they were tried before or not, with a LastError that says who cancelled them: they are
@@ -248,8 +248,8 @@ func (w *worker) batch(ctx context.Context, ids []outbox.MessageID, until int64)
 	return nil
 }
 
-// change requeues or purges up to 1,000 messages, and returns how many.
-func (a *Admin) change(op string) func(ctx context.Context, x base.Executor, ids []outbox.MessageID, until int64) (int, error) {
+// change requeues or purges up to 1,000 messages, and returns how many. more takes what else the operation answers.
+func (a *Admin) change(op string, more ...any) func(ctx context.Context, x base.Executor, ids []outbox.MessageID, until int64) (int, error) {
 	return func(ctx context.Context, x base.Executor, ids []outbox.MessageID, until int64) (n int, err error) {
 		err = a.run.Run(ctx, x, op, struct {
 			IDs         []outbox.MessageID `json:"ids"`
@@ -258,8 +258,7 @@ func (a *Admin) change(op string) func(ctx context.Context, x base.Executor, ids
 			OlderThanMS int64              `json:"older_than_ms"`
 			Limit       int                `json:"limit"`
 		}{ids, until, outbox.Failed, 0, maxBatch}, func(rows *sql.Rows) error {
-			var next int64
-			return rows.Scan(&n, &next)
+			return rows.Scan(append([]any{&n}, more...)...)
 		})
 		return n, err
 	}

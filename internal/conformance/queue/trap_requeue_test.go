@@ -1,11 +1,15 @@
 package queue_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/faults"
 )
 
 // A handler that fails again at once made one call requeue more messages than had failed when it began.
@@ -84,5 +88,32 @@ func TestRequeue_AtOnce(t *testing.T) {
 			f.Equal(1, n)
 			f.Settle(suite.Settled(outbox.Ack, f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas("orders"), Lease: time.Minute})...)...)
 		}
+	})
+}
+
+// A requeue of a topic with many dead letters goes through those of others once, and not again for each batch.
+func TestTrap_RequeueBehindManyOthers(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const wanted = 2500
+		for _, topic := range []string{"others", "orders"} {
+			f.EnqueueN(topic, wanted)
+			for left := wanted; left > 0; {
+				claimed := f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas(topic), Limit: 1000})
+				f.Empty(f.Settle(suite.Settled(outbox.Fail, claimed...)...))
+				left -= len(claimed)
+			}
+		}
+		begins := map[string]bool{}
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			arg := fmt.Sprint(s.Args...)
+			if _, after, ok := strings.Cut(arg, `"after":`); ok {
+				begins[after] = true
+			}
+			return nil
+		}})
+		requeued, err := f.NewOutbox(pool).Requeue(f.Context(), outbox.RequeueParams{Topic: "orders"})
+		f.NoError(err)
+		f.Equal(wanted, requeued)
+		f.Len(begins, 3, "each batch but the first begins where another ended")
 	})
 }

@@ -1,9 +1,10 @@
--- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
--- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since.
+-- Makes up to limit failed messages ready again with all their attempts; returns how many, until when they had failed, and
+-- when the last of them had, unless they have ids. Both are arguments of the next call, so that a series of calls does not
+-- requeue a message that has failed again since, and does not look at the same ones again.
 -- Both filters are optional: a topic, and a list of message ids. Stages stay, unless start_over is set.
 -- Called as: SELECT * FROM "public"."outbox_requeue"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
-CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint)
+CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint, after_us bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -11,6 +12,8 @@ AS $outbox$
 DECLARE
     moment  timestamptz := clock_timestamp();
     until   timestamptz := coalesce('epoch'::timestamptz + (arg->>'until')::bigint * interval '1 microsecond', moment);
+    after   timestamptz := coalesce('epoch'::timestamptz + (arg->>'after')::bigint * interval '1 microsecond', '-infinity');
+    last    timestamptz;
     seqs    bigint[];
     streams bigint[];
 BEGIN
@@ -25,12 +28,12 @@ BEGIN
             LIMIT (arg->>'limit')::int
             FOR UPDATE SKIP LOCKED);
     ELSE
-        seqs := ARRAY(
-            SELECT s.seq FROM "public"."outbox_state" AS s
-            WHERE s.dead_at <= until AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
-            ORDER BY s.dead_at, s.seq
-            LIMIT (arg->>'limit')::int
-            FOR UPDATE SKIP LOCKED);
+        SELECT coalesce(array_agg(f.seq), '{}'), max(f.dead_at) INTO seqs, last
+        FROM (SELECT s.seq, s.dead_at FROM "public"."outbox_state" AS s
+              WHERE s.dead_at >= after AND s.dead_at <= until AND (arg->>'topic_key' IS NULL OR s.topic_key = (arg->>'topic_key')::bigint)
+              ORDER BY s.dead_at, s.seq
+              LIMIT (arg->>'limit')::int
+              FOR UPDATE SKIP LOCKED) AS f;
     END IF;
     UPDATE "public"."outbox_state" AS s
     SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL,
@@ -48,6 +51,6 @@ BEGIN
         ORDER BY s.seq;
         PERFORM "public"."outbox_stream_free"(streams);
     END IF;
-    RETURN QUERY SELECT cardinality(seqs)::bigint, (extract(epoch FROM until) * 1000000)::bigint;
+    RETURN QUERY SELECT cardinality(seqs)::bigint, (extract(epoch FROM until) * 1000000)::bigint, coalesce((extract(epoch FROM last) * 1000000)::bigint, 0);
 END
 $outbox$;

@@ -1,6 +1,7 @@
--- Makes up to limit failed messages ready again with all their attempts; returns how many, and until when they had failed,
--- which is an argument of the next call, so that a series of calls does not requeue a message that has failed again since,
--- not even in the same millisecond. Both filters are optional: a topic, and a list of message ids. Stages stay, unless
+-- Makes up to limit failed messages ready again with all their attempts; returns how many, until when they had failed, and
+-- when the last of them had. Both are arguments of the next call, unless the messages have ids, so that a series of calls does
+-- not requeue a message that has failed again since, not even in the same millisecond, and does not look at the same ones
+-- again. Both filters are optional: a topic, and a list of message ids. Stages stay, unless
 -- start_over is set. A message that blocked its stream no longer does; one that was skipped had left its queue, and arrives
 -- again.
 IF OBJECT_ID(N'[dbo].[Outbox_Requeue]', N'P') IS NULL
@@ -23,10 +24,12 @@ BEGIN
     DECLARE @First BIT = CASE WHEN @UntilMs IS NULL THEN 1 ELSE 0 END;
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
     DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
+    DECLARE @AfterMs BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
+    DECLARE @After DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, @AfterMs % 86400000, DATEADD(DAY, @AfterMs / 86400000, @Epoch)), CAST('0001-01-01' AS DATETIME2(3)));
     DECLARE @StartOver BIT = CASE JSON_VALUE(@Arg, '$.start_over') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, ProcessedAt DATETIME2(3) NOT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, StreamId BIGINT NULL, TopicKey BIGINT NOT NULL);
     DECLARE @Wanted TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Locked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
@@ -43,8 +46,8 @@ BEGIN
         FROM @Ids AS i INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON o.MessageId = i.MessageId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        INSERT INTO @Found (Seq)
-        SELECT TOP (@Limit) s.Seq
+        INSERT INTO @Found (Seq, ProcessedAt)
+        SELECT TOP (@Limit) s.Seq, s.ProcessedAt
         FROM @Rows AS r INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = r.Seq
         WHERE s.Status = 3 AND s.ProcessedAt <= @Until AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
           AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
@@ -52,10 +55,10 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     END
     ELSE
-        INSERT INTO @Found (Seq)
-        SELECT TOP (@Limit) s.Seq
+        INSERT INTO @Found (Seq, ProcessedAt)
+        SELECT TOP (@Limit) s.Seq, s.ProcessedAt
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        WHERE s.Status = 3 AND s.ProcessedAt <= @Until AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
+        WHERE s.Status = 3 AND s.ProcessedAt >= @After AND s.ProcessedAt <= @Until AND (@TopicKey IS NULL OR s.TopicKey = @TopicKey)
           AND (@First = 1 OR s.ProcessedAt < @Until OR s.NextAttemptAt < s.ProcessedAt)
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (MAXDOP 1);
@@ -98,7 +101,7 @@ BEGIN
             EXEC [dbo].[Outbox_Stream_Free] @Streams = @Streams;
         END
 
-        SELECT CAST(@Count AS BIGINT), @UntilMs;
+        SELECT CAST(@Count AS BIGINT), @UntilMs, COALESCE(MAX(DATEDIFF_BIG(MILLISECOND, @Epoch, f.ProcessedAt)), 0) FROM @Found AS f;
 
         COMMIT TRANSACTION;
     END TRY
