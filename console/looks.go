@@ -69,7 +69,7 @@ func ask[T any](v *visit, key string, f func(ctx context.Context, tell func(T)) 
 }
 
 // find returns the look of a key in a store, and begins it if there is none that is fresh.
-func (q *looks) find(c *Console, turns chan struct{}, key string, f func(context.Context, *look) (any, error)) (*look, error) {
+func (q *looks) find(c *Console, turns *turns, key string, f func(context.Context, *look) (any, error)) (*look, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -92,14 +92,13 @@ func (q *looks) find(c *Console, turns chan struct{}, key string, f func(context
 	return l, nil
 }
 
-func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(context.Context, *look) (any, error)) {
+func (l *look) run(ctx context.Context, c *Console, turns *turns, f func(context.Context, *look) (any, error)) {
 	defer close(l.done)
 	defer l.cancel()
-	pause := &breather{turns: turns}
-	pause.take()
+	turns.take(ctx)
 	l.begin()
-	value, err := f(context.WithValue(ctx, breatherKey{}, pause), l)
-	<-turns
+	value, err := f(context.WithValue(ctx, turnsKey{}, turns), l)
+	turns.giveBack()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err, l.ended = err, time.Now()
@@ -107,38 +106,6 @@ func (l *look) run(ctx context.Context, c *Console, turns chan struct{}, f func(
 		l.value = value
 	}
 	c.watchers.tell()
-}
-
-// A breather is for the steps of a long look. They take turns with those of others in the same store, one at a time, and
-// after each a look waits as long as the step took, so that workers on the same machine hardly notice.
-type breather struct {
-	turns chan struct{}
-	begun time.Time
-}
-
-type breatherKey struct{}
-
-// breatherOf is that of the look that a context belongs to.
-func breatherOf(ctx context.Context) *breather {
-	b, _ := ctx.Value(breatherKey{}).(*breather) // every look has one
-	return b
-}
-
-func (b *breather) take() {
-	b.turns <- struct{}{} // whoever has it gives it back after a step
-	b.begun = time.Now()
-}
-
-func (b *breather) breathe(ctx context.Context) {
-	const most = 50 * time.Millisecond
-	<-b.turns
-	timer := time.NewTimer(min(time.Since(b.begun), most))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	b.take()
 }
 
 func (l *look) begin() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,15 +35,44 @@ func TestALookIsSharedAndTellsItsProgress(t *testing.T) {
 		require.Equal(t, 7, value)
 	}
 	close(goOn)
-	require.Eventually(t, func() bool {
+	answered := func() bool {
 		value, state := ask(v, "key", question)
 		return !state.Running && value == 42
-	}, time.Minute, time.Millisecond)
+	}
+	require.Eventually(t, answered, time.Minute, time.Millisecond)
 	require.Equal(t, 1, times)
 	v.looks.forget(v.place)
-	v.begun = time.Now()
-	ask(v, "key", question)
+	require.Eventually(t, answered, time.Minute, time.Millisecond)
 	require.Equal(t, 2, times, "after a change it is asked again")
+}
+
+// Steps of all looks into a store take turns, and the store has a rest of twice as long after each.
+func TestLooksLeaveTheStoreAloneBetweenSteps(t *testing.T) {
+	store := newTurns()
+	const step = 5 * time.Millisecond
+	var at []time.Time
+	var looks sync.WaitGroup
+	for range 3 {
+		looks.Go(func() {
+			ctx := context.WithValue(t.Context(), turnsKey{}, store)
+			store.take(ctx)
+			defer store.giveBack()
+			for i := range 3 {
+				if i > 0 {
+					nextStep(ctx)
+				}
+				at = append(at, time.Now())
+				for time.Since(at[len(at)-1]) < step {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	looks.Wait()
+	require.Len(t, at, 9)
+	for i := range at[1:] {
+		require.GreaterOrEqual(t, at[i+1].Sub(at[i]), 3*step)
+	}
 }
 
 func TestALookEndsWhenNobodyAsksForIt(t *testing.T) {

@@ -36,9 +36,9 @@ func (v *visit) deadPage() {
 			return groups{ErrorCounts: first}, err
 		}
 		tell(groups{first, true})
-		breatherOf(ctx).breathe(ctx)
+		nextStep(ctx)
 		all, err := v.place.admin.Errors(ctx, admin.ErrorParams{Filter: filter, Progress: func(r admin.Result) {
-			breatherOf(ctx).breathe(ctx)
+			nextStep(ctx)
 			first.Examined, first.Total = r.Examined, r.Matched
 			tell(groups{first, true})
 		}})
@@ -133,7 +133,7 @@ func (v *visit) confirmPage() {
 	}
 	result, state := ask(v, "confirm\x00"+q.Encode(), func(ctx context.Context, tell func(admin.Result)) (admin.Result, error) {
 		params := s.Next
-		params.DryRun, params.Progress = true, func(r admin.Result) { tell(r); breatherOf(ctx).breathe(ctx) }
+		params.DryRun, params.Progress = true, func(r admin.Result) { tell(r); nextStep(ctx) }
 		return s.Kind.run(v.place.admin, ctx, params)
 	})
 	if state.Err != nil {

@@ -48,7 +48,7 @@ func search(ctx context.Context, list func(context.Context, admin.ListParams) (a
 		}
 		params.After = step.Next
 		tell(all)
-		breatherOf(ctx).breathe(ctx)
+		nextStep(ctx)
 	}
 }
 

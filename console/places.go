@@ -23,7 +23,7 @@ type place struct {
 	inbox   *inbox.Inbox
 	queue   *admin.Admin // of the inbox
 	history history
-	turns   chan struct{} // of the steps of long looks
+	turns   *turns
 }
 
 func (p *place) migrateConfig() outbox.MigrateConfig {
@@ -71,7 +71,7 @@ func (p *places) named(slug string) *place {
 
 func (c *Console) open(s *stores.Store) (p *place, err error) {
 	d := s.Database()
-	p = &place{Store: s, slug: slug(s.ID()), turns: make(chan struct{}, 1)}
+	p = &place{Store: s, slug: slug(s.ID()), turns: newTurns()}
 	if p.admin, err = admin.New(s.Outbox()); err != nil {
 		return nil, err
 	}

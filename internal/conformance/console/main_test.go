@@ -9,9 +9,11 @@ import (
 
 	_ "github.com/incursa/watermill-outbox/internal/conformance/drivers"
 	"github.com/incursa/watermill-outbox/internal/skipped"
+	"github.com/incursa/watermill-outbox/internal/testprocess"
 )
 
 func TestMain(m *testing.M) {
+	testprocess.Run(claimsVariable, claimsJob.run)
 	code := m.Run()
 	for _, err := range []error{skipped.Report(), goleak.Find()} {
 		if err != nil && code == 0 {
