@@ -42,7 +42,8 @@ type Node struct {
 	mu  sync.Mutex
 	url string
 	cmd *exec.Cmd
-	in  io.Closer // the node runs until it is closed
+	in  io.Closer     // the node runs until it is closed
+	log *bytes.Buffer // complete once cmd has ended
 }
 
 // New returns a node that has not been started. Settings are lines of rabbitmq.conf.
@@ -64,8 +65,8 @@ func (n *Node) Start(ctx context.Context) (err error) {
 	}
 	cmd := exec.Command("bash", "-c", script, "node.sh", n.dir)
 	cmd.Env = append(os.Environ(), "NODE_SETTINGS="+strings.Join(n.settings, "\n"))
-	var log bytes.Buffer
-	cmd.Stderr = &log
+	log := new(bytes.Buffer)
+	cmd.Stderr = log
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (n *Node) Start(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("start RabbitMQ: %s", bytes.TrimSpace(log.Bytes()))
 	}
-	n.cmd, n.in, n.url = cmd, in, strings.TrimSpace(url)
+	n.cmd, n.in, n.log, n.url = cmd, in, log, strings.TrimSpace(url)
 	return nil
 }
 
@@ -101,7 +102,8 @@ func (n *Node) URL() string {
 	return n.url
 }
 
-// Stop shuts the node down as a restart of its service would, and waits until it is gone.
+// Stop shuts the node down as a restart of its service would, and waits until it is gone. A node that has ended by itself
+// is an error that says what it wrote.
 func (n *Node) Stop() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,7 +115,7 @@ func (n *Node) Stop() error {
 	late := time.AfterFunc(stopTimeout, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // it has ended, or ends now
 	defer late.Stop()
 	if err := errors.Join(n.in.Close(), cmd.Wait()); err != nil {
-		return fmt.Errorf("stop RabbitMQ: %w", err)
+		return fmt.Errorf("stop RabbitMQ: %w: %s", err, bytes.TrimSpace(n.log.Bytes()))
 	}
 	return nil
 }

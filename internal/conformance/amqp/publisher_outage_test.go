@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
@@ -89,9 +90,8 @@ func TestLong_ABlockedConnectionIsAnOutageWithItsReason(t *testing.T) {
 	b := &broker{require.New(t), t, node.URL()}
 	queue := b.queue()
 	p := b.publisher(declares(queue), func(c *amqp.Config) { c.ConfirmTimeout = 500 * time.Millisecond })
-	b.Eventually(func() bool { // it looks from time to time
-		err := p.Publish(queue, messages(1)...)
-		return err != nil && strings.Contains(err.Error(), "blocked")
+	b.EventuallyWithT(func(c *assert.CollectT) { // it looks from time to time
+		assert.ErrorContains(c, p.Publish(queue, messages(1)...), "blocked")
 	}, patience, 10*time.Millisecond)
 	for range 2 {
 		for _, err := range b.each(p.Publish(queue, messages(2)...), 2) {

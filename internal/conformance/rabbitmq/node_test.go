@@ -41,3 +41,16 @@ func TestANodeStopsAndStartsAtOnce(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 }
+
+// A server that finds its port taken has not started, however well somebody else listens there.
+func TestLong_ANodeWhosePortIsTakenDoesNotStart(t *testing.T) {
+	node := testbroker.Node(t)
+	u, err := url.Parse(node.URL())
+	require.NoError(t, err)
+	require.NoError(t, node.Stop())
+	other, err := net.Listen("tcp", u.Host)
+	require.NoError(t, err)
+	require.ErrorContains(t, node.Start(t.Context()), "did not start")
+	require.NoError(t, other.Close())
+	require.NoError(t, node.Start(t.Context()))
+}
