@@ -40,6 +40,7 @@ const (
 	opLogRead    operation = "outbox_log_read"
 	opLogPurge   operation = "outbox_log_purge"
 	opLogForget  operation = "outbox_log_forget"
+	opLogSkip    operation = "outbox_log_skip"
 
 	opEventAppend    operation = "outbox_event_append"
 	opEventAppendOne operation = "outbox_event_append_one"

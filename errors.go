@@ -34,8 +34,9 @@ var (
 	// caller's transaction can go on.
 	ErrDuplicateID = base.ErrDuplicateID
 
-	// ErrStreamNotBlocked is returned by RequeueStream, SkipHead and DiscardStream when the stream is not blocked.
-	ErrStreamNotBlocked = errors.New("outbox: the stream is not blocked; see Outbox.BlockedStreams")
+	// ErrNotBlocked is returned, wrapped, by RequeueStream, SkipHead and DiscardStream when the stream is not blocked, and by
+	// SkipGroupHead when there is no message that the consumer group has tried and not passed.
+	ErrNotBlocked = errors.New("outbox: not blocked")
 
 	// ErrSchema is returned when the tables or procedures are missing or older than the library.
 	ErrSchema = base.ErrSchema

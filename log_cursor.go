@@ -167,6 +167,10 @@ func (c *cursor) wentBack(believed, position, last int64) error {
 
 // Read returns messages that come after a position.
 func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage, error) {
+	return c.readOn(ctx, c.outbox.db, after, limit)
+}
+
+func (c *cursor) readOn(ctx context.Context, x Executor, after int64, limit int) ([]LogMessage, error) {
 	if limit < 1 || limit > maxBatch {
 		return nil, field.Bad("limit", "%d is not between 1 and %d", limit, maxBatch)
 	}
@@ -181,7 +185,7 @@ func (c *cursor) Read(ctx context.Context, after int64, limit int) ([]LogMessage
 	if known {
 		arg.Message = id.String()
 	}
-	messages, err := engine.Call(ctx, c.outbox.engine, c.outbox.db, opLogRead, arg, nil, func(rows *sql.Rows, l *LogMessage) error { return l.scan(rows) })
+	messages, err := engine.Call(ctx, c.outbox.engine, x, opLogRead, arg, nil, func(rows *sql.Rows, l *LogMessage) error { return l.scan(rows) })
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"errors"
+	"fmt"
 
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
@@ -29,6 +32,57 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 		return 1, err
 	})
 	return err
+}
+
+// errSkipped is the reason of a dead letter from SkipGroupHead.
+var errSkipped = errors.New("skipped by an operator: the message held up its consumer group")
+
+// SkipGroupHead moves a consumer group past the message of a topic that it has tried and not passed, such as one that blocks it
+// for good (SubscriberConfig.OnGroupFailure). It returns the message, which is now a dead letter of the group. The group's
+// reader goes on from there when it next renews its lease; what it answers to the message after this changes nothing. It returns
+// an error that wraps ErrNotBlocked, or a *FieldError for a bad group or topic.
+func (o *Outbox) SkipGroupHead(ctx context.Context, group, topic string) (skipped LogMessage, err error) {
+	if topic == "" {
+		return LogMessage{}, field.Bad("topic", "is empty; name the topic that the group subscribes to")
+	}
+	c, err := o.openCursor(seam.CursorConfig{Group: group, Topic: topic})
+	if err != nil {
+		return LogMessage{}, err
+	}
+	_, err = o.batch(ctx, func(ctx context.Context, x Executor) (int, error) {
+		return 1, o.inTx(ctx, x, func(ctx context.Context, x Executor) (err error) {
+			skipped, err = c.skip(ctx, x)
+			return err
+		})
+	})
+	return skipped, err
+}
+
+// skip moves the group past the message that it has tried, and buries that. It is part of a transaction.
+func (c *cursor) skip(ctx context.Context, x Executor) (LogMessage, error) {
+	type head struct {
+		position int64
+		attempts int
+	}
+	heads, err := engine.Call(ctx, c.outbox.engine, x, opLogSkip, struct {
+		Group string `json:"group"`
+		Topic string `json:"topic"`
+	}{c.config.Group, c.config.Topic}, nil, func(rows *sql.Rows, h *head) error { return rows.Scan(&h.position, &h.attempts) })
+	if err != nil {
+		return LogMessage{}, err
+	}
+	if len(heads) == 0 {
+		return LogMessage{}, fmt.Errorf("%w: consumer group %q has tried no message of topic %q that it has not passed", ErrNotBlocked, c.config.Group, c.config.Topic)
+	}
+	p := place{cursor: c, position: heads[0].position}
+	messages, err := c.readOn(ctx, x, p.position-1, 1)
+	if err != nil {
+		return LogMessage{}, err
+	}
+	if len(messages) == 0 || messages[0].Position != p.position {
+		return LogMessage{}, fmt.Errorf("outbox: the message at position %d of topic %q is not in the log", p.position, c.config.Topic)
+	}
+	return messages[0], p.bury(ctx, x, messages[0].ID, heads[0].attempts, errSkipped)
 }
 
 func (l sqlServerLog) Begin(group, topic string) seam.Statement {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ const defaultRun = 32
 
 // errDiscarded is the LastError of messages ended by DiscardStream.
 var errDiscarded = errors.New("discarded with the rest of its stream")
+
+var errStreamNotBlocked = fmt.Errorf("%w: no message that has failed holds the stream up; see Outbox.BlockedStreams", ErrNotBlocked)
 
 // A BlockedStream delivers nothing, because one of its messages has failed for good.
 type BlockedStream struct {
@@ -59,14 +62,14 @@ func (o *Outbox) BlockedStreams(ctx context.Context, params ListParams) ([]Block
 }
 
 // RequeueStream resumes a blocked stream at the message that has failed, with a fresh retry budget; LastError stays.
-// It returns ErrStreamNotBlocked, or a *FieldError for a bad topic or key.
+// It returns an error that wraps ErrNotBlocked, or a *FieldError for a bad topic or key.
 func (o *Outbox) RequeueStream(ctx context.Context, topic, key string) error {
 	return o.resumeStream(ctx, topic, key, false)
 }
 
 // SkipHead resumes a blocked stream after the message that has failed, which stays a dead letter: Requeue puts it back in its
-// place, before messages that are not delivered by then. It returns ErrStreamNotBlocked, or a *FieldError for a bad topic or
-// key.
+// place, before messages that are not delivered by then. It returns an error that wraps ErrNotBlocked, or a *FieldError for a
+// bad topic or key.
 func (o *Outbox) SkipHead(ctx context.Context, topic, key string) error {
 	return o.resumeStream(ctx, topic, key, true)
 }
@@ -82,7 +85,7 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 			Skip     bool  `json:"skip"`
 		}{id, skip}, nil, func(rows *sql.Rows, _ *struct{}) error { return rows.Scan(&messages) })
 		if err == nil && messages == 0 {
-			err = ErrStreamNotBlocked
+			err = errStreamNotBlocked
 		}
 		return messages, err
 	})
@@ -93,8 +96,8 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 }
 
 // DiscardStream fails all messages that wait in a blocked stream, and returns how many. They are kept as dead letters, like
-// the message that blocks the stream. Messages published meanwhile are delivered. It returns ErrStreamNotBlocked, or a
-// *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its messages may
+// the message that blocks the stream. Messages published meanwhile are delivered. It returns an error that wraps ErrNotBlocked,
+// or a *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its messages may
 // already have failed.
 func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total int, err error) {
 	id, err := validateStream(topic, key)
@@ -144,7 +147,7 @@ func (o *Outbox) takeStream(ctx context.Context, x Executor, arg *takeArg) ([]Wo
 	}
 	at := slices.Index(taken, 0)
 	if at < 0 {
-		return nil, ErrStreamNotBlocked
+		return nil, errStreamNotBlocked
 	}
 	arg.Until = &until
 	return slices.Delete(taken, at, at+1), nil

@@ -27,6 +27,24 @@ func (a *Admin) ForgetGroup(ctx context.Context, params ForgetGroupParams) error
 	return o.ForgetGroup(ctx, params.Group)
 }
 
+// SkipGroupHeadParams name a consumer group that a message holds up.
+type SkipGroupHeadParams struct {
+	// Group and Topic are the consumer group and where it stands. Required.
+	Group, Topic string
+
+	// By is who does it. Defaults to an empty name.
+	By string
+}
+
+// SkipGroupHead is outbox.Outbox.SkipGroupHead, and is recorded.
+func (a *Admin) SkipGroupHead(ctx context.Context, params SkipGroupHeadParams) (outbox.LogMessage, error) {
+	o, err := a.recording("skip for group", params.By, "SkipGroupHeadParams.By", fmt.Sprintf("group '%s', topic '%s'", params.Group, params.Topic))
+	if err != nil {
+		return outbox.LogMessage{}, err
+	}
+	return o.SkipGroupHead(ctx, params.Group, params.Topic)
+}
+
 // GroupActParams select dead letters of a consumer group.
 type GroupActParams struct {
 	outbox.GroupDeadLetterParams

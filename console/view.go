@@ -230,7 +230,7 @@ func (v *visit) fail(err error) {
 		p.Status = http.StatusBadRequest
 	case errors.Is(err, errHidden):
 		p.Status = http.StatusForbidden
-	case errors.Is(err, outbox.ErrStreamNotBlocked), errors.Is(err, join.ErrEnded), errors.Is(err, admin.ErrNotFailed),
+	case errors.Is(err, outbox.ErrNotBlocked), errors.Is(err, join.ErrEnded), errors.Is(err, admin.ErrNotFailed),
 		errors.Is(err, errNotText), errors.Is(err, errTooLong):
 		p.Status = http.StatusConflict
 	}

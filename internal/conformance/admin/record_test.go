@@ -33,9 +33,9 @@ func TestActsOnStreamsAreRecorded(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()
 		s := admin.StreamParams{Topic: "orders", StreamKey: "s", By: "alice"}
-		f.ErrorIs(f.admin.SkipHead(ctx, s), outbox.ErrStreamNotBlocked)
+		f.ErrorIs(f.admin.SkipHead(ctx, s), outbox.ErrNotBlocked)
 		_, err := f.admin.DiscardStream(ctx, s)
-		f.ErrorIs(err, outbox.ErrStreamNotBlocked)
+		f.ErrorIs(err, outbox.ErrNotBlocked)
 		f.Empty(f.audit(), "nothing was done")
 
 		f.block(2)

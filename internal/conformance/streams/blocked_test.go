@@ -56,7 +56,7 @@ func TestStream_RequeueStream(t *testing.T) {
 		held := f.Claim("orders")
 		f.Equal(ids, suite.MessageIDs(held))
 		f.Zero(held[0].RetryCount)
-		f.ErrorIs(f.Outbox.RequeueStream(f.Context(), "orders", "stream 0"), outbox.ErrStreamNotBlocked, "it is being served")
+		f.ErrorIs(f.Outbox.RequeueStream(f.Context(), "orders", "stream 0"), outbox.ErrNotBlocked, "it is being served")
 	})
 }
 
@@ -67,8 +67,8 @@ func TestStream_SkipHead(t *testing.T) {
 		held := f.ClaimUpTo(1, "orders")
 		f.Equal(ids[1:2], suite.MessageIDs(held))
 		f.Equal(int(outbox.Failed), f.Row(ids[0]).Status)
-		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "stream 0"), outbox.ErrStreamNotBlocked)
-		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "another"), outbox.ErrStreamNotBlocked)
+		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "stream 0"), outbox.ErrNotBlocked)
+		f.ErrorIs(f.Outbox.SkipHead(f.Context(), "orders", "another"), outbox.ErrNotBlocked)
 
 		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{IDs: ids[:1]})
 		f.NoError(err)
@@ -98,7 +98,7 @@ func TestStream_DiscardStream(t *testing.T) {
 		f.Equal(join.Failed, status.Status)
 		f.Equal(1, int(f.Number("SELECT COUNT(*) FROM {outbox_lease}")), "that of what failed by hand; those of the discarded have ended")
 		_, err = f.Outbox.DiscardStream(f.Context(), "orders", "stream 0")
-		f.ErrorIs(err, outbox.ErrStreamNotBlocked)
+		f.ErrorIs(err, outbox.ErrNotBlocked)
 
 		records, err := f.Outbox.Get(f.Context(), ids[0], ids[1])
 		f.NoError(err)

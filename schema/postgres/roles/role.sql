@@ -145,6 +145,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_log_purge"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_purge"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_forget"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_forget"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_log_skip"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_log_skip"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_dead_add"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_dead_add"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_dead_list"(json) FROM PUBLIC;

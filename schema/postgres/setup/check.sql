@@ -110,6 +110,7 @@ FROM (VALUES
     ('function', '"public"."outbox_log_read"(json)'),
     ('function', '"public"."outbox_log_purge"(json)'),
     ('function', '"public"."outbox_log_forget"(json)'),
+    ('function', '"public"."outbox_log_skip"(json)'),
     ('function', '"public"."outbox_log_dead_add"(json)'),
     ('function', '"public"."outbox_log_dead_list"(json)'),
     ('function', '"public"."outbox_log_dead_requeue"(json)'),

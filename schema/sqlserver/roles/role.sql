@@ -59,6 +59,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Log_Lease] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Read] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Purge] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Forget] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Log_Skip] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_Add] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_List] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Log_Dead_Requeue] TO [dbo_Outbox_Role];

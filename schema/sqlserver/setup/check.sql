@@ -88,6 +88,7 @@ FROM (VALUES
     (N'procedure', N'[dbo].[Outbox_Log_Read]'),
     (N'procedure', N'[dbo].[Outbox_Log_Purge]'),
     (N'procedure', N'[dbo].[Outbox_Log_Forget]'),
+    (N'procedure', N'[dbo].[Outbox_Log_Skip]'),
     (N'procedure', N'[dbo].[Outbox_Log_Dead_Add]'),
     (N'procedure', N'[dbo].[Outbox_Log_Dead_List]'),
     (N'procedure', N'[dbo].[Outbox_Log_Dead_Requeue]'),

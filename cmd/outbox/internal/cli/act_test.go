@@ -81,7 +81,7 @@ func TestWhatCannotBeUndoneAsks(t *testing.T) {
 		f.passes()
 		for _, args := range [][]string{
 			{"dead", "discard", "--all"}, {"dead", "requeue", "--all"}, {"purge", "--older-than", "0s"}, {"join", "purge", "--older-than", "1d"},
-			{"join", "cancel", "0198f0c4-5a0b-7000-8000-000000000000"}, {"log", "forget", "mail"}, {"stream", "resume", "a", "b", "--discard"},
+			{"join", "cancel", "0198f0c4-5a0b-7000-8000-000000000000"}, {"log", "forget", "mail"}, {"log", "skip", "mail", "orders"}, {"log", "dead", "discard", "mail", "--all"}, {"stream", "resume", "a", "b", "--discard"},
 		} {
 			code, out, errOut := f.run(args...)
 			f.Equal(exitUsage, code, "%v: %s", args, out)

@@ -43,7 +43,8 @@ func (a *app) begin(what string, total int) *progress {
 	p := &progress{app: a}
 	if a.Shows && !a.render.json {
 		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.Err), progressbar.OptionSetDescription(what),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(total > 0), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(total > 0), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30),
+			progressbar.OptionSetSpinnerChangeInterval(0)) // it turns with the batches: the goroutine that turns it by the clock races with them
 	}
 	return p
 }

@@ -174,11 +174,11 @@ func (d *doctor) examineGroups(ctx context.Context) error {
 				"start its Subscriber or dispatcher; if it no longer exists, 'outbox log forget': until then the log keeps what it has not passed")
 		case g.Lag > d.patience:
 			d.find("group-behind", fmt.Sprintf("%s is %s behind, at %s", name, span(g.Lag), counted(g.Attempts, "attempt", "attempts")),
-				"see its logs for the message that it is at, and for what makes it slow")
+				"see its logs for the message that it is at, and for what makes it slow; 'outbox log skip' gives up a message that blocks it")
 		}
 		if g.Dead > 0 {
 			d.find("group-dead", fmt.Sprintf("%s has given up %s", name, counted(g.Dead, "message", "messages")),
-				"see Outbox.GroupDeadLetters; requeue or discard them there")
+				"see 'outbox log dead list', then requeue or discard them")
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 }
 
 // absent are the errors for what is not there.
-var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrStreamNotBlocked, admin.ErrNotPaused, admin.ErrNotFailed}
+var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrNotBlocked, admin.ErrNotPaused, admin.ErrNotFailed}
 
 func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	var bad *usageError

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,8 @@ func (g reader) cells() []string {
 }
 
 func (a *app) logCommand() *cobra.Command {
-	return group("log", "The log, and the consumer groups that read it", a.logGroupsCommand(), a.logLagCommand(), a.logForgetCommand())
+	return group("log", "The log, and the consumer groups that read it", a.logGroupsCommand(), a.logLagCommand(), a.logSkipCommand(),
+		a.logDeadCommand(), a.logForgetCommand())
 }
 
 // listGroups lists those that a test lets through, and returns how many.
@@ -74,6 +76,26 @@ func (a *app) logLagCommand() *cobra.Command {
 		})
 	c.Flags().DurationVar(&most, "max", time.Minute, "how long a message may be in the log before a group has passed it")
 	return c
+}
+
+func (a *app) logSkipCommand() *cobra.Command {
+	return a.onAdmin(&cobra.Command{Use: "skip GROUP TOPIC", Short: "Skip the message that holds a consumer group up", Args: arguments(cobra.ExactArgs(2)),
+		Long: `Skip the message that a consumer group has tried and not passed. It becomes a dead letter of the group, and the group's reader
+goes on after it when it next renews its lease.`},
+		func(ctx context.Context, of *admin.Admin, args []string) error {
+			if err := a.confirm("Skip the message that consumer group %q is at in topic %q?", args[0], args[1]); err != nil {
+				return err
+			}
+			m, err := of.SkipGroupHead(ctx, admin.SkipGroupHeadParams{Group: args[0], Topic: args[1], By: a.actor()})
+			if err != nil {
+				return err
+			}
+			return a.render.result(struct {
+				Position  int64  `json:"position"`
+				MessageID string `json:"message_id"`
+				UUID      string `json:"uuid"`
+			}{m.Position, m.ID.String(), m.UUID}, fmt.Sprintf("Message %s at position %d became a dead letter of the group.", m.ID, m.Position))
+		})
 }
 
 func (a *app) logForgetCommand() *cobra.Command {

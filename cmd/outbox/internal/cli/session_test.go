@@ -132,6 +132,12 @@ log groups
 log groups -o json
 log lag --max 1h
 log lag --max 1h -o json
+log skip mail events --yes
+log dead list mail
+log dead list mail -o json
+log dead requeue mail --all
+log dead requeue mail
+log dead discard mail 7 --yes
 log forget mail --yes
 log groups
 purge --older-than 0m --yes
