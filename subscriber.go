@@ -295,8 +295,14 @@ func (s *Subscriber) run() {
 var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that it held are delivered again when their leases expire")
 
 // InFlight returns, by topic, the number of messages of the queue that are claimed and not yet acked or nacked, for a gauge.
-// It is safe for concurrent use.
-func (s *Subscriber) InFlight() map[string]int { return s.window.InFlight() }
+// Topics that are subscribed to have 0. It is safe for concurrent use.
+func (s *Subscriber) InFlight() map[string]int {
+	held := s.window.InFlight()
+	for _, topic := range s.topicNames() {
+		held[topic] += 0
+	}
+	return held
+}
 
 // Close stops claiming, releases messages that were not handed out, lets handlers finish and settle within DrainTimeout,
 // and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, no

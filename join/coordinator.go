@@ -207,8 +207,9 @@ func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id 
 	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
 }
 
-// Enqueue inserts messages and makes them steps of a join in one transaction, so that none can end before it is a step. It
-// returns what outbox.Outbox.Enqueue and Attach return.
+// Enqueue inserts messages and makes them steps of a join in one transaction, so that none can end before it is a step. Give
+// many to one call: on PostgreSQL each further call of a transaction for a join costs a microsecond or so more than the one
+// before. It returns what outbox.Outbox.Enqueue and Attach return.
 func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
 	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -230,5 +231,27 @@ func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 		}
 		f.NoError(s.Close())
 		f.Equal(len(waiters), f.continuations("next"))
+	})
+}
+
+// More wait for one join than a statement of the engine writes.
+func TestTrap_MoreThanABatchOfWaitsAreWoken(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		id, last := f.lastStep()
+		waits, c := 1100, f.Joins()
+		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+			for range waits {
+				f.WaitOn(c, tx, id, "next")
+			}
+			return nil
+		}))
+		f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {status} = 0")
+		f.Empty(f.Claim(join.DefaultWaitTopic))
+		f.Empty(f.Settle(suite.Settled(outbox.Ack, last)...))
+		for waits > 0 {
+			woken := f.ClaimWith(outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: join.DefaultWaitTopic}}, Limit: 1000, Lease: time.Minute})
+			f.Len(woken, min(waits, 1000))
+			waits -= len(woken)
+		}
 	})
 }

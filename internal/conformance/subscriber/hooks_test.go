@@ -20,7 +20,9 @@ func TestHooks_HandledDeliveries(t *testing.T) {
 			c.Store = "store"
 			c.Hooks.OnHandled = func(e outbox.HandledEvent) { handled <- e }
 		})
+		f.Empty(sub.InFlight())
 		messages := f.Subscribe(sub, "orders")
+		f.Equal(map[string]int{"orders": 0}, sub.InFlight())
 		id := f.Enqueue(outbox.Message{Topic: "orders"})[0]
 
 		first := f.Receive(messages)
@@ -42,7 +44,7 @@ func TestHooks_HandledDeliveries(t *testing.T) {
 		e.Took = 0
 		f.Equal(outbox.HandledEvent{Store: "store", Topic: "orders", MessageID: id, Attempt: 2, Outcome: outbox.Ack}, e)
 		f.Becomes(id, outbox.Done)
-		f.Empty(sub.InFlight())
+		f.Equal(map[string]int{"orders": 0}, sub.InFlight())
 	})
 }
 

@@ -20,6 +20,7 @@ BEGIN
     DECLARE @Waiting TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, Seq BIGINT NOT NULL, PRIMARY KEY (Seq, JoinId));
     DECLARE @Seqs TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Free TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
+    DECLARE @Last BIGINT = 0; -- Seq begins at 1
 
     INSERT INTO @Steps (JoinId, Done, Dead)
     SELECT s.id, s.done, s.dead
@@ -47,11 +48,17 @@ BEGIN
     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    INSERT INTO @Seqs (Seq) SELECT DISTINCT Seq FROM @Waiting;
-    IF @@ROWCOUNT > 0
+    -- Thousands may wait for one join: in batches, because thousands of locks of one statement escalate.
+    WHILE 1 = 1
     BEGIN
+        DELETE FROM @Seqs;
+        INSERT INTO @Seqs (Seq) SELECT DISTINCT TOP (1000) Seq FROM @Waiting WHERE Seq > @Last ORDER BY Seq;
+        IF @@ROWCOUNT = 0 BREAK;
+        SELECT @Last = MAX(Seq) FROM @Seqs;
+
         IF @Outer = 0
         BEGIN
+            DELETE FROM @Free;
             INSERT INTO @Free (Seq)
             SELECT s.Seq
             FROM @Seqs AS w INNER JOIN [dbo].[Outbox_State] AS s WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON s.Seq = w.Seq
