@@ -54,11 +54,12 @@ func TestMain(m *testing.M) {
 			}
 		}()
 		if dsn := os.Getenv("OUTBOX_TEST_POSTGRES_DSN"); dsn != "" && wanted("postgres") {
-			drop, err := createPostgres(dsn)
+			created, drop, err := createPostgres(dsn)
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
+			dsns["postgres"] = created
 			defer drop()
 		}
 		if dsn := os.Getenv("OUTBOX_TEST_REGISTRATION_SQLSERVER_DSN"); dsn != "" {
@@ -76,22 +77,22 @@ func wanted(name string) bool {
 	return only == "" || strings.Contains(only, name)
 }
 
-func createPostgres(dsn string) (drop func(), err error) {
+// createPostgres creates a database on the server of another.
+func createPostgres(dsn string) (created string, drop func(), err error) {
 	admin, err := database.Open(dsn, 10)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	name := "registration_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if _, err := admin.Exec("CREATE DATABASE " + name); err != nil {
-		return nil, fmt.Errorf("create a database for the tests: %w", err)
+		return "", nil, errors.Join(fmt.Errorf("create a database for the tests: %w", err), admin.Close())
 	}
 	slash := strings.LastIndex(dsn, "/")
 	rest := ""
 	if question := strings.Index(dsn[slash:], "?"); question >= 0 {
 		rest = dsn[slash+question:]
 	}
-	dsns["postgres"] = dsn[:slash+1] + name + rest
-	return func() {
+	return dsn[:slash+1] + name + rest, func() {
 		if _, err := admin.Exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}

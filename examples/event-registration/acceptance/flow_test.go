@@ -55,12 +55,19 @@ func start(t *testing.T, dsn, amqp string) *flow {
 	return startTraced(t, dsn, amqp, nil)
 }
 
-// startTraced runs the flow until the test ends, and checks that it then stops cleanly.
+// startTraced runs the flow until the test ends, in a database of its own where it can have one, and checks that it then
+// stops cleanly.
 func startTraced(t *testing.T, dsn, amqp string, traces trace.TracerProvider) *flow {
 	t.Helper()
 	folder := t.TempDir()
-	if dsn == "" {
+	switch dsn {
+	case "":
 		dsn = filepath.Join(folder, "registration.db")
+	case dsns["postgres"]: // what other tests have left would be sent, too
+		own, drop, err := createPostgres(dsn)
+		require.NoError(t, err)
+		t.Cleanup(drop)
+		dsn = own
 	}
 	f := &flow{mails: filepath.Join(folder, "mails"), event: "event-" + uuid.NewString(), logs: &lockedBuffer{}}
 	var err error

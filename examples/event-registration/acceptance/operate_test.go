@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,5 +77,7 @@ func TestTheConsoleIsForAdmins(t *testing.T) {
 		require.Contains(t, string(page.body), ">"+store+"<")
 	}
 	require.Contains(t, string(see("admin", "forwarders").body), "event-service")
-	require.Contains(t, string(see("admin", "s/event-service/search").body), "catalog.event")
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(see("admin", "s/event-service/search").body), "catalog.event")
+	}, waitFor, tick)
 }
