@@ -237,21 +237,16 @@ func TestTrap_EveryWaitOfAJoinIsWoken(t *testing.T) {
 // More wait for one join than a statement of the engine writes.
 func TestTrap_MoreThanABatchOfWaitsAreWoken(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
+		const waits = 1100
+		f.EnqueueN("waits", waits)
 		id, last := f.lastStep()
-		waits, c := 1100, f.Joins()
-		f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
-			for range waits {
-				f.WaitOn(c, tx, id, "next")
-			}
-			return nil
-		}))
+		f.Exec("INSERT INTO {wait} ({join_id}, {step}) SELECT '%s', {message_id} FROM {outbox} WHERE {topic} = 'waits'", id)
 		f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {future} WHERE {status} = 0")
-		f.Empty(f.Claim(join.DefaultWaitTopic))
+		f.Empty(f.Claim("waits"))
 		f.Empty(f.Settle(suite.Settled(outbox.Ack, last)...))
-		for waits > 0 {
-			woken := f.ClaimWith(outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: join.DefaultWaitTopic}}, Limit: 1000, Lease: time.Minute})
-			f.Len(woken, min(waits, 1000))
-			waits -= len(woken)
+		for left := waits; left > 0; left -= 1000 {
+			woken := f.ClaimWith(outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: "waits"}}, Limit: 1000, Lease: time.Minute})
+			f.Len(woken, min(left, 1000))
 		}
 	})
 }
