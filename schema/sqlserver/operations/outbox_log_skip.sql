@@ -18,19 +18,19 @@ BEGIN
 
     DECLARE @Group NVARCHAR(255) = JSON_VALUE(@Arg, '$.group');
     DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
-    DECLARE @Position BIGINT;
-    DECLARE @Attempts INT;
+    DECLARE @Skipped TABLE (Position BIGINT NOT NULL, Attempts INT NOT NULL);
 
     BEGIN TRY
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Log_Skip;
 
         UPDATE g
-        SET @Position = Tried, @Attempts = Attempts, Position = Tried, OwnerToken = NULL, LockedUntil = NULL
+        SET Position = g.Tried, OwnerToken = NULL, LockedUntil = NULL
+        OUTPUT inserted.Tried, inserted.Attempts INTO @Skipped (Position, Attempts)
         FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK)
-        WHERE GroupName = @Group AND Topic = @Topic AND Tried > Position AND Attempts > 0;
+        WHERE g.GroupName = @Group AND g.Topic = @Topic AND g.Tried > g.Position AND g.Attempts > 0;
 
-        SELECT @Position, @Attempts WHERE @Position IS NOT NULL;
+        SELECT Position, Attempts FROM @Skipped;
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY
