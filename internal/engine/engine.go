@@ -300,6 +300,7 @@ func (e *Engine) Together(ctx context.Context, x base.Executor, procedure Operat
 	jobs := make([]job, 0, len(parts))
 	for i, p := range parts {
 		if p.Arg == nil {
+			args[i] = sql.NullString{} // with a type, as every server wants it
 			continue
 		}
 		text, err := Encode(p.Arg)

@@ -74,6 +74,7 @@ start() {
   export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}"
   export RUNNING_UNDER_SYSTEMD=1 # the script becomes the server, so that its process id is the server's
 
+  : >output.log # what the last one wrote says nothing of this one
   # Its epmd is started here and not by the server, as a daemon that nobody would stop.
   epmd -port "$epmd" -address 127.0.0.1 >epmd.log 2>&1 3<&- &
   epmd_pid=$!
