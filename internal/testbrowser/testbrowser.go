@@ -115,7 +115,7 @@ func run[T any](b *Browser, action chromedp.Action[T]) T {
 // needed none.
 func (b *Browser) Open(address string) (status int64) {
 	b.t.Helper()
-	return b.follow(chromedp.Navigate(address))
+	return b.follow(chromedp.Navigate(address), true)
 }
 
 // Click clicks an element that leads to another page, once it is visible, and returns the page's status once it has loaded.
@@ -128,14 +128,19 @@ func (b *Browser) Click(selector string) (status int64) {
 // ClickOn does the same with the element that an expression of JavaScript finds.
 func (b *Browser) ClickOn(expression string) (status int64) {
 	b.t.Helper()
-	return b.follow(chromedp.Evaluate[chromedp.Void]("(" + expression + ").click()"))
+	return b.follow(chromedp.Evaluate[chromedp.Void]("("+expression+").click()"), false)
 }
 
-func (b *Browser) follow(step chromedp.Action[chromedp.Void]) (status int64) {
+// follow does a step that leads to another page. One that may be done again is, if the page that it leaves loads itself again
+// just then, which ends what the browser was about to load.
+func (b *Browser) follow(step chromedp.Action[chromedp.Void], again bool) (status int64) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	answer, err := chromedp.RunResponse(ctx, step)
+	for err != nil && again && strings.Contains(err.Error(), "net::ERR_ABORTED") {
+		answer, err = chromedp.RunResponse(ctx, step)
+	}
 	if err != nil {
 		b.t.Fatalf("the browser: %v", err)
 	}

@@ -24,27 +24,35 @@ func TestABrowserWithoutScripts(t *testing.T) {
 		ids, err := f.Outbox.Outbox.Enqueue(ctx, f.DB.DB, outbox.Message{Topic: "bills"})
 		f.NoError(err)
 
+		rests := func() { b.Until(`!document.querySelector("meta[http-equiv=refresh]")`) } // until then the page loads itself again
+
 		b.Open(f.store + "topic?name=bills")
+		rests()
 		b.Fill(`input[name=reason]`, "the printer is out")
 		f.EqualValues(200, b.Click(`button[value=pause]`))
 		b.Reads(".notice", "the printer is out")
 		paused, err := f.admin.Paused(ctx)
 		f.NoError(err)
 		f.Len(paused, 1)
+		rests()
 		b.Click(`button[value=resume]`)
 
 		b.Open(f.store + "dead")
+		rests()
 		b.Fill(`input[name=error]`, "no such customer")
 		f.EqualValues(200, b.Click(".filter button"))
 		b.Until(`document.querySelectorAll("#found tbody tr").length == 12`)
+		rests()
 		f.EqualValues(200, b.Click(`#groups .links a`))
 		b.Reads("button.main", "Requeue 12 messages")
+		rests()
 		f.EqualValues(200, b.Click("button.main"))
 		b.Reads("#progress .notice", "12 messages were requeued.")
 		f.Equal(13, f.Count(outbox.Ready))
 		f.Equal(12, f.Count(outbox.Failed))
 
 		b.Open(f.store + "join/" + whole.String())
+		rests()
 		b.Eval(`document.querySelector("details.sure summary").click()`)
 		f.EqualValues(200, b.Click(`button[value=cancel]`))
 		known, err := joins.Get(ctx, nil, whole)
@@ -61,7 +69,7 @@ func TestABrowserWithoutScripts(t *testing.T) {
 		} {
 			f.EqualValues(200, b.Open(f.store+path), path)
 			f.NotEmpty(b.Text("h1"), path)
-			b.Until(`!document.querySelector("#main .busy")`)
+			rests()
 		}
 		b.Quiet()
 	})
