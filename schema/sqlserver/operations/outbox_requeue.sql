@@ -25,7 +25,8 @@ BEGIN
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
     DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
     DECLARE @AfterMs BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
-    DECLARE @After DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, @AfterMs % 86400000, DATEADD(DAY, @AfterMs / 86400000, @Epoch)), CAST('0001-01-01' AS DATETIME2(3)));
+    -- To the second, which no server rounds up: messages found twice are ready by then, or not wanted.
+    DECLARE @After DATETIME2(3) = COALESCE(DATEADD(SECOND, @AfterMs / 1000 % 86400, DATEADD(DAY, @AfterMs / 86400000, @Epoch)), CAST('0001-01-01' AS DATETIME2(3)));
     DECLARE @StartOver BIT = CASE JSON_VALUE(@Arg, '$.start_over') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Rows TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
