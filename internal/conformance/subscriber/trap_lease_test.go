@@ -56,7 +56,7 @@ func (h *hanging) hooks(matches func(faults.Statement) bool) faults.Hooks {
 // loses nothing.
 func TestTrap_HungSettle(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		const topics, each, lease, drain = 10, 100, time.Minute, time.Second
+		const topics, each, lease, drain = 10, 100, time.Minute, 10 * time.Second // the settle hangs for 15 s
 		hung := newHanging()
 		pool := faults.Open(t, f.DB, hung.hooks(isSettle))
 		s := f.SubscriberOn(pool, nil, func(c *outbox.SubscriberConfig) {
