@@ -52,7 +52,8 @@ func TestStory(t *testing.T) {
 			require.Equal(t, test.want, lastLine(out), out)
 			require.Contains(t, out, "was rolled back: no row, no message, nothing delivered")
 			require.Contains(t, out, "byte for byte as published")
-			require.Contains(t, out, "fails at attempt 1: the carrier does not answer; it comes again")
+			// At which attempt depends on whether the worker that is killed had claimed it.
+			require.Contains(t, out, ": the carrier does not answer; it comes again")
 			require.Contains(t, out, "held by the dead worker")
 		})
 	}
