@@ -43,7 +43,8 @@ var stories = map[string]story{
 	}},
 	"retries-and-dead-letters": {
 		{"socks, attempt 1: the lorry is late", "socks, attempt 2: the lorry is late", "socks, attempt 3: shipped"},
-		{"dead letter: unicorn: there are no unicorns", "requeued 1", "unicorn, attempt 1: shipped"},
+		{"dead letter: unicorn: there are no unicorns", "requeued 1"},
+		{"dead letter: unicorn: there are no unicorns", "unicorn, attempt 1: shipped"},
 	},
 	"exactly-once": {{
 		"attempt 1 has taken one from the stock, and fails",

@@ -79,7 +79,7 @@ func deliver(ctx context.Context, db *sql.DB, stop func()) error {
 		return err
 	}
 
-	ship := &shipping{done: stop}
+	ship := &shipping{all: make(chan struct{})}
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	if err != nil {
 		return err
@@ -96,6 +96,7 @@ func deliver(ctx context.Context, db *sql.DB, stop func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return router.Run(ctx) })
 	group.Go(func() error {
+		defer stop() // the end of this program; a service runs on
 		select {
 		case <-failed:
 			return requeue(ctx, queue, ship)
@@ -121,13 +122,17 @@ func requeue(ctx context.Context, queue *outbox.Outbox, ship *shipping) error {
 		return err
 	}
 	fmt.Printf("requeued %d\n", n)
+	select {
+	case <-ship.all:
+	case <-ctx.Done():
+	}
 	return nil
 }
 
 type shipping struct {
 	unicorns atomic.Bool // there are some
 	shipped  atomic.Int32
-	done     func()
+	all      chan struct{} // closed when both are shipped
 }
 
 func (s *shipping) handle(msg *message.Message) error {
@@ -144,7 +149,7 @@ func (s *shipping) handle(msg *message.Message) error {
 	}
 	fmt.Printf("%s, attempt %d: shipped\n", msg.Payload, delivery.Attempt())
 	if s.shipped.Add(1) == 2 {
-		s.done() // the end of this program; a service runs on
+		close(s.all)
 	}
 	return nil
 }
