@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/eventstore"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -258,6 +259,7 @@ const projectVariable = "OUTBOX_TEST_PROJECT"
 // A projectJob is a process that projects, and is killed.
 type projectJob struct {
 	Backend, Driver, DSN, Schema, Table string
+	Most                                int // events that it applies; in the last of them it waits to be killed
 }
 
 func (j projectJob) run() error {
@@ -269,12 +271,15 @@ func (j projectJob) run() error {
 	if err != nil {
 		return err
 	}
-	add := addTo(j.Table)
+	add, applied := addTo(j.Table), 0
 	p, err := store.NewProjection(eventstore.ProjectionConfig{
 		Name: "view", BatchSize: 5, LeaseDuration: 200 * time.Millisecond,
 		Apply: func(ctx context.Context, tx *sql.Tx, e eventstore.Event) error {
 			err := add(ctx, tx, e)
 			fmt.Println("applied " + string(e.Payload)) // and not committed yet
+			if applied++; applied == j.Most {
+				<-ctx.Done()
+			}
 			return err
 		},
 	})
@@ -293,17 +298,19 @@ func TestLong_AProjectionThatIsKilledAppliesEachEventOnce(t *testing.T) {
 		}
 		f.append("s", eventstore.NoStream, events(0, n)...)
 		f.stamp()
-		job := projectJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.DB.Schema, f.Table("view")}
 		for kill := range kills {
+			at := 1 + kill*3%11
+			job := projectJob{f.DB.Name, f.DB.DriverName, f.DB.DSN, f.DB.Schema, f.Table("view"), at + 8}
 			lines := make(chan testprocess.Line, n)
 			p := testprocess.Start(f.T, projectVariable, job, lines)
-			killed := 0
+			for range at {
+				line, _ := suite.Take(f.T, lines, "an event that is applied")
+				f.NotEmpty(line.Text, "the projection has ended: %v", p.State())
+			}
+			f.NoError(p.Kill()) // somewhere in the next events, or waiting in the last
 			for line := range lines {
 				if line.Text == "" {
 					break
-				}
-				if killed++; killed == 1+kill*3%11 {
-					f.NoError(p.Kill())
 				}
 			}
 		}

@@ -38,7 +38,7 @@ func TestLong_RequeueKilledAndContinued(t *testing.T) {
 		process := testprocess.Start(t, commandVariable, command{f.complete(args)}, lines)
 		until := regexp.MustCompile(`If this is killed, continue with --until (\S+)`).FindStringSubmatch((<-lines).Text)
 		f.NotNil(until)
-		f.Eventually(func() bool { return f.Count(outbox.Ready) > all/4 }, 5*testoutbox.Patience, 200*time.Millisecond)
+		f.Eventually(func() bool { return f.Count(outbox.Ready) > all/20 }, 5*testoutbox.Patience, 20*time.Millisecond)
 		f.NoError(process.Kill())
 		for line := range lines {
 			if line.Text == "" {
