@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 )
@@ -52,6 +54,17 @@ func (d *doctor) examineSchema(err error) error {
 		}
 	}
 	return nil
+}
+
+// durability has the doctor advise on what outbox.Check logs.
+type durability struct {
+	watermill.NopLogger
+	doctor *doctor
+}
+
+func (l durability) Info(_ string, fields watermill.LogFields) {
+	l.doctor.advice = append(l.doctor.advice, finding{"durability", fmt.Sprint(fields["because"]),
+		"change it back, unless the last commits may be lost when the machine stops"})
 }
 
 func (d *doctor) examineHealth(ctx context.Context) error {

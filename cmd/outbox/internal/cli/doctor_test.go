@@ -83,8 +83,22 @@ func TestDoctorNamesTrouble(t *testing.T) {
 func TestDoctorFindsNothingWrong(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {
 		f.Enqueue("orders", 0, 3)
-		f.Equal("All is well.\n", f.ok("doctor"), "three messages have been due for a moment")
+		out := f.ok("doctor")
+		f.True(strings.HasSuffix("\n"+out, "\nAll is well.\n"), "three messages have been due for a moment: %s", out)
+		advice := strings.Count(out, "durability: ")
+		f.Equal(1+2*advice, strings.Count(out, "\n"), out)
+		f.Equal(advice, strings.Count(f.ok("doctor", "-o", "json"), `"code":"durability"`))
+	})
+}
+
+// What may be deliberate is told, and is no trouble.
+func TestDoctorAdvisesOnDurability(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.dsn = strings.Replace(f.DB.DSN, "(NORMAL)", "(FULL)", 1)
+		f.Equal("All is well.\n", f.ok("doctor"))
 		f.Empty(f.ok("doctor", "-o", "json"))
+		f.dsn = strings.Replace(f.DB.DSN, "(NORMAL)", "(OFF)", 1)
+		f.Contains(f.ok("doctor"), "durability: synchronous is OFF: the whole file may be damaged")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/spf13/cobra"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -17,6 +18,8 @@ import (
 type parts struct {
 	withoutJoins, inbox bool
 	role, dialect       string
+
+	logger watermill.LoggerAdapter // of MigrateConfig; none unless the command sets it
 }
 
 func (p *parts) add(commands ...*cobra.Command) {
@@ -28,7 +31,7 @@ func (p *parts) add(commands ...*cobra.Command) {
 }
 
 func (p *parts) config(a *app, dialect outbox.Dialect) outbox.MigrateConfig {
-	return outbox.MigrateConfig{Dialect: dialect, Schema: a.schema, Table: a.table, Role: p.role, WithoutJoins: p.withoutJoins}
+	return outbox.MigrateConfig{Dialect: dialect, Schema: a.schema, Table: a.table, Role: p.role, WithoutJoins: p.withoutJoins, Logger: p.logger}
 }
 
 func (p *parts) inboxConfig(a *app, dialect outbox.Dialect) inbox.Config {
