@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"text/template"
 
 	"github.com/sqlc-dev/teesql/ast"
 	"github.com/sqlc-dev/teesql/parser"
@@ -135,21 +136,48 @@ func TestTheTSQLParses(t *testing.T) {
 	}
 }
 
-// What tests run on SQL Server besides the library.
+// What the examples, the benchmark and the tests run on SQL Server besides the library.
 func TestTheOtherTSQLParses(t *testing.T) {
-	var paths []string
-	for _, pattern := range []string{"internal/testdb/sqlserver_*.sql", "internal/conformance/suite/catalog/sqlserver/*.sql",
-		"internal/conformance/suite/catalog/sqlserver/*/*.sql"} {
-		found, err := filepath.Glob("../../../" + pattern)
-		require.NoError(t, err)
-		require.NotEmpty(t, found, pattern)
-		paths = append(paths, found...)
+	const root = "../../.."
+	paths := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".sql") {
+			return err
+		}
+		short := strings.TrimPrefix(filepath.ToSlash(name), root+"/")
+		if strings.Contains(short, "sqlserver") && !strings.HasPrefix(short, "schema/") {
+			paths[short] = name
+		}
+		return nil
+	}))
+	for _, known := range []string{"examples/bench/sql/sqlserver/claim.sql", "internal/demo/orders/sql/create_sqlserver.sql"} {
+		require.Contains(t, paths, known)
 	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		t.Run(filepath.Base(path), func(t *testing.T) { parse(t, string(text)) })
+	for short, name := range paths {
+		t.Run(short, func(t *testing.T) {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			parse(t, filledIn(t, string(text)))
+		})
 	}
+}
+
+// filledIn has names for the {tables} of the demonstrations, and for the templates of the benchmark.
+func filledIn(t *testing.T, text string) string {
+	t.Helper()
+	if !strings.Contains(text, "{{") {
+		return regexp.MustCompile(`\{(\w+)\}`).ReplaceAllString(text, "[$1]")
+	}
+	row := map[string]int{"ID": 1, "UUID": 2, "Topic": 3, "Payload": 4, "Key": 5}
+	data := map[string]any{"Rows": []map[string]int{row, row}}
+	for _, name := range regexp.MustCompile(`\{\{\.(\w+)\}\}`).FindAllStringSubmatch(text, -1) {
+		data[name[1]] = "[" + name[1] + "]"
+	}
+	parsed, err := template.New("").Option("missingkey=error").Parse(text)
+	require.NoError(t, err)
+	var out strings.Builder
+	require.NoError(t, parsed.Execute(&out, data))
+	return out.String()
 }
 
 // A name that is put in unquoted somewhere makes the script unparsable, or makes it say something else.

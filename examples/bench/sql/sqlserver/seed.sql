@@ -6,7 +6,7 @@ INTO {{.State}} (Seq, TopicKey, NextAttemptAt, Size)
 SELECT CAST('00000000-0000-8000-8000-' + RIGHT('000000000000' + CAST(m.n AS VARCHAR(12)), 12) AS UNIQUEIDENTIFIER),
        CAST(m.n AS NVARCHAR(20)), N'bench-' + CAST(m.n % @p3 AS NVARCHAR(20)),
        CAST(JSON_VALUE(@p6, '$[' + CAST(m.n % @p3 AS NVARCHAR(20)) + ']') AS BIGINT), @p5,
-       CASE WHEN @p4 = 1 AND (m.n / @p3) % 100 = 99 THEN DATEADD(HOUR, 1, SYSUTCDATETIME()) END
+       CASE WHEN @p4 = 1 AND m.n / @p3 % 100 = 99 THEN DATEADD(HOUR, 1, SYSUTCDATETIME()) END
 FROM (SELECT TOP (@p2) CAST(@p1 AS BIGINT)
              + a.d + 10 * b.d + 100 * c.d + 1000 * e.d + 10000 * f.d + 100000 * g.d + 1000000 * h.d AS n
       FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS a (d)
