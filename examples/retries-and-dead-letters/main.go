@@ -79,7 +79,7 @@ func deliver(ctx context.Context, db *sql.DB, stop func()) error {
 		return err
 	}
 
-	ship := &shipping{all: make(chan struct{})}
+	ship := &shipping{done: stop}
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	if err != nil {
 		return err
@@ -96,10 +96,9 @@ func deliver(ctx context.Context, db *sql.DB, stop func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return router.Run(ctx) })
 	group.Go(func() error {
-		defer stop() // the end of this program; a service runs on
 		select {
 		case <-failed:
-			return requeue(ctx, queue, ship)
+			return requeue(context.WithoutCancel(ctx), queue, ship) // it finishes, though the program may end meanwhile
 		case <-ctx.Done():
 			return nil
 		}
@@ -122,17 +121,13 @@ func requeue(ctx context.Context, queue *outbox.Outbox, ship *shipping) error {
 		return err
 	}
 	fmt.Printf("requeued %d\n", n)
-	select {
-	case <-ship.all:
-	case <-ctx.Done():
-	}
 	return nil
 }
 
 type shipping struct {
 	unicorns atomic.Bool // there are some
 	shipped  atomic.Int32
-	all      chan struct{} // closed when both are shipped
+	done     func()
 }
 
 func (s *shipping) handle(msg *message.Message) error {
@@ -149,7 +144,7 @@ func (s *shipping) handle(msg *message.Message) error {
 	}
 	fmt.Printf("%s, attempt %d: shipped\n", msg.Payload, delivery.Attempt())
 	if s.shipped.Add(1) == 2 {
-		close(s.all)
+		s.done() // the end of this program; a service runs on
 	}
 	return nil
 }
