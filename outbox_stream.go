@@ -28,7 +28,7 @@ type BlockedStream struct {
 	Head             MessageID // the message that has failed
 	Since            time.Time // when it failed
 	LastError        string
-	Waiting          int // messages behind it, counted up to 10,000
+	Waiting          int // messages behind it as of the last claim, counted up to 10,000
 }
 
 // BlockedStreams lists blocked streams, those blocked the longest first. It returns a *FieldError for bad parameters.
@@ -96,9 +96,10 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 }
 
 // DiscardStream fails all messages that wait in a blocked stream, and returns how many. They are kept as dead letters, like
-// the message that blocks the stream. Messages published meanwhile are delivered. It returns an error that wraps ErrNotBlocked,
-// or a *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its messages may
-// already have failed.
+// the message that blocks the stream. Messages published meanwhile are delivered, and so are those published since the last
+// claim of any Subscriber: it is what puts them behind the others of their stream. It returns an error that wraps
+// ErrNotBlocked, or a *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its
+// messages may already have failed.
 func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total int, err error) {
 	id, err := validateStream(topic, key)
 	if err != nil {
