@@ -92,7 +92,7 @@ func (v *visit) groupDeadPage() {
 	}{params.Group, letters, more}})
 }
 
-// actOnGroup forgets a consumer group, or requeues or discards its dead letters.
+// actOnGroup forgets a consumer group, moves it past the message that holds it up, or requeues or discards its dead letters.
 func (v *visit) actOnGroup() {
 	if !v.mayPost(Groups) {
 		return
@@ -123,6 +123,9 @@ func (v *visit) actOnGroup() {
 			break
 		}
 		err = v.place.admin.ForgetGroup(ctx, admin.ForgetGroupParams{Group: params.Group, By: params.By})
+	case "skip":
+		next = "log"
+		_, err = v.place.admin.SkipGroupHead(ctx, admin.SkipGroupHeadParams{Group: params.Group, Topic: form.Get("topic"), By: params.By})
 	case "requeue":
 		_, err = v.place.admin.RequeueGroupDeadLetters(ctx, params)
 	case "discard":

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
@@ -80,5 +81,21 @@ func TestLogGroups(t *testing.T) {
 		f.Equal("orders", groups[0].Topic)
 		f.Zero(groups[0].Behind)
 		f.Zero(groups[0].Lag)
+
+		f.BlockGroup("mail", "orders")
+		mail := func() admin.LogGroup {
+			groups, err := f.admin.LogGroups(ctx)
+			f.NoError(err)
+			f.Len(groups, 2)
+			return groups[1]
+		}
+		f.Equal(1, mail().Behind)
+		f.Positive(mail().Attempts)
+		_, err = f.admin.SkipGroupHead(ctx, admin.SkipGroupHeadParams{Group: "mail", Topic: "orders", By: "alice"})
+		f.NoError(err)
+		f.Zero(mail().Behind)
+		f.Zero(mail().Attempts, "of the message that it is at, not of the one before")
+		f.Equal(1, mail().Dead)
+		f.Equal([]string{"alice: skip for group group 'mail', topic 'orders' (1)"}, f.audit())
 	})
 }

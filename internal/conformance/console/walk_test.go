@@ -188,3 +188,21 @@ func TestABrowserDoesEachAct(t *testing.T) {
 		b.Problems()
 	})
 }
+
+// A consumer group is moved past the message that blocks it.
+func TestABrowserSkipsForAGroup(t *testing.T) {
+	forEach(t, func(f *fixture) {
+		f.BlockGroup("mail", "events")
+		b := testbrowser.Start(f.T)
+		b.Open(f.store + "log")
+		b.Until(`document.querySelector("#log-groups button[value=skip]")`)
+		b.ClickOn(`(() => { const sure = document.querySelector("#log-groups .sure"); sure.open = true; return sure.querySelector("button"); })()`)
+		b.Until(`!document.querySelector("#log-groups button[value=skip]")`)
+		b.Reads("#log-groups a.bad", "1")
+		letters, err := f.Outbox.Outbox.GroupDeadLetters(f.T.Context(), outbox.GroupDeadLetterParams{Group: "mail"})
+		f.NoError(err)
+		f.Len(letters, 1)
+		f.Contains(letters[0].Reason, "skipped by an operator")
+		b.Quiet()
+	})
+}

@@ -27,7 +27,7 @@ BEGIN
            END,
            (SELECT count(*) FROM (SELECT FROM "public"."outbox_log_dead" AS d
                                   WHERE d.group_name = g.group_name AND (g.topic = '' OR d.topic = g.topic) ORDER BY d.group_name, d.position LIMIT most) AS c),
-           (extract(epoch FROM g.locked_until) * 1000)::bigint, g.attempts, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+           (extract(epoch FROM g.locked_until) * 1000)::bigint, CASE WHEN g.tried > g.position THEN g.attempts ELSE 0 END, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     FROM (SELECT g.* FROM "public"."outbox_log_group" AS g
           WHERE g.group_name >= coalesce(arg->>'after_group', '') COLLATE "C"
             AND (g.group_name > coalesce(arg->>'after_group', '') COLLATE "C" OR g.topic > coalesce(arg->>'after_topic', '') COLLATE "C")

@@ -16,7 +16,7 @@ SELECT g.group_name, g.topic, g.position,
        END,
        (SELECT count(*) FROM (SELECT 1 FROM "main"."outbox_log_dead" AS d
                               WHERE d.group_name = g.group_name AND (g.topic = '' OR d.topic = g.topic) LIMIT (?1 ->> '$.counted'))),
-       g.locked_until, g.attempts, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
+       g.locked_until, CASE WHEN g.tried > g.position THEN g.attempts ELSE 0 END, CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
 FROM (SELECT g.* FROM "main"."outbox_log_group" AS g
       WHERE (g.group_name, g.topic) > (coalesce(?1 ->> '$.after_group', ''), coalesce(?1 ->> '$.after_topic', ''))
       ORDER BY g.group_name, g.topic

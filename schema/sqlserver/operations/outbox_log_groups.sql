@@ -23,7 +23,7 @@ BEGIN
         Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL, LockedUntil DATETIME2(3) NULL, Attempts INT NOT NULL);
 
     INSERT INTO @Groups (GroupName, Topic, Position, LockedUntil, Attempts)
-    SELECT TOP (@Limit) g.GroupName, g.Topic, g.Position, g.LockedUntil, g.Attempts
+    SELECT TOP (@Limit) g.GroupName, g.Topic, g.Position, g.LockedUntil, CASE WHEN g.Tried > g.Position THEN g.Attempts ELSE 0 END
     FROM [dbo].[Outbox_Log_Group] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE g.GroupName >= @AfterGroup AND (g.GroupName > @AfterGroup OR g.Topic > @AfterTopic)
     ORDER BY g.GroupName, g.Topic
