@@ -19,8 +19,9 @@ import (
 func TestInbox_MigrateCheckAndScript(t *testing.T) {
 	suite.ForEachEmpty(t, func(t *testing.T, f *suite.Fixture) {
 		config := inbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema}
-		err := inbox.Check(f.Context(), f.DB.DB, config)
-		f.ErrorIs(err, outbox.ErrSchema)
+		if f.Lacks(suite.ErrorNumbers) == "" {
+			f.ErrorIs(inbox.Check(f.Context(), f.DB.DB, config), outbox.ErrSchema)
+		}
 		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, config))
 		catalog := f.Catalog()
 		f.NoError(inbox.Migrate(f.Context(), f.DB.DB, config))

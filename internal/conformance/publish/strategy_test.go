@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -67,6 +68,10 @@ func (f *fixture) pubSub(t *testing.T, strategy func(*outbox.PublisherConfig)) (
 func TestEveryStrategyStoresTheSame(t *testing.T) {
 	forEachStrategy(t, func(t *testing.T, f *fixture, strategy func(*outbox.PublisherConfig)) {
 		p := f.publisher(f.DB.DB, strategy)
+		value := "v\x00"
+		if suite.Lacks(t, f.DB, suite.UnescapesJSON) != "" {
+			value = "v"
+		}
 		until := time.Now().Add(2 * time.Hour).Truncate(time.Second)
 		f.NoError(f.inTx(func(ctx context.Context, _ *sql.Tx) error {
 			for _, ctx := range []context.Context{ctx, t.Context()} {
@@ -75,7 +80,7 @@ func TestEveryStrategyStoresTheSame(t *testing.T) {
 				}
 				f.NoError(p.Publish(topic))
 				first := message.NewMessageWithContext(ctx, "1", []byte("\x00one"))
-				first.Metadata.Set("k", "v\x00")
+				first.Metadata.Set("k", value)
 				first.Metadata.Set("correlation_id", "cause")
 				first.Metadata.Set(outbox.HeaderStreamKey, "customer 7")
 				later := message.NewMessageWithContext(ctx, "2", nil)
@@ -91,7 +96,7 @@ func TestEveryStrategyStoresTheSame(t *testing.T) {
 		for _, c := range claimed {
 			if c.UUID == "1" {
 				f.Equal("\x00one", string(c.Payload))
-				f.Equal("v\x00", c.Headers["k"])
+				f.Equal(value, c.Headers["k"])
 				f.Equal("cause", c.CorrelationID)
 				f.Equal("customer 7", c.StreamKey)
 			} else {

@@ -116,6 +116,7 @@ func TestOBX103_WithoutTheSchemaACallSaysWhatToDo(t *testing.T) {
 
 func TestOBX103_CheckNamesWhatIsMissing(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ErrorNumbers)
 		check := func() error { return outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()) }
 		err := check()
 		f.ErrorIs(err, outbox.ErrSchema)

@@ -203,7 +203,9 @@ func TestMigrate_NamesAnEarlierLayout(t *testing.T) {
 		err := outbox.Migrate(f.Context(), f.DB.DB, f.MigrateConfig())
 		f.ErrorIs(err, outbox.ErrSchema)
 		f.ErrorContains(err, "drop its tables")
-		f.ErrorContains(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), "drop its tables")
+		if f.Lacks(suite.ErrorNumbers) == "" {
+			f.ErrorContains(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), "drop its tables")
+		}
 		f.Exec("DROP TABLE {outbox}")
 		f.Migrate()
 	})

@@ -46,8 +46,14 @@ func Need(t *testing.T, db *testdb.DB, capabilities ...*Capability) {
 // Lacks answers what the server lacks, for a test that does without a part of it. The list at the end has that too.
 func (f *Fixture) Lacks(c *Capability) (why string) {
 	f.T.Helper()
-	if why = Probes.Ask(c, f.DB); why != "" {
-		skipped.Add(f.T.Name()+" (a part)", c.name, why)
+	return Lacks(f.T, f.DB, c)
+}
+
+// Lacks is that for a test without a fixture of this package.
+func Lacks(t testing.TB, db *testdb.DB, c *Capability) (why string) {
+	t.Helper()
+	if why = Probes.Ask(c, db); why != "" {
+		skipped.Add(t.Name()+" (a part)", c.name, why)
 	}
 	return why
 }

@@ -233,8 +233,11 @@ var (
 		})
 	}}
 
-	// level130: Check refuses a database whose compatibility level is lower.
+	// Level130: Check refuses a database whose compatibility level is lower.
 	Level130 = &Capability{"compatibility level 130", func(ctx context.Context, db *testdb.DB) (string, error) {
+		if db.Name != testdb.SQLServer {
+			return "", nil
+		}
 		var level int
 		if err := db.QueryRowContext(ctx, "SELECT compatibility_level FROM sys.databases WHERE name = DB_NAME()").Scan(&level); err != nil {
 			return "", err
