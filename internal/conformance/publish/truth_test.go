@@ -21,7 +21,7 @@ func truthPlan(backend string) (calls, callers int) {
 	case os.Getenv("OUTBOX_TEST_PUBLISH") == "full":
 		return 100_000, 64
 	case backend == testdb.SQLServer:
-		return 300, 16
+		return 400, 8 // few at a time, so that there are many statements to fail
 	default:
 		return 2000, 32
 	}
