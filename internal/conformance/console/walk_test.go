@@ -199,7 +199,7 @@ func TestABrowserSkipsForAGroup(t *testing.T) {
 		b.ClickOn(`(() => { const sure = document.querySelector("#log-groups .sure"); sure.open = true; return sure.querySelector("button"); })()`)
 		b.Until(`!document.querySelector("#log-groups button[value=skip]")`)
 		b.Reads("#log-groups a.bad", "1")
-		letters, err := f.Outbox.GroupDeadLetters(f.T.Context(), outbox.GroupDeadLetterParams{Group: "mail"})
+		letters, err := f.GroupDeadLetters(f.T.Context(), outbox.GroupDeadLetterParams{Group: "mail"})
 		f.NoError(err)
 		f.Len(letters, 1)
 		f.Contains(letters[0].Reason, "skipped by an operator")
