@@ -44,8 +44,11 @@ type batches struct {
 	hurry   bool // nobody waits for others
 }
 
-// severalWriters let a batch be committed beside another that takes long, see batches.enough.
+// severalWriters let a batch be committed beside another, see batches.enough.
 const severalWriters = 2
+
+// worthACommit is how many calls a second writer commits by themselves, however many are being written.
+const worthACommit = 8
 
 // An amount is what batches are limited by.
 type amount struct{ calls, messages, bytes int }
@@ -138,9 +141,10 @@ func (b *batches) add(c *batchedCall) bool {
 	return true
 }
 
-// enough reports whether as many calls wait as are being written. With fewer, a second writer would only make commits smaller:
-// a commit costs as much as some dozen messages.
-func (b *batches) enough() bool { return len(b.sent) > 0 && len(b.waiting) >= len(b.sent) }
+// enough reports whether a second writer is of use: if few calls wait, it would only make commits smaller.
+func (b *batches) enough() bool {
+	return len(b.sent) > 0 && len(b.waiting) >= min(len(b.sent), worthACommit)
+}
 
 // leave takes a call out of its batch if that was not sent yet. After that, nobody knows.
 func (b *batches) leave(c *batchedCall, cause error) error {

@@ -38,6 +38,10 @@ type Config struct {
 	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be long.
 	Subscriber outbox.SubscriberConfig
 
+	// MarkPublished adds the stage Published, see middleware.Stages, to each message that the broker has taken. It is saved
+	// with the acknowledgement, which then costs more. With DeleteOnAck there is nothing to see. Defaults to false.
+	MarkPublished bool
+
 	// OnState is called, in order, when the breaker opens or closes. It may call State, and must not close the Forwarder.
 	// Defaults to nothing.
 	OnState func(State)

@@ -9,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
 // maxStrikes is how often a message may fail while others get through before the message, and not the broker, counts as the
@@ -262,6 +263,7 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	it.err = err
 	if err == nil {
 		w.breaker.succeeded()
+		w.mark(it)
 		it.received.Ack()
 		return false
 	}
@@ -289,6 +291,13 @@ func (w *worker) answer(it *item, err error) (again bool) {
 		return false
 	}
 	return true
+}
+
+// mark has the stage Published saved with the acknowledgement.
+func (w *worker) mark(it *item) {
+	if d, ok := outbox.DeliveryFrom(it.received.Context()); ok && w.config.MarkPublished {
+		seam.Stages(d).Add(base.StagePublished)
+	}
 }
 
 // refuse gives a message back with the reason. The outbox spends an attempt, or fails it if the error is permanent. The

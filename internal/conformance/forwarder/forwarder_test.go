@@ -21,6 +21,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
+	"github.com/incursa/watermill-outbox/middleware"
 )
 
 func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
@@ -191,6 +192,30 @@ func TestAPermanentErrorFailsAtOnce(t *testing.T) {
 		f.Becomes(outbox.Failed, 1)
 		f.Equal(testoutbox.Row{UUID: "5", Status: outbox.Failed, LastError: "too large"}, f.Rows()[5])
 	})
+}
+
+func TestWhatTheBrokerHasIsMarkedPublished(t *testing.T) {
+	for name, marks := range map[string]bool{"if asked for": true, "not by default": false} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				f.broker.answers(except(outbox.Permanent(errors.New("too large")), true, "refused"))
+				ids, err := f.Outbox.Outbox.Enqueue(t.Context(), f.DB.DB,
+					outbox.Message{Topic: "orders", UUID: "taken"}, outbox.Message{Topic: "orders", UUID: "refused"})
+				f.NoError(err)
+				f.start(func(c *forwarder.Config) { c.MarkPublished = marks })
+				f.Becomes(outbox.Done, 1)
+				f.Becomes(outbox.Failed, 1)
+				records, err := f.Outbox.Outbox.Get(t.Context(), ids...)
+				f.NoError(err)
+				want := middleware.Stored
+				if marks {
+					want |= middleware.Published
+				}
+				f.Equal(want, records[0].Stages)
+				f.Equal(middleware.Stored, records[1].Stages, "the broker does not have it")
+			})
+		})
+	}
 }
 
 func TestTheDestinationIsChosenForEachMessage(t *testing.T) {
