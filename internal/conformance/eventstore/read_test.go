@@ -20,6 +20,36 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
+// A countedTx counts the statements that it is sent.
+type countedTx struct {
+	*sql.Tx
+	sent int
+}
+
+func (c *countedTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	c.sent++
+	return c.Tx.ExecContext(ctx, query, args...)
+}
+
+func (c *countedTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	c.sent++
+	return c.Tx.QueryContext(ctx, query, args...)
+}
+
+func TestAStreamOfAThousandIsReadInOneRoundTrip(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.append("s", eventstore.NoStream, events(1, 1000)...)
+		tx, err := f.DB.BeginTx(f.ctx(), nil)
+		f.NoError(err)
+		defer tx.Rollback()
+		counted := &countedTx{Tx: tx}
+		list, err := payloads(f.store.Read(f.ctx(), counted, "s", eventstore.ReadParams{}))
+		f.NoError(err)
+		f.Equal(numbers(1, 1000), list)
+		f.Equal(1, counted.sent)
+	})
+}
+
 func TestReadGoesForwardsAndBackwardsFromAVersion(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {
 		f.append("s", eventstore.NoStream, events(1, 2500)...)
