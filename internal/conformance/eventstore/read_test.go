@@ -41,7 +41,7 @@ func TestAStreamOfAThousandIsReadInOneRoundTrip(t *testing.T) {
 		f.append("s", eventstore.NoStream, events(1, 1000)...)
 		tx, err := f.DB.BeginTx(f.ctx(), nil)
 		f.NoError(err)
-		defer tx.Rollback()
+		defer func() { _ = tx.Rollback() }()
 		counted := &countedTx{Tx: tx}
 		list, err := payloads(f.store.Read(f.ctx(), counted, "s", eventstore.ReadParams{}))
 		f.NoError(err)
