@@ -149,7 +149,15 @@ func (o *Outbox) insertBatch(ctx context.Context, x Executor, messages []Message
 		}
 		return o.engine.Do(ctx, x, opEnqueueOne, args)
 	}
-	_, err := engine.Call[struct{}](ctx, o.engine, x, op, rows, joinPayloads(messages, rows), nil)
+	payloads := joinPayloads(messages, rows)
+	if o.engine.Dialect.Traits().Columns {
+		args, err := columns(rows, payloads)
+		if err != nil {
+			return err
+		}
+		return o.engine.Do(ctx, x, op, args)
+	}
+	_, err := engine.Call[struct{}](ctx, o.engine, x, op, rows, payloads, nil)
 	return err
 }
 

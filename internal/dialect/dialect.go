@@ -81,6 +81,9 @@ type Traits struct {
 	// own text.
 	Procedures bool
 
+	// Columns is true if lists of messages are sent as arrays, one for each column, instead of as JSON.
+	Columns bool
+
 	// BatchSeparator is the line between batches of a printed script, or empty.
 	BatchSeparator string
 

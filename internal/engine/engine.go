@@ -88,18 +88,22 @@ func (n Names) prepare(c dialect.Call) preparedCall {
 	return prepared
 }
 
-// parameters is how many arguments a statement takes: a procedure takes all of them, any other statement those that it marks,
-// because drivers refuse more. It reads the text before the outbox's names, which may contain anything, are put in.
+// parameters is how many arguments a statement takes: those that it marks, because drivers refuse more. The name of a procedure
+// marks none, and takes all. It reads the text before the outbox's names, which may contain anything, are put in.
 func (n Names) parameters(text string) int {
-	if n.dialect.Traits().Procedures {
-		return math.MaxInt
-	}
 	highest := 0
-	for _, rest := range strings.Split(text, "?")[1:] {
+	for i, mark := range text {
+		if mark != '?' && mark != '$' {
+			continue
+		}
+		rest := text[i+1:]
 		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
 		if number, err := strconv.Atoi(digits); err == nil {
 			highest = max(highest, number)
 		}
+	}
+	if highest == 0 && n.dialect.Traits().Procedures {
+		return math.MaxInt
 	}
 	return highest
 }

@@ -62,11 +62,10 @@ func (f *fixture) everyCall() (calls []string) {
 		"reap":   `{"limit":1}`, "requeue": `{"limit":1}`, "failed": `{"limit":1}`, "topics": `{"limit":1}`,
 		"purge": `{"status":2,"older_than_ms":3600000,"limit":1}`, "get": `{"ids":["` + owner + `"]}`,
 	}
-	enqueued := `[{"n":0,"id":"%s","uuid":"","topic":"orders","topic_key":1,"at":0,"size":0,"headers":{}}]`
 	id, err := f.Config.Dialect.Traits().NewMessageID()
 	f.NoError(err)
-	enqueued = fmt.Sprintf(enqueued, id)
 	if f.DB.Name == testdb.SQLServer {
+		enqueued := fmt.Sprintf(`[{"n":0,"id":"%s","uuid":"","topic":"orders","topic_key":1,"at":0,"size":0,"headers":{}}]`, id)
 		calls = append(calls, "EXEC "+f.Object("Outbox_enqueue")+" N'"+enqueued+"', 0x", "SELECT COUNT(*) FROM "+f.Object("Outbox_View"))
 		for name, argument := range arguments {
 			calls = append(calls, "EXEC "+f.Object("Outbox_"+name)+" N'"+argument+"'")
@@ -76,8 +75,9 @@ func (f *fixture) everyCall() (calls []string) {
 		}
 		return calls
 	}
-	calls = append(calls, "SELECT FROM "+f.Object("outbox_log_enqueue")+"('"+enqueued+"', '')", "SELECT COUNT(*) FROM "+f.Object("outbox_view"),
-		"SELECT payload_text FROM "+f.Object("outbox_view"))
+	calls = append(calls, "WITH added AS (INSERT INTO "+f.Object("outbox")+" (message_id, uuid, topic, topic_key, payload) VALUES ('"+id.String()+"', '', 'orders', 1, '') RETURNING seq) "+
+		"INSERT INTO "+f.Object("outbox_state")+" (seq, topic_key, next_attempt_at) SELECT seq, 1, now() FROM added",
+		"SELECT COUNT(*) FROM "+f.Object("outbox_view"), "SELECT payload_text FROM "+f.Object("outbox_view"))
 	for name, argument := range arguments {
 		calls = append(calls, "SELECT * FROM "+f.Object("outbox_"+name)+"('"+argument+"')")
 	}

@@ -27,7 +27,7 @@ func TestOBX102_MigrateCreatesTablesAndProcedures(t *testing.T) {
 		if !f.Config.Dialect.Traits().Procedures {
 			return
 		}
-		for _, operation := range []string{"Log_Enqueue", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
+		for _, operation := range []string{"Log_Stamp", "Claim", "Settle", "Renew", "Reap", "Requeue", "Purge", "Topics", "Get"} {
 			f.Contains(suite.Lower(f.Names("procedure")), strings.ToLower(table+"_"+operation))
 		}
 	})

@@ -133,8 +133,6 @@ REVOKE ALL ON FUNCTION "public"."outbox_entry_save"(json, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_entry_save"(json, bytea) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_purge"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_entry_purge"(json) TO "public_outbox_role";
-REVOKE ALL ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION "public"."outbox_log_enqueue"(json, bytea) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_stamp"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_log_stamp"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_log_lease"(json) FROM PUBLIC;

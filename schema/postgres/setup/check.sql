@@ -104,7 +104,6 @@ FROM (VALUES
     ('function', '"public"."outbox_entry_get"(json)'),
     ('function', '"public"."outbox_entry_save"(json,bytea)'),
     ('function', '"public"."outbox_entry_purge"(json)'),
-    ('function', '"public"."outbox_log_enqueue"(json,bytea)'),
     ('function', '"public"."outbox_log_stamp"(json)'),
     ('function', '"public"."outbox_log_lease"(json)'),
     ('function', '"public"."outbox_log_read"(json)'),

@@ -1,0 +1,41 @@
+package outbox
+
+import (
+	"github.com/incursa/watermill-outbox/internal/dialect"
+)
+
+// columns are the arguments that insert messages where Traits.Columns is true: the payloads, and an array for each other column.
+// An operation takes as many of them as it has parameters.
+func columns(rows []enqueuedMessage, payloads []byte) ([]any, error) {
+	var ids, uuids, topics, topicKeys, places, sizes, headers, correlationIDs, streamKeys, dues, delays, streamIDs dialect.Array
+	for i := range rows {
+		m := &rows[i]
+		text, err := m.headersText()
+		if err != nil {
+			return nil, err
+		}
+		ids.Text(m.ID)
+		uuids.Text(m.UUID)
+		topics.Text(m.Topic)
+		topicKeys.Number(m.TopicKey)
+		places.Number(int64(m.At))
+		sizes.Number(int64(m.Size))
+		headers.OptionalText(text)
+		correlationIDs.OptionalText(m.CorrelationID)
+		streamKeys.OptionalText(m.StreamKey)
+		if m.DueMS == nil {
+			dues.Null()
+		} else {
+			dues.Number(*m.DueMS)
+		}
+		delays.OptionalNumber(m.DelayMS)
+		streamIDs.OptionalNumber(m.StreamID)
+	}
+	args := []any{payloads}
+	for _, a := range []*dialect.Array{
+		&ids, &uuids, &topics, &topicKeys, &places, &sizes, &headers, &correlationIDs, &streamKeys, &dues, &delays, &streamIDs,
+	} {
+		args = append(args, a.Value())
+	}
+	return append(args, rows[0].LogOnly), nil
+}
