@@ -1,17 +1,17 @@
 -- Inserts messages like outbox_stream_enqueue, and into the log: they get a position once they are committed. With log_only they
 -- are for the log alone and have no state.
--- Parameters: payloads, and for each message, as arrays: message_id, uuid, topic, topic_key, at, size, headers, correlation_id,
--- stream_key, due_ms, delay_ms, stream_id; log_only
+-- Parameters: payloads, and for each message, as texts of arrays: message_id, uuid, topic, topic_key, at, size, headers,
+-- correlation_id, stream_key, due_ms, delay_ms, stream_id; log_only
 WITH added AS (
     INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
     SELECT m.id, m.uuid, m.topic, m.topic_key, substring($1::bytea FROM m.at + 1 FOR m.size), m.headers, m.correlation_id,
            m.stream_key, m.stream_id, statement_timestamp(),
            coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond',
                     statement_timestamp() + m.delay_ms * interval '1 millisecond')
-    FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS uuid, unnest($4::text[]) AS topic, unnest($5::bigint[]) AS topic_key,
-                 unnest($6::int[]) AS at, unnest($7::int[]) AS size, unnest($8::text[]) AS headers, unnest($9::text[]) AS correlation_id,
-                 unnest($10::text[]) AS stream_key, unnest($11::bigint[]) AS due_ms, unnest($12::bigint[]) AS delay_ms,
-                 unnest($13::bigint[]) AS stream_id) AS m
+    FROM (SELECT unnest($2::text::uuid[]) AS id, unnest($3::text::text[]) AS uuid, unnest($4::text::text[]) AS topic, unnest($5::text::bigint[]) AS topic_key,
+                 unnest($6::text::int[]) AS at, unnest($7::text::int[]) AS size, unnest($8::text::text[]) AS headers, unnest($9::text::text[]) AS correlation_id,
+                 unnest($10::text::text[]) AS stream_key, unnest($11::text::bigint[]) AS due_ms, unnest($12::text::bigint[]) AS delay_ms,
+                 unnest($13::text::bigint[]) AS stream_id) AS m
     RETURNING seq, message_id, topic, topic_key, stream_id, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS size),
 arrived AS (
     INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
