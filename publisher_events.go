@@ -27,12 +27,13 @@ func (p *Publisher) eventStreams(topic string, messages []*message.Message) map[
 	return streams
 }
 
-// enqueue enqueues messages, and stores those that are events. The streams are locked in order of their names.
+// enqueue enqueues messages, and stores those that are events. The streams are locked in order of their names. It may be
+// called again with the same streams, after a lost conflict.
 func (p *Publisher) enqueue(ctx context.Context, x Executor, rows []Message, streams map[string][]int) ([]MessageID, error) {
-	plain := streams[""]
-	if delete(streams, ""); len(streams) == 0 {
+	if streams == nil {
 		return p.outbox.Enqueue(ctx, x, rows...)
 	}
+	plain := streams[""]
 	ids := make([]MessageID, len(rows))
 	err := p.outbox.inTx(ctx, x, func(ctx context.Context, x Executor) error {
 		if len(plain) > 0 {
@@ -43,6 +44,9 @@ func (p *Publisher) enqueue(ctx context.Context, x Executor, rows []Message, str
 			placeIDs(ids, plain, some)
 		}
 		for _, stream := range slices.Sorted(maps.Keys(streams)) {
+			if stream == "" {
+				continue
+			}
 			_, some, err := p.outbox.appendEvents(ctx, x, stream, base.AnyVersion, pick(rows, streams[stream]))
 			if err != nil {
 				return fmt.Errorf("store events: %w", err)
