@@ -80,7 +80,7 @@ func (o *Outbox) appendEvents(ctx context.Context, x Executor, stream string, ex
 			o.logger.Info("Appended events", watermill.LogFields{
 				"topic": strings.Join(topics, ", "), "stream": stream, "version": done.Last, "correlation_id": rows[0].CorrelationID, "count": len(messages)})
 		}
-		o.wakeAfter(ctx, x, topics)
+		o.wakeAfter(x, topics)
 	}
 	return done, ids, nil
 }

@@ -195,7 +195,7 @@ func (o *Outbox) settleBatch(ctx context.Context, x Executor, settlements []Sett
 	if err != nil {
 		return settled{}, err
 	}
-	return o.readSettled(ctx, x, settlements, rows)
+	return o.readSettled(x, settlements, rows)
 }
 
 func (o *Outbox) settleArg(x Executor, settlements []Settlement, options settleOptions) settleArg {

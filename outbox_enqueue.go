@@ -41,7 +41,7 @@ func (o *Outbox) Enqueue(ctx context.Context, x Executor, messages ...Message) (
 	if err != nil {
 		return nil, err
 	}
-	o.wakeAfter(ctx, x, topics)
+	o.wakeAfter(x, topics)
 	return ids, nil
 }
 

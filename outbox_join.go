@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"database/sql"
 	"strings"
 
@@ -51,7 +50,7 @@ func (r *countRow) refusal() error {
 }
 
 // joinsEnded looks through the rows for joins that have ended.
-func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) error {
+func (o *Outbox) joinsEnded(x Executor, rows []countRow) error {
 	told := map[string]bool{} // a join has one row per topic
 	var topics []string
 	for _, r := range rows {
@@ -75,7 +74,7 @@ func (o *Outbox) joinsEnded(ctx context.Context, x Executor, rows []countRow) er
 		o.config.Hooks.joinEnded(e)
 	}
 	if len(topics) > 0 {
-		o.wakeAfter(ctx, x, topics)
+		o.wakeAfter(x, topics)
 	}
 	return nil
 }

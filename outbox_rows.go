@@ -176,7 +176,7 @@ type settled struct {
 }
 
 // readSettled interprets the rows that settling returned, and reports the joins that it ended.
-func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
+func (o *Outbox) readSettled(x Executor, settlements []Settlement, rows []countRow) (result settled, err error) {
 	if o.config.DeleteOnAck {
 		for _, s := range settlements {
 			if s.Outcome == Ack {
@@ -201,5 +201,5 @@ func (o *Outbox) readSettled(ctx context.Context, x Executor, settlements []Sett
 			result.refused = append(result.refused, receipt)
 		}
 	}
-	return result, o.joinsEnded(ctx, x, rows)
+	return result, o.joinsEnded(x, rows)
 }

@@ -90,7 +90,7 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 		return messages, err
 	})
 	if err == nil {
-		o.wakeAfter(ctx, o.db, []string{topic})
+		o.wakeAfter(o.db, []string{topic})
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func (o *Outbox) work(ctx context.Context, x Executor, r *round) (err error) {
 	if err != nil {
 		rows = workRows{}
 	} else {
-		r.settled, err = o.readSettled(ctx, x, r.settlements, rows.counts)
+		r.settled, err = o.readSettled(x, r.settlements, rows.counts)
 	}
 	for i := range rows.claimed {
 		rows.claimed[i].Receipt.Owner = r.claim.Owner

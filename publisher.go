@@ -139,16 +139,16 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if i := slices.Index(messages, nil); i >= 0 {
 		return field.Bad("messages", "message %d of %d is nil", i+1, len(messages))
 	}
-	scope, err := commonScope(messages)
+	tx, err := commonTx(messages)
 	if err != nil {
 		return err
 	}
 	x := p.x
-	if scope != nil {
-		if tx, other := p.x.(*sql.Tx); other && tx != scope.tx {
+	if tx != nil {
+		if own, fixed := p.x.(*sql.Tx); fixed && own != tx {
 			return errMixedTx
 		}
-		x = scope.tx
+		x = tx
 	}
 	if _, own := x.(*sql.DB); p.config.RequireTx && (own || x == nil) {
 		return ErrTxRequired
@@ -214,12 +214,11 @@ func (p *Publisher) Close() error {
 	return p.close()
 }
 
-// commonScope is the transaction that the messages carry: all the same one, or none.
-func commonScope(messages []*message.Message) (*txScope, error) {
-	first := scopeFrom(messages[0].Context())
+// commonTx is the transaction that the messages carry: all the same one, or none.
+func commonTx(messages []*message.Message) (*sql.Tx, error) {
+	first, _ := TxFrom(messages[0].Context())
 	for _, msg := range messages[1:] {
-		scope := scopeFrom(msg.Context())
-		if (scope == nil) != (first == nil) || scope != nil && scope.tx != first.tx {
+		if tx, _ := TxFrom(msg.Context()); tx != first {
 			return nil, errMixedTx
 		}
 	}

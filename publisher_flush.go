@@ -106,8 +106,8 @@ func (p *Publisher) Flush(ctx context.Context) error {
 		return p.batches.flush(ctx)
 	}
 	tx, _ := p.x.(*sql.Tx)
-	if scope := scopeFrom(ctx); scope != nil {
-		tx = scope.tx
+	if carried, ok := TxFrom(ctx); ok {
+		tx = carried
 	}
 	if tx == nil {
 		return nil

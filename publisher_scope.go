@@ -9,21 +9,38 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// scopes are the transactions of InTx, and those of callers in which something was collected, by their *sql.Tx: what runs in
-// one may have been given the transaction alone, without its context.
+// scopes are the transactions of InTx, and those of callers in which something was collected, by weak pointers to them: what
+// runs in one may have been given the transaction alone, without its context.
 var scopes sync.Map
 
+// A txScope is what is kept of a transaction until it ends: what was collected in it, and, if InTx commits it, the topics to
+// wake afterwards.
+type txScope struct {
+	tx weak.Pointer[sql.Tx]
+
+	mu     sync.Mutex
+	topics map[string]map[string]struct{} // by store; nil if the caller commits
+
+	flushing  sync.Mutex // held while what was collected is written
+	collected []collected
+	ended     bool // it takes no more
+}
+
 func scopeOf(tx *sql.Tx) *txScope {
-	value, _ := scopes.Load(tx)
+	value, _ := scopes.Load(weak.Make(tx))
 	scope, _ := value.(*txScope)
 	return scope
 }
+
+// own reports whether the transaction is a caller's own, whose end is not visible here.
+func (s *txScope) own() bool { return s.topics == nil }
 
 // A collected call waits in the scope of its transaction.
 type collected struct {
@@ -46,22 +63,24 @@ func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
 		if scope.add(collected{p, call}) {
 			return nil
 		}
-		if scope.db != nil {
+		if !scope.own() {
 			return fmt.Errorf("publish after InTx has begun to commit: %w", sql.ErrTxDone)
 		}
 	}
 }
 
 // ensureScope returns the scope of a transaction. Whenever it is a new one of a caller's own, this Publisher clears away what
-// it has in those that have ended.
+// it has in those that nobody can flush any more. Those are the ones that the garbage collector has found: to ask others
+// whether they have ended might wait for a statement of theirs, which may wait for a lock of this one.
 func (p *Publisher) ensureScope(tx *sql.Tx) *txScope {
 	if scope := scopeOf(tx); scope != nil {
 		return scope
 	}
-	value, known := scopes.LoadOrStore(tx, &txScope{tx: tx})
+	key := weak.Make(tx)
+	value, known := scopes.LoadOrStore(key, &txScope{tx: key})
 	if !known {
 		eachOwnScope(func(s *txScope) {
-			if finished(s.tx) != nil {
+			if s.tx.Value() == nil {
 				p.abandon(s)
 			}
 		})
@@ -73,17 +92,17 @@ func (p *Publisher) ensureScope(tx *sql.Tx) *txScope {
 // eachOwnScope calls f with the scopes of callers' own transactions.
 func eachOwnScope(f func(*txScope)) {
 	scopes.Range(func(_, value any) bool {
-		if s, _ := value.(*txScope); s.db == nil {
+		if s, _ := value.(*txScope); s.own() {
 			f(s)
 		}
 		return true
 	})
 }
 
-// finished returns sql.ErrTxDone if a transaction was committed or rolled back. Nothing is sent: database/sql refuses the
-// name of the argument, and before that a transaction that has ended.
+// finished returns sql.ErrTxDone if a transaction was committed or rolled back. database/sql refuses a statement of no pool,
+// and before that a transaction that has ended; unlike ExecContext, Stmt does not wait for the connection first.
 func finished(tx *sql.Tx) error {
-	if _, err := tx.ExecContext(context.Background(), "SELECT 1", sql.Named("-", nil)); errors.Is(err, sql.ErrTxDone) {
+	if err := tx.Stmt(new(sql.Stmt)).Close(); errors.Is(err, sql.ErrTxDone) {
 		return err
 	}
 	return nil
@@ -94,7 +113,8 @@ func finished(tx *sql.Tx) error {
 func flushScope(ctx context.Context, x Executor) error {
 	if tx, ok := x.(*sql.Tx); ok {
 		if scope := scopeOf(tx); scope != nil {
-			return scope.flush(ctx)
+			defer scope.forget()
+			return scope.flush(ctx, tx)
 		}
 	}
 	return nil
@@ -106,8 +126,8 @@ func flushTx(ctx context.Context, tx *sql.Tx) error {
 	if scope == nil {
 		return nil
 	}
-	err := scope.flush(ctx)
-	if err != nil && scope.db == nil && finished(tx) != nil { //nolint:contextcheck // an ended context hides an ended transaction
+	err := scope.flush(ctx, tx)
+	if err != nil && scope.own() && finished(tx) != nil { //nolint:contextcheck // an ended context hides an ended transaction
 		return fmt.Errorf("%s: lost if the transaction was committed: %w", namesOf(scope.drop()), err)
 	}
 	scope.forget()
@@ -147,9 +167,9 @@ type flushed struct {
 }
 
 // flush writes what was collected before it was called. What cannot be written stays collected.
-func (s *txScope) flush(ctx context.Context) error {
+func (s *txScope) flush(ctx context.Context, tx *sql.Tx) error {
 	var err error
-	for _, f := range s.write(ctx) { // hooks run here, where they may publish
+	for _, f := range s.write(ctx, tx) { // hooks run here, where they may publish
 		for _, c := range f.calls {
 			o := c.publisher.outbox
 			o.enqueued(c.call.event(len(f.calls), f.took, f.err), c.call.rows[0].CorrelationID)
@@ -166,7 +186,7 @@ func (s *txScope) flush(ctx context.Context) error {
 }
 
 // write inserts the calls in order; consecutive calls of one Publisher share an insert. A second write waits for the first.
-func (s *txScope) write(ctx context.Context) (done []flushed) {
+func (s *txScope) write(ctx context.Context, tx *sql.Tx) (done []flushed) {
 	s.flushing.Lock()
 	defer s.flushing.Unlock()
 	calls := s.take()
@@ -181,7 +201,7 @@ func (s *txScope) write(ctx context.Context) (done []flushed) {
 			pending[i] = c.call
 		}
 		started := time.Now()
-		err := run[0].publisher.outbox.insertPending(ctx, engine.Flushing{Tx: s.tx}, pending)
+		err := run[0].publisher.outbox.insertPending(ctx, engine.Flushing{Tx: tx}, pending)
 		done = append(done, flushed{run, time.Since(started), err})
 		if err != nil {
 			break
@@ -192,9 +212,9 @@ func (s *txScope) write(ctx context.Context) (done []flushed) {
 }
 
 // end writes everything, and lets the scope take no more.
-func (s *txScope) end(ctx context.Context) error {
+func (s *txScope) end(ctx context.Context, tx *sql.Tx) error {
 	for {
-		if err := s.flush(ctx); err != nil {
+		if err := s.flush(ctx, tx); err != nil {
 			return err
 		}
 		if s.endIfEmpty() {
@@ -203,7 +223,12 @@ func (s *txScope) end(ctx context.Context) error {
 	}
 }
 
+// endIfEmpty lets the scope take no more, unless something is in it, or is being written and may be put back.
 func (s *txScope) endIfEmpty() bool {
+	if !s.flushing.TryLock() {
+		return false
+	}
+	defer s.flushing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = s.ended || len(s.collected) == 0
@@ -212,8 +237,8 @@ func (s *txScope) endIfEmpty() bool {
 
 // forget removes the scope of a caller's own transaction if nothing is in it.
 func (s *txScope) forget() {
-	if s.db == nil && s.endIfEmpty() {
-		scopes.Delete(s.tx)
+	if s.own() && s.endIfEmpty() {
+		scopes.CompareAndDelete(s.tx, s) // there may be a newer one
 	}
 }
 
@@ -222,7 +247,7 @@ func (s *txScope) drop() []collected {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	scopes.Delete(s.tx)
+	scopes.CompareAndDelete(s.tx, s) // there may be a newer one
 	return s.take()
 }
 

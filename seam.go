@@ -102,7 +102,7 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 	if !own {
 		return o.engine.InSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
-	ownCtx := withoutTx(ctx) // it runs in its own transaction, whatever the context carries
+	ownCtx := WithTx(ctx, nil) // it runs in its own transaction, whatever the context carries
 	return o.engine.Retry(ctx, db, func() error {
 		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
 	})
@@ -121,7 +121,7 @@ func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg a
 			messages++
 		}
 	}
-	return messages, o.joinsEnded(ctx, x, rows)
+	return messages, o.joinsEnded(x, rows)
 }
 
 type publishing struct{ publisher *Publisher }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
+	"weak"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
@@ -19,50 +19,33 @@ type Executor = base.Executor
 
 type txKey struct{}
 
-// txScope is a transaction in a context. If InTx commits it, it also collects the topics to wake afterwards.
-type txScope struct {
+// A carriedTx is a transaction in a context. The zero value is none.
+type carriedTx struct {
 	tx *sql.Tx
-	db *sql.DB // of InTx
-
-	mu     sync.Mutex
-	topics map[string]map[string]struct{} // by store; nil if the caller commits
-
-	flushing  sync.Mutex // held while what was collected is written
-	collected []collected
-	ended     bool // it takes no more
+	db *sql.DB // of the InTx that ends it; nil if the caller does
 }
 
 // WithTx returns a context that carries tx. A Publisher finds it in a message's context and publishes inside it.
 // You commit or roll back the transaction yourself. With a nil tx, the context carries none, for work that outlives the
 // transaction.
 func WithTx(ctx context.Context, tx *sql.Tx) context.Context {
-	if tx == nil {
-		return withoutTx(ctx)
-	}
-	return context.WithValue(ctx, txKey{}, &txScope{tx: tx})
-}
-
-func withoutTx(ctx context.Context) context.Context {
-	return context.WithValue(ctx, txKey{}, (*txScope)(nil))
+	return context.WithValue(ctx, txKey{}, carriedTx{tx: tx})
 }
 
 // TxFrom returns the transaction that WithTx or InTx put into ctx.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
-	scope := scopeFrom(ctx)
-	if scope == nil || scope.tx == nil {
-		return nil, false
-	}
-	return scope.tx, true
+	tx := carriedBy(ctx).tx
+	return tx, tx != nil
 }
 
-func scopeFrom(ctx context.Context) *txScope {
-	scope, _ := ctx.Value(txKey{}).(*txScope)
-	return scope
+func carriedBy(ctx context.Context) carriedTx {
+	carried, _ := ctx.Value(txKey{}).(carriedTx)
+	return carried
 }
 
-// InTx runs f in a transaction of db, writes what a Publisher that is Scoped has collected in it, commits it, and then wakes
-// the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
-// the transaction, so that a Publisher finds it in the context of the messages.
+// InTx runs f in a transaction of db, flushes what Scoped publishers collected in it, commits, and wakes the subscribers of
+// the topics published. If f returns an error or panics, it rolls back. The context passed to f carries the transaction, so
+// that a Publisher finds it in the context of the messages.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
 // means that it was not.
@@ -72,23 +55,23 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if db == nil {
 		return base.ErrNilDB
 	}
-	if outer := scopeFrom(ctx); outer != nil && outer.db == db {
+	if outer := carriedBy(ctx); outer.db == db {
 		return f(ctx, outer.tx)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	scope := &txScope{tx: tx, db: db, topics: map[string]map[string]struct{}{}}
-	scopes.Store(tx, scope)
+	scope := &txScope{tx: weak.Make(tx), topics: map[string]map[string]struct{}{}}
+	scopes.Store(scope.tx, scope)
 	defer func() {
 		_ = tx.Rollback() // a no-op after the commit; otherwise the caller needs to see the error or panic of f
 		scope.drop()
 	}()
-	if err := f(context.WithValue(ctx, txKey{}, scope), tx); err != nil {
+	if err := f(context.WithValue(ctx, txKey{}, carriedTx{tx, db}), tx); err != nil {
 		return err
 	}
-	if err := scope.end(ctx); err != nil {
+	if err := scope.end(ctx, tx); err != nil {
 		return err
 	}
 	if err := engine.Commit(ctx, tx); err != nil {
@@ -100,21 +83,18 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 
 // wakeAfter wakes the subscribers of topics once what was written on x is committed: now, or when InTx commits. The commit
 // of a caller's own transaction is not visible here, so the subscribers poll often for a moment.
-func (o *Outbox) wakeAfter(ctx context.Context, x Executor, topics []string) {
+func (o *Outbox) wakeAfter(x Executor, topics []string) {
 	if engine.Ours(x) {
 		wakeStore(o.config.Store, topics...)
 		return
 	}
-	if scope := scopeFrom(ctx); scope != nil && scope.topics != nil && x == Executor(scope.tx) {
-		scope.wakeLater(o.config.Store, topics)
-		return
-	}
-	expectSoon(o.config.Store, topics)
+	tx, _ := x.(*sql.Tx)
+	o.wakeAfterScope(scopeOf(tx), topics)
 }
 
-// wakeAfterScope is wakeAfter for what was collected.
+// wakeAfterScope is wakeAfter for what was collected. A transaction without a scope is a caller's own.
 func (o *Outbox) wakeAfterScope(s *txScope, topics []string) {
-	if s.topics == nil {
+	if s == nil || s.own() {
 		expectSoon(o.config.Store, topics)
 		return
 	}
