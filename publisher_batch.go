@@ -5,15 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/flow"
-	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // batches write the calls of many goroutines, each of which waits for the transaction that has its messages. Batches are
@@ -28,27 +24,20 @@ type batches struct {
 
 	places  chan struct{} // one for each call that waits
 	closing chan struct{}
-	changed chan struct{} // has room for one note: the first of a batch may no longer have to wait for others
+	changed chan struct{} // wakes a lingering writer when its batch may no longer need to wait
 	writers int           // the most at a time
 	start   func()        // starts one
 	cancel  func()        // cuts them off
 
 	mu      sync.Mutex
 	waiting []*batchedCall
-	amount  amount         // of those
-	sent    []*batchedCall // those that are being written
-	streams int            // batches among those that have messages of streams
-	writing int            // writers
-	idle    chan struct{}  // if not nil, closed when there are none
+	amount  amount // of those
+	running []*runningBatch
+	writing int           // writers
+	idle    chan struct{} // if not nil, closed when there are none
 	closed  bool
-	hurry   bool // nobody waits for others
+	hurry   bool // Flush was called: write at once
 }
-
-// severalWriters let a batch be committed beside another, see batches.enough.
-const severalWriters = 2
-
-// worthACommit is how many calls a second writer commits by themselves, however many are being written.
-const worthACommit = 8
 
 // An amount is what batches are limited by.
 type amount struct{ calls, messages, bytes int }
@@ -141,11 +130,6 @@ func (b *batches) add(c *batchedCall) bool {
 	return true
 }
 
-// enough reports whether a second writer is of use: if few calls wait, it would only make commits smaller.
-func (b *batches) enough() bool {
-	return len(b.sent) > 0 && len(b.waiting) >= min(len(b.sent), worthACommit)
-}
-
 // leave takes a call out of its batch if that was not sent yet. After that, nobody knows.
 func (b *batches) leave(c *batchedCall, cause error) error {
 	b.mu.Lock()
@@ -157,190 +141,32 @@ func (b *batches) leave(c *batchedCall, cause error) error {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, cause)
 	}
 	if at := slices.Index(b.waiting, c); at >= 0 {
-		b.waiting = slices.Delete(b.waiting, at, at+1)
+		if b.waiting = slices.Delete(b.waiting, at, at+1); len(b.waiting) == 0 {
+			b.hurry = false
+		}
 		b.amount.add(c, -1)
+		c.over, c.err = true, cause
+		close(c.done) // Flush may wait for it
 	}
 	return cause
 }
 
-func (b *batches) run(ctx context.Context) {
-	for batch := b.next(); batch != nil; batch = b.next() {
-		b.write(ctx, batch)
-		b.written(batch)
-	}
-}
-
-// written forgets a batch all of whose calls have their answers.
-func (b *batches) written(batch []*batchedCall) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if slices.ContainsFunc(batch, func(c *batchedCall) bool { return c.streamed }) {
-		b.streams--
-	}
-	b.sent = slices.DeleteFunc(b.sent, func(c *batchedCall) bool { return c.over })
-}
-
-// next takes a batch. It returns nil, and the goroutine has to end, if there is none.
-func (b *batches) next() []*batchedCall {
-	for {
-		b.linger()
-		b.gather()
-		if batch, more := b.take(); !more || batch != nil {
-			return batch
+// sent are the calls that are being written and have no answer yet.
+func (b *batches) sent() (calls []*batchedCall) {
+	for _, r := range b.running {
+		for _, c := range r.calls {
+			if !c.over {
+				calls = append(calls, c)
+			}
 		}
 	}
-}
-
-// gather lets others run for as long as some of them publish: those that were just answered do so again in a moment.
-func (b *batches) gather() {
-	for before := -1; ; {
-		runtime.Gosched()
-		now := b.unsent()
-		if now <= before {
-			return
-		}
-		before = now
-	}
-}
-
-// take takes a batch, unless the first call of it has come since, and may wait for others.
-func (b *batches) take() (batch []*batchedCall, more bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.due() > 0 {
-		return nil, true
-	}
-	n := b.fits()
-	if n == 0 || b.writing > 1 && !b.enough() { // or the other writer takes it
-		if b.writing--; b.writing == 0 && b.idle != nil {
-			close(b.idle)
-		}
-		return nil, false
-	}
-	batch = b.waiting[:n:n]
-	if b.waiting = b.waiting[n:]; len(b.waiting) == 0 {
-		b.waiting, b.hurry = nil, false
-	}
-	streamed := false
-	for _, c := range batch {
-		c.sent = true
-		b.amount.add(c, -1)
-		streamed = streamed || c.streamed
-	}
-	if streamed {
-		b.streams++
-	}
-	b.sent = append(b.sent, batch...)
-	return batch, true
-}
-
-// fits is how many of the waiting calls are the next batch. A call of a stream does not overtake one that is being written.
-func (b *batches) fits() int {
-	var sum amount
-	for i, c := range b.waiting {
-		sum.add(c, 1)
-		if c.streamed && b.streams > 0 || i > 0 && (sum.messages > b.messages || sum.bytes > b.bytes) {
-			return i
-		}
-	}
-	return len(b.waiting)
-}
-
-// full reports whether waiting for more would be of no use.
-func (b *batches) full() bool {
-	return b.amount.messages >= b.messages || b.amount.bytes >= b.bytes || b.amount.calls >= cap(b.places)
-}
-
-func (b *batches) unsent() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.waiting)
-}
-
-// linger waits for others, for as long as the first call may wait.
-func (b *batches) linger() {
-	if b.interval == 0 {
-		return
-	}
-	timer := time.NewTimer(b.interval)
-	defer timer.Stop()
-	for {
-		b.mu.Lock()
-		in := b.due()
-		b.mu.Unlock()
-		if in <= 0 {
-			return
-		}
-		timer.Reset(in)
-		select {
-		case <-timer.C:
-		case <-b.changed:
-		case <-b.closing:
-		}
-	}
-}
-
-// due is in how long the next batch is written. Later calls do not put it off.
-func (b *batches) due() time.Duration {
-	if b.interval == 0 || b.hurry || b.closed || len(b.waiting) == 0 || b.full() {
-		return 0
-	}
-	return b.interval - time.Since(b.waiting[0].at)
-}
-
-// write writes calls in one transaction. If the database refuses it, each half has another one, so that calls fail only for
-// what is their own.
-func (b *batches) write(ctx context.Context, calls []*batchedCall) {
-	err := b.insert(ctx, calls)
-	if len(calls) > 1 && b.refused(err) && ctx.Err() == nil {
-		half := len(calls) / 2
-		b.write(ctx, calls[:half])
-		b.write(ctx, calls[half:])
-		return
-	}
-	b.answer(calls, len(calls), err)
-}
-
-// answer ends calls that have no answer yet. They are woken without the lock, which is what they ask for next.
-func (b *batches) answer(calls []*batchedCall, shared int, err error) {
-	b.mu.Lock()
-	ended := make([]*batchedCall, 0, len(calls))
-	for _, c := range calls {
-		if !c.over {
-			c.over, c.shared, c.err = true, shared, err
-			ended = append(ended, c)
-		}
-	}
-	b.mu.Unlock()
-	for _, c := range ended {
-		close(c.done)
-	}
-}
-
-// refused reports whether err is the database's answer to some of the messages. A conflict was tried again for all.
-func (b *batches) refused(err error) bool {
-	return err != nil && engine.FromDatabase(err) && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrSchema) && !IsRetryable(err)
-}
-
-func (b *batches) insert(ctx context.Context, calls []*batchedCall) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, limits.Publishing)
-	defer cancel()
-	defer func() { // a driver may have hooks: they must not end the process
-		if reason := recover(); reason != nil {
-			err = fmt.Errorf("%w: panic while publishing: %v\n%s", ErrUnknownOutcome, reason, debug.Stack())
-		}
-	}()
-	pending := make([]*pendingCall, len(calls))
-	for i, c := range calls {
-		pending[i] = c.pendingCall
-	}
-	return b.outbox.insertPending(ctx, b.db, pending)
+	return calls
 }
 
 // flush has the calls that wait now written without a delay, and waits for them.
 func (b *batches) flush(ctx context.Context) error {
 	b.mu.Lock()
-	calls := slices.Concat(b.sent, b.waiting)
+	calls := append(b.sent(), b.waiting...)
 	b.hurry = len(b.waiting) > 0
 	b.mu.Unlock()
 	flow.Notify(b.changed)
@@ -358,7 +184,7 @@ func (b *batches) flush(ctx context.Context) error {
 func (b *batches) close() error {
 	defer b.cancel()
 	close(b.closing)
-	idle := b.refuse()
+	idle := b.stopAccepting()
 	if idle == nil {
 		return nil
 	}
@@ -373,8 +199,8 @@ func (b *batches) close() error {
 	}
 }
 
-// refuse lets nobody in from now on. It returns nil if nobody is there.
-func (b *batches) refuse() (idle chan struct{}) {
+// stopAccepting lets nobody in from now on. It returns what is closed when all are written, or nil if nobody is there.
+func (b *batches) stopAccepting() (idle chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -387,7 +213,7 @@ func (b *batches) refuse() (idle chan struct{}) {
 func (b *batches) giveUp() error {
 	b.mu.Lock()
 	ended := b.writing == 0 // just now
-	unsent, sent := b.waiting, slices.Clone(b.sent)
+	unsent, sent := b.waiting, b.sent()
 	b.waiting, b.amount = nil, amount{}
 	b.mu.Unlock()
 	if ended {

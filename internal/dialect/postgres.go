@@ -70,6 +70,10 @@ func (Postgres) Classify(err error) ErrorClass {
 		return ErrorNoTransaction
 	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
 		return ErrorSchema
+	}
+	switch class := e.SQLState(); {
+	case strings.HasPrefix(class, "22"), strings.HasPrefix(class, "23"), strings.HasPrefix(class, "54"): // data, constraints, limits
+		return ErrorData
 	default:
 		return ErrorOther
 	}

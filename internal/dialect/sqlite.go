@@ -83,6 +83,8 @@ func (SQLite) Classify(err error) ErrorClass {
 		return ErrorRetryable
 	case 1: // SQLITE_ERROR: the text is constant, so only the objects that it names can be wrong
 		return ErrorSchema
+	case 18, 19, 20: // SQLITE_TOOBIG, SQLITE_CONSTRAINT, SQLITE_MISMATCH
+		return ErrorData
 	default:
 		return ErrorOther
 	}

@@ -77,8 +77,24 @@ func (SQLServer) Classify(err error) ErrorClass {
 		return ErrorNoTransaction
 	case 207, 208, 2812: // no such column, table, procedure
 		return ErrorSchema
+	}
+	if slices.ContainsFunc(allNumbers(e), ofData) {
+		return ErrorData
+	}
+	return ErrorOther
+}
+
+// ofData reports whether an error number blames what was to be written.
+func ofData(number int32) bool {
+	switch number {
+	case 515, 547, // NULL in a column that has none, a constraint
+		2628, 8152, 511, 1946, // a text too long for its column, a row or a key that is too long
+		220, 232, 8115, 8134, // overflow, division by zero
+		241, 242, 245, 248, 295, 8114, 8169, // what cannot be converted
+		13608, 13609: // JSON
+		return true
 	default:
-		return ErrorOther
+		return false
 	}
 }
 
