@@ -73,6 +73,15 @@ func (d *Delivery) answer(outcome Outcome, err error) answer {
 		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
+// inTx returns the outcome by SettleTx, or nil. Only an ack says that its transaction was committed: a handler nacks if that
+// failed, or if it does not know.
+func (a answer) inTx() *Outcome {
+	if a.settlement.Outcome != Ack {
+		return nil
+	}
+	return a.delivery.settledInTx.Load()
+}
+
 // watch takes over a message that was given to a handler.
 func (s *settler) watch(d *Delivery) {
 	d.handed = time.Now()
@@ -207,8 +216,7 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 // predecessor that has not ended.
 func (s *settler) followers(answers []answer) []answer {
 	for _, a := range answers {
-		outcome := a.settlement.Outcome
-		inTx := a.delivery.settledInTx.Load()
+		outcome, inTx := a.settlement.Outcome, a.inTx()
 		if inTx != nil {
 			outcome = *inTx
 		}
@@ -277,7 +285,7 @@ func (s *settler) tell(a answer) {
 	}
 	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
 		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
-	if inTx := d.settledInTx.Load(); inTx != nil {
+	if inTx := a.inTx(); inTx != nil {
 		e.Outcome = *inTx
 	}
 	s.config.Hooks.handled(e)
