@@ -147,7 +147,7 @@ func (s *settler) collect() {
 		}
 		answers = s.followers(answers)
 		s.wrapUp(answers)
-		if drain == nil && len(open) == 0 {
+		if drain == nil && len(open) == 0 && s.isIdle() {
 			return
 		}
 		if due {
@@ -183,6 +183,13 @@ func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
 	handed, prompt, returned = s.handed, s.prompt, s.returned
 	s.handed, s.prompt, s.returned = nil, nil, nil
 	return handed, prompt, returned
+}
+
+// isIdle reports whether nothing has arrived since takeAll: followers may have given back the rest of a stream.
+func (s *settler) isIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.handed)+len(s.prompt)+len(s.returned) == 0
 }
 
 // take adds the answer to a message, once.
