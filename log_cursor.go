@@ -109,6 +109,7 @@ type leaseArg struct {
 	Attempts int        `json:"attempts"`
 	LeaseMS  int64      `json:"lease_ms"`
 	Take     bool       `json:"take"`
+	Once     bool       `json:"once,omitempty"` // refused if the group has passed Position
 	Version  int64      `json:"version"`
 	Shape    int64      `json:"shape"`
 }
@@ -132,7 +133,7 @@ func (c *cursor) move(ctx context.Context, x Executor, arg leaseArg) (groupState
 		return groupState{}, base.ErrNilDB
 	}
 	arg.Group, arg.Topic, arg.Owner, arg.Version, arg.Shape = c.config.Group, c.config.Topic, c.owner, c.config.Version, c.config.Shape
-	if arg.Position > 0 {
+	if arg.Position > 0 && arg.Message == "" {
 		if id, known := c.read[arg.Position]; known {
 			arg.Message = id.String()
 		}

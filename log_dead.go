@@ -218,10 +218,7 @@ func (r *logReader) giveUp(ctx context.Context, l *LogMessage, again bool) error
 	}
 	p := r.place(l, again)
 	err := r.cursor.outbox.inTx(ctx, r.cursor.outbox.db, func(ctx context.Context, x Executor) error {
-		if err := p.pass(ctx, x); err != nil {
-			return err
-		}
-		return p.bury(ctx, x, l.ID, attempts, reason)
+		return p.giveUp(ctx, x, attempts, reason)
 	})
 	if err != nil {
 		return err
@@ -236,5 +233,5 @@ func (r *logReader) giveUp(ctx context.Context, l *LogMessage, again bool) error
 }
 
 func (r *logReader) place(l *LogMessage, again bool) *place {
-	return &place{cursor: r.cursor, from: r.written, position: l.Position, again: again}
+	return &place{cursor: r.cursor, from: r.written, position: l.Position, message: l.ID, again: again}
 }

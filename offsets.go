@@ -74,15 +74,16 @@ func (c *cursor) skip(ctx context.Context, x Executor) (LogMessage, error) {
 	if len(heads) == 0 {
 		return LogMessage{}, fmt.Errorf("%w: consumer group %q has tried no message of topic %q that it has not passed", ErrNotBlocked, c.config.Group, c.config.Topic)
 	}
-	p := place{cursor: c, position: heads[0].position}
-	messages, err := c.readOn(ctx, x, p.position-1, 1)
+	position := heads[0].position
+	messages, err := c.readOn(ctx, x, position-1, 1)
 	if err != nil {
 		return LogMessage{}, err
 	}
-	if len(messages) == 0 || messages[0].Position != p.position {
-		return LogMessage{}, fmt.Errorf("outbox: the message at position %d of topic %q is not in the log", p.position, c.config.Topic)
+	if len(messages) == 0 || messages[0].Position != position {
+		return LogMessage{}, fmt.Errorf("outbox: the message at position %d of topic %q is not in the log", position, c.config.Topic)
 	}
-	return messages[0], p.bury(ctx, x, messages[0].ID, heads[0].attempts, errSkipped)
+	p := place{cursor: c, position: position, message: messages[0].ID}
+	return messages[0], p.bury(ctx, x, heads[0].attempts, errSkipped)
 }
 
 func (l sqlServerLog) Begin(group, topic string) seam.Statement {

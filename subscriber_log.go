@@ -188,9 +188,9 @@ func (r *logReader) lease(ctx context.Context) error {
 	defer cancel()
 	held, at := !r.leased.IsZero(), time.Now()
 	if held || r.acked != r.written { // acks count even after an interruption, unless another reader has had the lease
-		err := r.write(ctx, r.progress())
+		s, err := r.write(ctx, r.progress())
 		if err == nil {
-			r.noteWritten(at)
+			r.noteWritten(at, s)
 			return nil
 		}
 		if held || !errors.Is(err, ErrLeaseLost) {
@@ -239,13 +239,14 @@ func (r *logReader) progress() leaseArg {
 	return arg
 }
 
-func (r *logReader) write(ctx context.Context, arg leaseArg) error {
-	_, err := r.cursor.move(ctx, r.cursor.outbox.db, arg)
-	return err
+func (r *logReader) write(ctx context.Context, arg leaseArg) (groupState, error) {
+	return r.cursor.move(ctx, r.cursor.outbox.db, arg)
 }
 
-// noteWritten records a successful write that was sent at the given time; nothing else has changed since.
-func (r *logReader) noteWritten(at time.Time) {
+// noteWritten records a successful write that was sent at the given time; nothing else has changed since. If a handler's own
+// transaction has moved the group on, it is there that the reader goes on, too.
+func (r *logReader) noteWritten(at time.Time, s groupState) {
+	r.acked = max(r.acked, s.position)
 	r.written, r.leased, r.trial.written = r.acked, at, true
 }
 

@@ -49,9 +49,14 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 			}
 			return err
 		}
+		if err == nil && a.inTx {
+			err = r.lease(ctx) // which tells whether the group has moved on
+		}
 		switch {
 		case err != nil:
 			return err
+		case r.passed(l, again):
+			return nil
 		case r.over(again):
 			continue
 		case flow.IsClosed(stop):
@@ -61,11 +66,17 @@ func (r *logReader) deliver(ctx context.Context, l *LogMessage, again bool, stop
 		if wait <= 0 {
 			wait = r.config.Backoff(min(max(r.trial.attempts-1, 0), 30))
 		}
-		if err := r.rest(ctx, max(wait, 0), stop); err != nil || flow.IsClosed(stop) {
+		if err := r.rest(ctx, max(wait, 0), stop); err != nil || flow.IsClosed(stop) || r.passed(l, again) {
 			return err
+		}
+		if again && a.inTx {
+			return nil // and look whether it still is a dead letter
 		}
 	}
 }
+
+// passed reports whether a handler's transaction has moved the group past the message.
+func (r *logReader) passed(l *LogMessage, again bool) bool { return !again && r.acked >= l.Position }
 
 // over reports whether the message has no attempts left and the group goes on without it.
 func (r *logReader) over(again bool) bool {
@@ -98,7 +109,7 @@ type logAnswer struct {
 	handed  bool
 	delay   time.Duration // chosen by the handler
 	hung    bool          // the handler did not answer in time
-	inTx    bool          // the handler settled the message in its own transaction
+	inTx    bool          // the handler settled the message in its own transaction, or if it did not ack, tried to
 	took    time.Duration
 	waited  time.Duration
 }
@@ -132,14 +143,14 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			a.outcome, a.inTx, a.took = Ack, d.settledInTx.Load() != nil, time.Since(handed)
 			return a, nil
 		case <-d.msg.Nacked():
-			a.took = time.Since(handed)
+			a.took, a.inTx = time.Since(handed), d.place.tried.Load()
 			return a.nacked(d), nil
 		case <-late:
 			if d.outOfTime(r.logger) {
 				late = time.After(r.config.DrainTimeout)
 				continue
 			}
-			a.outcome, a.reason, a.took, a.hung = Retry, errHandlerTime, time.Since(handed), true
+			a.outcome, a.reason, a.took, a.hung, a.inTx = Retry, errHandlerTime, time.Since(handed), true, d.place.tried.Load()
 			return a, nil
 		case <-renew.C:
 			if renewing == nil {
@@ -186,10 +197,13 @@ func (a logAnswer) nacked(d *Delivery) logAnswer {
 	return a
 }
 
-// ended closes a delivery, and waits for the renewal that may be under way.
+// ended closes a delivery, and waits for the renewal that may be under way. A handler that has not answered is left behind, and
+// its SettleTx is refused from now on, although this reader may still have the group, or have it again.
 func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
 	if errors.Is(err, ErrLeaseLost) { // before the wait, so that the handler knows at once
 		d.lose()
+	} else if !d.isAnswered() {
+		d.lost.Store(true)
 	}
 	d.close()
 	if renewing != nil {
@@ -209,8 +223,9 @@ func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
 
 // A renewal is the result of a call that ran beside the handler.
 type renewal struct {
-	at  time.Time
-	err error
+	at    time.Time
+	state groupState
+	err   error
 }
 
 // renew extends the lease in the background, because both the call and the handler may hang.
@@ -220,7 +235,8 @@ func (r *logReader) renew(ctx context.Context) chan renewal {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 		defer cancel()
-		done <- renewal{at, r.write(ctx, arg)}
+		state, err := r.write(ctx, arg)
+		done <- renewal{at, state, err}
 	}()
 	return done
 }
@@ -231,7 +247,7 @@ func (r *logReader) renewed(done renewal) error {
 	var wentBack *LogWentBackError
 	switch {
 	case done.err == nil:
-		r.noteWritten(done.at)
+		r.noteWritten(done.at, done.state)
 	case errors.Is(done.err, ErrLeaseLost), errors.As(done.err, &wentBack):
 		return done.err // the message's context ends, and a late answer changes nothing
 	default:

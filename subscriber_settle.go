@@ -73,6 +73,15 @@ func (d *Delivery) answer(outcome Outcome, err error) answer {
 		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
+// inTx returns the outcome by SettleTx, or nil. Only an ack says that its transaction was committed: a handler nacks if that
+// failed, or if it does not know.
+func (a answer) inTx() *Outcome {
+	if a.settlement.Outcome != Ack {
+		return nil
+	}
+	return a.delivery.settledInTx.Load()
+}
+
 // watch takes over a message that was given to a handler.
 func (s *settler) watch(d *Delivery) {
 	d.handed = time.Now()
@@ -138,7 +147,7 @@ func (s *settler) collect() {
 		}
 		answers = s.followers(answers)
 		s.wrapUp(answers)
-		if drain == nil && len(open) == 0 {
+		if drain == nil && len(open) == 0 && s.isIdle() {
 			return
 		}
 		if due {
@@ -176,6 +185,13 @@ func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
 	return handed, prompt, returned
 }
 
+// isIdle reports whether nothing has arrived since takeAll: followers may have given back the rest of a stream.
+func (s *settler) isIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.handed)+len(s.prompt)+len(s.returned) == 0
+}
+
 // take adds the answer to a message, once.
 func (s *settler) take(d *Delivery, answers []answer) []answer {
 	acked, nacked := d.answered()
@@ -207,8 +223,7 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 // predecessor that has not ended.
 func (s *settler) followers(answers []answer) []answer {
 	for _, a := range answers {
-		outcome := a.settlement.Outcome
-		inTx := a.delivery.settledInTx.Load()
+		outcome, inTx := a.settlement.Outcome, a.inTx()
 		if inTx != nil {
 			outcome = *inTx
 		}
@@ -277,7 +292,7 @@ func (s *settler) tell(a answer) {
 	}
 	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
 		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
-	if inTx := d.settledInTx.Load(); inTx != nil {
+	if inTx := a.inTx(); inTx != nil {
 		e.Outcome = *inTx
 	}
 	s.config.Hooks.handled(e)

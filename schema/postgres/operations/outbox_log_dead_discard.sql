@@ -1,5 +1,6 @@
 -- Deletes dead letters of a consumer group: up to limit, in log order, after a position. The topic and the list of positions
--- are optional. The messages are then purged with the rest of the log. Returns how many, and the position of the last.
+-- are optional; requeued restricts them to those. The messages are then purged with the rest of the log. Returns how many, and
+-- the position of the last.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_discard"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_dead_discard"(json);
 CREATE FUNCTION "public"."outbox_log_dead_discard"(arg json) RETURNS TABLE (affected bigint, last bigint)
@@ -16,6 +17,7 @@ BEGIN
         WHERE d.group_name = (arg->>'group') COLLATE "C" AND d.position > (arg->>'after')::bigint
           AND (arg->>'topic' IS NULL OR d.topic = (arg->>'topic') COLLATE "C")
           AND (wanted IS NULL OR d.position = ANY (wanted))
+          AND (d.requeued OR NOT (arg->>'requeued')::boolean)
         ORDER BY d.position
         LIMIT (arg->>'limit')::int
         FOR UPDATE),

@@ -3,7 +3,8 @@
 -- the group, held or not, and the last position given; without take, nothing if there is no such group. With lease_ms 0 it
 -- gives the lease back. The topic '' is the whole log. A group is moved only from where its reader believes it to be, to a
 -- message in the log. Otherwise the database is older than the reader, and messages that have been given the reader's
--- positions since are yet to be read.
+-- positions since are yet to be read. With once, nothing is done and returned if the group has passed the position: of two
+-- transactions that move it there, one succeeds.
 -- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
 CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
@@ -20,6 +21,7 @@ DECLARE
     target  bigint      := (arg->>'position')::bigint;
     newer   bigint      := (arg->>'version')::bigint;
     spent   bigint      := (arg->>'tried')::bigint;
+    once    boolean     := coalesce((arg->>'once')::boolean, false);
     highest bigint;
     there   boolean     := true;
 BEGIN
@@ -44,7 +46,11 @@ BEGIN
         owner_token = CASE WHEN lease > 0 THEN taker END,
         locked_until = CASE WHEN lease > 0 THEN moment + lease * interval '1 millisecond' END
     WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic'
-      AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer));
+      AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer))
+      AND (NOT once OR g.position < target);
+    IF once AND NOT FOUND THEN
+        RETURN;
+    END IF;
 
     RETURN QUERY
     SELECT coalesce(g.owner_token = taker, false), g.position, highest, g.tried, g.attempts, g.version, g.shape, g.interrupted

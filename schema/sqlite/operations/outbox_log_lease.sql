@@ -3,10 +3,11 @@
 -- the group, held or not, and the last position given; nothing if there is no such group, or if another reader with the same
 -- version and shape has it, so that readers standing by write nothing. With lease_ms 0 it gives the lease back. The topic ''
 -- is the whole log. A group is moved only from where its reader believes it to be, to a message in the log. Otherwise the
--- database is older than the reader, and messages that have been given the reader's positions since are yet to be read.
+-- database is older than the reader, and messages that have been given the reader's positions since are yet to be read. With
+-- once, nothing is done and returned if the group has passed the position: of two transactions that move it there, one succeeds.
 SELECT EXISTS (SELECT 1 FROM (SELECT 1)
                LEFT JOIN "main"."outbox_log_group" AS g ON g.group_name = ?1 ->> '$.group' AND g.topic = ?1 ->> '$.topic'
-               WHERE g.owner_token = ?1 ->> '$.owner'
+               WHERE g.owner_token = ?1 ->> '$.owner' AND (NOT coalesce(?1 ->> '$.once', 0) OR g.position < ?1 ->> '$.position')
                   OR (?1 ->> '$.take' AND (g.owner_token IS NULL OR g.locked_until < CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)
                                            OR g.version <> ?1 ->> '$.version' OR g.shape <> ?1 ->> '$.shape')));
 

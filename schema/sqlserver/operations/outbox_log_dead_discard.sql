@@ -1,5 +1,6 @@
 -- Deletes dead letters of a consumer group: up to limit, in log order, after a position. The topic and the list of positions
--- are optional. The messages are then purged with the rest of the log. Returns how many, and the position of the last.
+-- are optional; requeued restricts them to those. The messages are then purged with the rest of the log. Returns how many, and
+-- the position of the last.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Dead_Discard]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Dead_Discard] AS RETURN 0');
 GO
@@ -20,6 +21,7 @@ BEGIN
     DECLARE @Topic NVARCHAR(255) = JSON_VALUE(@Arg, '$.topic');
     DECLARE @After BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
+    DECLARE @Requeued BIT = CASE JSON_VALUE(@Arg, '$.requeued') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @ByPositions BIT = CASE WHEN JSON_QUERY(@Arg, '$.positions') IS NULL THEN 0 ELSE 1 END;
     DECLARE @Wanted TABLE (Position BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Chosen TABLE (Position BIGINT NOT NULL PRIMARY KEY);
@@ -36,14 +38,14 @@ BEGIN
             INSERT INTO @Chosen (Position)
             SELECT DISTINCT TOP (@Limit) d.Position
             FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTED, FORCESEEK) ON d.GroupName = @Group AND d.Position = w.Position
-            WHERE d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic)
+            WHERE d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND (@Requeued = 0 OR d.Requeued = 1)
             ORDER BY d.Position
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
             INSERT INTO @Chosen (Position)
             SELECT DISTINCT TOP (@Limit) d.Position
             FROM [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTED, FORCESEEK)
-            WHERE d.GroupName = @Group AND d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic)
+            WHERE d.GroupName = @Group AND d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND (@Requeued = 0 OR d.Requeued = 1)
             ORDER BY d.Position
             OPTION (RECOMPILE, MAXDOP 1);
 

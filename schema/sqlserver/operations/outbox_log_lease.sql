@@ -3,7 +3,8 @@
 -- the group, held or not, and the last position given; without take, nothing if there is no such group. With lease_ms 0 it
 -- gives the lease back. The topic '' is the whole log. A group is moved only from where its reader believes it to be, to a
 -- message in the log. Otherwise the database is older than the reader, and messages that have been given the reader's
--- positions since are yet to be read. If two readers start a group at the same time, the second finds the row and inserts
+-- positions since are yet to be read. With once, nothing is done and returned if the group has passed the position: of two
+-- transactions that move it there, one succeeds. If two readers start a group at the same time, the second finds the row and inserts
 -- none.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Lease]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Lease] AS RETURN 0');
@@ -34,6 +35,8 @@ BEGIN
     DECLARE @Attempts INT = CAST(JSON_VALUE(@Arg, '$.attempts') AS INT);
     DECLARE @Version BIGINT = CAST(JSON_VALUE(@Arg, '$.version') AS BIGINT);
     DECLARE @Shape BIGINT = CAST(JSON_VALUE(@Arg, '$.shape') AS BIGINT);
+    DECLARE @Once BIT = CASE JSON_VALUE(@Arg, '$.once') WHEN N'true' THEN 1 ELSE 0 END;
+    DECLARE @Updated INT;
     DECLARE @Last BIGINT;
     DECLARE @There BIT = 1;
 
@@ -64,11 +67,13 @@ BEGIN
             LockedUntil = CASE WHEN @LeaseMs > 0 THEN DATEADD(MILLISECOND, @LeaseMs, @Now) END
         FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK)
         WHERE GroupName = @Group AND Topic = @Topic
-          AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)));
+          AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)))
+          AND (@Once = 0 OR Position < @Position);
+        SET @Updated = @@ROWCOUNT;
 
         SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape, Interrupted
         FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK)
-        WHERE GroupName = @Group AND Topic = @Topic;
+        WHERE GroupName = @Group AND Topic = @Topic AND (@Once = 0 OR @Updated > 0);
 
         IF @Outer = 0 COMMIT TRANSACTION;
     END TRY

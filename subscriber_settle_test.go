@@ -1,0 +1,37 @@
+package outbox
+
+import (
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
+)
+
+// While the Subscriber closes, the last handler acks, and a sweep is the first to see it. What is behind its message in the stream
+// is not handed out any more, and is given back before the settler ends.
+func TestTrap_AStreamIsGivenBackBehindTheLastAck(t *testing.T) {
+	config := SubscriberConfig{PipelineStreams: true} // nothing listens for the ack alone: sweeps see it
+	config.setDefaults()
+	s := &settler{
+		window: flow.NewWindow(flow.Limits{Messages: 10, Batch: 10}, (*Delivery).weight), holdings: flow.NewLeases((*Delivery).owner),
+		config: config, logger: watermill.NopLogger{}, runs: newRuns(false), arrived: flow.NewNote(), prompted: flow.NewNote(),
+		pending: newAnswerQueue(), ordered: newOrderedQueue(), drain: make(chan struct{}), expire: make(chan struct{}), freed: func() {},
+	}
+	s.hand = func(d *Delivery) bool { s.giveBack(Release, nil, d); return false }
+	run := []*Delivery{streamDelivery(1, "a"), streamDelivery(2, "a"), streamDelivery(3, "a")}
+	require.Equal(t, run[:1], s.runs.begin(run...))
+	s.window.Claimed(run)
+	require.True(t, run[0].open(t.Context()))
+	s.watch(run[0])
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.collect() }()
+	s.drain <- struct{}{} // it is closing from here on
+	run[0].msg.Ack()
+	<-ended
+	answers := s.ordered.take()
+	require.Equal(t, []WorkItemID{1, 2, 3}, seqsOf(answers))
+	require.Equal(t, Release, answers[2].settlement.Outcome)
+	require.Empty(t, s.window.InFlight())
+}
