@@ -76,7 +76,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	}
 	janitor, err := o.janitor(config.Janitor)
 	if err != nil {
-		return nil, err
+		return nil, field.Rename("JanitorConfig", "SubscriberConfig.Janitor", err)
 	}
 	s := &Subscriber{
 		outbox: o,

@@ -52,7 +52,7 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	}
 	subscriber, err := outbox.NewSubscriber(db, config.Subscriber, logger)
 	if err != nil {
-		return nil, err
+		return nil, field.Rename("SubscriberConfig", "Config.Subscriber", err)
 	}
 	if config.Subscriber.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Subscriber.Store})
