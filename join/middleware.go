@@ -72,7 +72,7 @@ func (c *Coordinator) reportStep(ctx context.Context, stepOf string, message out
 		if err != nil {
 			return outbox.Permanent(fmt.Errorf("join: the header %s: %w", HeaderStepOf, err))
 		}
-		if err := c.report(ctx, nil, id, message, failed); err != nil {
+		if err := c.report(ctx, c.db, id, message, failed); err != nil {
 			return err
 		}
 	}
