@@ -132,7 +132,7 @@ func (d *Dispatcher) passWakeupsOn() {
 }
 
 // Running is closed once the policies are running.
-func (d *Dispatcher) Running() chan struct{} { return d.running }
+func (d *Dispatcher) Running() <-chan struct{} { return d.running }
 
 // Close stops dispatching. A batch may be finished within DrainTimeout; otherwise the next dispatcher sends it again, as
 // after a crash. It returns an error if a destination or the database did not answer in time. It is bounded, idempotent, and
