@@ -15,9 +15,9 @@ import (
 // What would overflow or exhaust memory later is refused by name.
 func TestASubscriberRefusesWhatIsTooLarge(t *testing.T) {
 	for name, config := range map[string]outbox.SubscriberConfig{
-		"SubscriberConfig.MaxInFlight":  {MaxInFlight: math.MaxInt},
-		"SubscriberConfig.DrainTimeout": {DrainTimeout: math.MaxInt64},
-		"JanitorConfig.Interval":        {Janitor: outbox.JanitorConfig{Interval: math.MaxInt64}},
+		"SubscriberConfig.MaxInFlight":      {MaxInFlight: math.MaxInt},
+		"SubscriberConfig.DrainTimeout":     {DrainTimeout: math.MaxInt64},
+		"SubscriberConfig.Janitor.Interval": {Janitor: outbox.JanitorConfig{Interval: math.MaxInt64}},
 	} {
 		config.Dialect = outbox.SQLite{}
 		_, err := outbox.NewSubscriber(new(sql.DB), config, nil)

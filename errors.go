@@ -51,6 +51,9 @@ var (
 // the Publisher's own.
 var errMixedTx = field.Bad("messages", "carry transactions that differ from each other, or from the publisher's; publish them in separate calls")
 
+// errOtherTx is returned by a call without an Executor when its context carries a transaction of InTx on another *sql.DB.
+var errOtherTx = field.Bad("ctx", "carries a transaction of another *sql.DB; pass the Executor that you mean, or a context without it")
+
 // A LogWentBackError says that the database is older than a reader of its log: it was restored from a backup, or a replica
 // that lagged behind took over. What the reader knows about positions no longer holds, and messages committed since may
 // have positions that it had already passed. It goes on from the group's position; what the database lost stays lost.

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/install"
 )
 
@@ -44,7 +45,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
 		return base.ErrNilDB
 	}
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 	if db == nil {
 		return base.ErrNilDB
 	}
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 // of yours, and with GO between batches for SQL Server. Unlike Migrate, the script does not check which version migrated the
 // database before. It returns a *FieldError that names a bad field.
 func MigrationSQL(config MigrateConfig) (string, error) {
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return "", err
 	}
@@ -82,9 +83,15 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 // RoleSQL returns a script that creates a role with only the rights that publishers and workers need.
 // Run it after Migrate; running it again changes nothing. It returns a *FieldError that names a bad field.
 func RoleSQL(config MigrateConfig) (string, error) {
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return "", err
 	}
-	return s.Role()
+	role, err := s.Role()
+	return role, field.In("MigrateConfig", err)
+}
+
+func (c MigrateConfig) script() (*install.Script, error) {
+	s, err := install.New(install.Config(c))
+	return s, field.In("MigrateConfig", err)
 }

@@ -88,10 +88,11 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, er
 	if db == nil {
 		return nil, base.ErrNilDB
 	}
-	return newOutbox(db, config, logger)
+	o, err := newOutbox(db, config, logger)
+	return o, field.In("Config", err)
 }
 
-// newOutbox allows a nil db, for use in callers' transactions only.
+// newOutbox allows a nil db, for use in callers' transactions only. Its errors name fields without their config.
 func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	e, err := engine.New(config.Dialect, config.Schema, config.Table, readOnly)
 	if err != nil {

@@ -43,18 +43,30 @@ type operations struct{ outbox *Outbox }
 func (o operations) Logger() watermill.LoggerAdapter { return o.outbox.logger }
 
 func (o operations) Run(ctx context.Context, x Executor, op string, arg any, scan func(*sql.Rows) error) error {
-	return o.outbox.run(ctx, x, operation(op), arg, nil, scan)
+	return o.RunWithBytes(ctx, x, op, arg, nil, scan)
 }
 
 func (o operations) RunWithBytes(ctx context.Context, x Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error {
+	x, err := o.outbox.executor(ctx, x)
+	if err != nil {
+		return err
+	}
 	return o.outbox.run(ctx, x, operation(op), arg, bytes, scan)
 }
 
 func (o operations) InTx(ctx context.Context, x Executor, f func(context.Context, Executor) error) error {
+	x, err := o.outbox.executor(ctx, x)
+	if err != nil {
+		return err
+	}
 	return o.outbox.inTx(ctx, x, f)
 }
 
 func (o operations) ChangeJoin(ctx context.Context, x Executor, op string, arg any) (int, error) {
+	x, err := o.outbox.executor(ctx, x)
+	if err != nil {
+		return 0, err
+	}
 	return o.outbox.changeJoin(ctx, x, operation(op), arg)
 }
 
@@ -77,6 +89,10 @@ func (o operations) AppendEvents(ctx context.Context, x Executor, stream string,
 	for i, e := range events {
 		messages[i] = Message{
 			ID: e.ID, UUID: e.UUID, Topic: e.Topic, Payload: e.Payload, Headers: e.Headers, CorrelationID: e.CorrelationID, StreamKey: stream}
+	}
+	x, err := o.outbox.executor(ctx, x)
+	if err != nil {
+		return base.Appended{}, err
 	}
 	done, _, err := o.outbox.appendEvents(ctx, x, stream, expected, messages)
 	return done, err

@@ -72,11 +72,11 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
-		return nil, field.In("SubscriberConfig", err)
+		return nil, field.Rename("Config", "SubscriberConfig", err)
 	}
 	janitor, err := o.janitor(config.Janitor)
 	if err != nil {
-		return nil, err
+		return nil, field.Rename("JanitorConfig", "SubscriberConfig.Janitor", err)
 	}
 	s := &Subscriber{
 		outbox: o,

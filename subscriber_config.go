@@ -135,9 +135,6 @@ type SubscriberConfig struct {
 	Hooks Hooks
 }
 
-// mostInFlight bounds MaxInFlight: each topic has a queue of that size.
-const mostInFlight = 100_000
-
 // LogOff is the SubscriberConfig.HandlerLog that logs no line.
 const LogOff slog.Level = math.MaxInt
 
@@ -185,8 +182,8 @@ func (c *SubscriberConfig) setDefaults() {
 
 func (c *SubscriberConfig) validate() error {
 	switch {
-	case c.MaxInFlight < 1 || c.MaxInFlight > mostInFlight:
-		return field.Bad("SubscriberConfig.MaxInFlight", "%d is not between 1 and %d", c.MaxInFlight, mostInFlight)
+	case c.MaxInFlight < 1 || c.MaxInFlight > limits.MaxInFlight:
+		return field.Bad("SubscriberConfig.MaxInFlight", "%d is not between 1 and %d", c.MaxInFlight, limits.MaxInFlight)
 	case c.MaxInFlightPerTopic < 1 || c.MaxInFlightPerTopic > c.MaxInFlight:
 		return field.Bad("SubscriberConfig.MaxInFlightPerTopic", "%d is not between 1 and MaxInFlight, %d", c.MaxInFlightPerTopic, c.MaxInFlight)
 	case c.MaxInFlightBytes < 1:

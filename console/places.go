@@ -10,6 +10,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/stores"
 )
@@ -79,7 +80,7 @@ func (c *Console) open(s *stores.Store) (p *place, err error) {
 		return nil, err
 	}
 	if p.inbox, err = inbox.New(s.DB(), inbox.Config{Dialect: d.Dialect, Schema: d.Schema, Table: c.config.InboxTable, Store: s.ID()}, nil); err != nil {
-		return nil, err
+		return nil, field.Rename("Config.Table", "Config.InboxTable", err)
 	}
 	p.queue, err = admin.New(p.inbox.Queue())
 	return p, err

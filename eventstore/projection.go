@@ -76,12 +76,8 @@ func (s *Store) NewProjection(config ProjectionConfig) (*Projection, error) {
 	p := &Projection{store: s, config: config, logger: s.inside.Logger().With(watermill.LogFields{"projection": config.Name})}
 	p.troubles = quiet.New(p.logger)
 	if _, err := p.cursor(); err != nil {
-		var bad *outbox.FieldError
-		if errors.As(err, &bad) {
-			return nil, field.Bad(map[string]string{"CursorConfig.Group": "ProjectionConfig.Name"}[bad.Field]+
-				map[string]string{"CursorConfig.Lease": "ProjectionConfig.LeaseDuration"}[bad.Field], "%s", bad.Reason)
-		}
-		return nil, err
+		err = field.Rename("CursorConfig.Group", "ProjectionConfig.Name", err)
+		return nil, field.Rename("CursorConfig.Lease", "ProjectionConfig.LeaseDuration", err)
 	}
 	return p, nil
 }

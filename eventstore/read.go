@@ -42,7 +42,7 @@ type ReadParams struct {
 // An error ends the loop. It is ErrArchived for an archived stream, or an *outbox.FieldError for bad parameters.
 func (s *Store) Read(ctx context.Context, x outbox.Executor, stream string, params ReadParams) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := s.read(ctx, s.executor(ctx, x), stream, params, yield); err != nil {
+		if err := s.read(ctx, x, stream, params, yield); err != nil {
 			yield(Event{}, err)
 		}
 	}

@@ -53,7 +53,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	o, err := outbox.New(db, outbox.Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: outbox.LogOnly, Hooks: config.Hooks}, logger)
 	if err != nil {
-		return nil, field.In("Config", err)
+		return nil, err
 	}
 	return &Store{db: db, outbox: o, inside: seam.Outbox(o), config: config}, nil
 }
@@ -67,7 +67,8 @@ type Appended struct {
 
 // Append appends events to a stream that has the expected version, in order, all or none. x is your transaction, or a
 // *sql.Conn on which you have begun one; nil is that of the context (outbox.InTx, outbox.WithTx), or else a transaction of its
-// own, as with a *sql.DB. The stream stays locked for other appends until the transaction ends.
+// own, as with a *sql.DB. If InTx began that of the context on another *sql.DB, Append returns an *outbox.FieldError. The
+// stream stays locked for other appends until the transaction ends.
 //
 // It returns a *VersionError, ErrArchived, ErrDuplicate, or an *outbox.FieldError for a bad name or event. In all these cases
 // nothing was written, and your transaction can go on. outbox.ErrUnknownOutcome means that the answer to its own commit was lost:
@@ -80,7 +81,7 @@ func (s *Store) Append(ctx context.Context, x outbox.Executor, stream string, ex
 	for i := range events {
 		list[i] = s.stored(&events[i])
 	}
-	done, err := s.inside.AppendEvents(ctx, s.executor(ctx, x), stream, expected.version, list)
+	done, err := s.inside.AppendEvents(ctx, x, stream, expected.version, list)
 	return Appended(done), refused(stream, expected, err)
 }
 
@@ -106,7 +107,7 @@ func (s *Store) AppendAll(ctx context.Context, x outbox.Executor, streams ...Str
 		}
 	}
 	appended := make([]Appended, len(streams))
-	err := s.inside.InTx(ctx, s.executor(ctx, x), func(ctx context.Context, x outbox.Executor) (err error) {
+	err := s.inside.InTx(ctx, x, func(ctx context.Context, x outbox.Executor) (err error) {
 		for _, i := range order {
 			if appended[i], err = s.Append(ctx, x, streams[i].Stream, streams[i].Expected, streams[i].Events...); err != nil {
 				return err
@@ -118,17 +119,6 @@ func (s *Store) AppendAll(ctx context.Context, x outbox.Executor, streams ...Str
 		return nil, err
 	}
 	return appended, nil
-}
-
-// executor is x, or the transaction of the context, or the database.
-func (s *Store) executor(ctx context.Context, x outbox.Executor) outbox.Executor {
-	if x != nil {
-		return x
-	}
-	if tx, ok := outbox.TxFrom(ctx); ok {
-		return tx
-	}
-	return s.db
 }
 
 func refused(stream string, expected Expected, err error) error {
@@ -175,7 +165,7 @@ func (s *Store) change(ctx context.Context, x outbox.Executor, change, stream st
 		Stream   string `json:"stream"`
 		Expected int64  `json:"expected"`
 	}{change, stream, expected.version}
-	if err := s.inside.Run(ctx, s.executor(ctx, x), "outbox_event_change", arg, func(rows *sql.Rows) error { return rows.Scan(&kind, &actual) }); err != nil {
+	if err := s.inside.Run(ctx, x, "outbox_event_change", arg, func(rows *sql.Rows) error { return rows.Scan(&kind, &actual) }); err != nil {
 		return fmt.Errorf("%s the stream %q: %w", change, stream, err)
 	}
 	if kind != changed {

@@ -53,8 +53,11 @@ func (s *Store) WaitFor(ctx context.Context, group, stream string, version int64
 	if err := validateStream(stream); err != nil {
 		return err
 	}
-	if err := field.Key("group", group); err != nil || group == "" {
-		return field.Bad("group", "must name a consumer group")
+	if group == "" {
+		return field.Bad("group", "is empty; name the consumer group")
+	}
+	if err := field.Key("group", group); err != nil {
+		return err
 	}
 	if version < 1 {
 		return field.Bad("version", "%d is not that of an event; versions begin with 1", version)

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
@@ -54,7 +55,7 @@ func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*
 			logger: seam.Outbox(o).Logger().With(watermill.LogFields{"policy": p.Name}), sent: make([]taken, len(p.Destinations))}
 		if w.cursor, err = seam.NewCursor[outbox.LogMessage](o, seam.CursorConfig{
 			Group: p.group(), Topic: seam.AllTopics, Lease: config.LeaseDuration, Version: p.Version, Shape: p.shape()}); err != nil {
-			return nil, err
+			return nil, field.Rename("CursorConfig.Lease", "Config.LeaseDuration", err)
 		}
 		if p.Join != nil {
 			if w.joins, err = join.NewCoordinator(db, join.Config{
@@ -131,7 +132,7 @@ func (d *Dispatcher) passWakeupsOn() {
 }
 
 // Running is closed once the policies are running.
-func (d *Dispatcher) Running() chan struct{} { return d.running }
+func (d *Dispatcher) Running() <-chan struct{} { return d.running }
 
 // Close stops dispatching. A batch may be finished within DrainTimeout; otherwise the next dispatcher sends it again, as
 // after a crash. It returns an error if a destination or the database did not answer in time. It is bounded, idempotent, and

@@ -7,6 +7,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // Config configures a Forwarder.
@@ -34,8 +35,9 @@ type Config struct {
 	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to MaxStreamRun messages of
 	// a stream are published at once, in order, so a broker that rejects one of them may already have the next; with 1, each
 	// is confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four times what may be
-	// published at once, so that a batch is ready while others are claimed, published and acknowledged, and
-	// MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be long.
+	// published at once, so that a batch is ready while others are claimed, published and acknowledged, but to no more than
+	// 100,000, and MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be
+	// long.
 	Subscriber outbox.SubscriberConfig
 
 	// MarkPublished adds the stage Published, see middleware.Stages, to each message that the broker has taken. It is saved
@@ -56,7 +58,7 @@ func (c *Config) setDefaults() {
 	field.Default(&c.Concurrency, 1)
 	field.Default(&c.RetryMin, 100*time.Millisecond)
 	field.Default(&c.RetryMax, max(10*time.Second, c.RetryMin))
-	field.Default(&c.Subscriber.MaxInFlight, 4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)))
+	field.Default(&c.Subscriber.MaxInFlight, min(4*c.BatchSize*c.Concurrency*max(1, len(c.Topics)), limits.MaxInFlight))
 	field.Default(&c.Subscriber.MaxInFlightPerTopic, max(1, c.Subscriber.MaxInFlight/max(1, len(c.Topics))))
 	field.Default(&c.Subscriber.MaxHandlerTime, -1) // an outage may be long
 	field.Default(&c.Subscriber.DrainTimeout, 5*time.Second)

@@ -52,7 +52,7 @@ func New(db *sql.DB, publisher message.Publisher, config Config, logger watermil
 	}
 	subscriber, err := outbox.NewSubscriber(db, config.Subscriber, logger)
 	if err != nil {
-		return nil, err
+		return nil, field.Rename("SubscriberConfig", "Config.Subscriber", err)
 	}
 	if config.Subscriber.Store != "" {
 		logger = logger.With(watermill.LogFields{"store": config.Subscriber.Store})
@@ -134,7 +134,7 @@ func (f *Forwarder) collect(topic string, messages <-chan *message.Message, item
 }
 
 // Running is closed once all topics are subscribed.
-func (f *Forwarder) Running() chan struct{} { return f.running }
+func (f *Forwarder) Running() <-chan struct{} { return f.running }
 
 // State is Open while nothing can be published.
 func (f *Forwarder) State() State { return f.breaker.current() }
@@ -157,7 +157,7 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 	case closing := <-closed:
 		return closing
 	case <-ctx.Done():
-		return errors.Join(err, f.calls.hung(f.publisher))
+		return f.leftBehind(err)
 	}
 }
 
@@ -177,8 +177,19 @@ func (f *Forwarder) shut() error {
 	case <-ended:
 		return err
 	case <-hung.C:
-		return errors.Join(err, f.calls.hung(f.publisher))
+		return f.leftBehind(err)
 	}
 }
+
+// leftBehind says what was not waited for, besides what the subscriber says.
+func (f *Forwarder) leftBehind(err error) error {
+	hung := f.calls.hung(f.publisher)
+	if hung == nil && err == nil {
+		return errHeldUp
+	}
+	return errors.Join(err, hung)
+}
+
+var errHeldUp = errors.New("forwarder: Config.Destination, or OnState, has not returned and was left behind")
 
 func (f *Forwarder) isClosing() bool { return flow.IsClosed(f.closing) }

@@ -26,6 +26,23 @@ func newTestWorker(held int, publisher message.Publisher) *worker {
 	return &worker{Forwarder: f, waiting: newWaiting(held, "orders", logger)}
 }
 
+// A call that hangs is named. A callback is suspected only if nothing else has an excuse.
+func TestOnlyWhatHangsIsNamed(t *testing.T) {
+	f := newTestWorker(1, partAway{}).Forwarder
+	slow := errors.New("the database is slow")
+	require.Equal(t, errHeldUp, f.leftBehind(nil))
+	require.EqualError(t, f.leftBehind(slow), slow.Error())
+	end := f.calls.begin("orders", 3)
+	for _, err := range []error{nil, slow} {
+		var hung *HungError
+		require.ErrorAs(t, f.leftBehind(err), &hung)
+		require.Equal(t, 3, hung.Messages)
+	}
+	require.ErrorIs(t, f.leftBehind(slow), slow)
+	end()
+	require.Equal(t, errHeldUp, f.leftBehind(nil))
+}
+
 func TestOnStateMayAskForTheState(t *testing.T) {
 	var f Forwarder
 	var heard, asked []State

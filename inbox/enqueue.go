@@ -23,11 +23,10 @@ type Received struct {
 // *MismatchError and writes nothing. A key that occurs several times in one call counts as one message.
 //
 // On a *sql.DB it makes its own transaction, and may return outbox.ErrUnknownOutcome; on a *sql.Tx or *sql.Conn it runs in
-// the caller's, which it never ends, and which a duplicate leaves usable. Nil stands for the Inbox's own *sql.DB.
+// the caller's, which it never ends, and which a duplicate leaves usable. Nil is the transaction of the context (outbox.InTx,
+// outbox.WithTx), or else one of its own on the Inbox's *sql.DB; an *outbox.FieldError says that InTx began that of the context
+// on another *sql.DB.
 func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Received) ([]outbox.MessageID, error) {
-	if x == nil {
-		x = in.db
-	}
 	if len(received) == 0 {
 		return nil, nil
 	}

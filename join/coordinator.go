@@ -55,7 +55,9 @@ func (c *Config) validate() error {
 // it holds no connection and need not be closed.
 //
 // Each call takes the Executor it runs on: a *sql.DB, on which it makes its own transaction, or the caller's *sql.Tx or
-// *sql.Conn, whose transaction it joins and never ends. Nil stands for the Coordinator's own *sql.DB.
+// *sql.Conn, whose transaction it joins and never ends. Nil is the transaction of the context (outbox.InTx, outbox.WithTx),
+// or else a transaction of its own on the Coordinator's *sql.DB. If InTx began that of the context on another *sql.DB, the
+// call returns an *outbox.FieldError.
 //
 // A call returns outbox.ErrUnknownOutcome if the answer to its own commit was lost. Every call can be repeated: Attach,
 // reports, Seal and Cancel change nothing that is already done, and Start, Enqueue and EnqueueWait return an error if the
@@ -83,14 +85,6 @@ func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (
 	}
 	inside := seam.Outbox(o)
 	return &Coordinator{db: db, outbox: o, inside: inside, config: config, logger: inside.Logger()}, nil
-}
-
-// on is what a call runs on.
-func (c *Coordinator) on(x outbox.Executor) outbox.Executor {
-	if x == nil {
-		return c.db
-	}
-	return x
 }
 
 // StartParams say what a join waits for.
@@ -161,7 +155,7 @@ func (c *Coordinator) Start(ctx context.Context, x outbox.Executor, params Start
 		}
 		id = ID(unique)
 	}
-	err := c.start(ctx, c.on(x), id, params)
+	err := c.start(ctx, x, id, params)
 	if errors.Is(err, outbox.ErrDuplicateID) {
 		return id, fmt.Errorf("start the join %v: %w", id, ErrExists)
 	}
@@ -184,7 +178,12 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id ID, param
 			Metadata    string `json:"metadata,omitempty"`
 		}{id, params.GroupingKey, params.ExpectedSteps, params.Quorum, params.FailFast, params.Metadata}, nil)
 	}
-	if _, own := x.(*sql.DB); own || params.ID == (ID{}) {
+	_, own := x.(*sql.DB)
+	if x == nil {
+		_, callers := outbox.TxFrom(ctx)
+		own = !callers
+	}
+	if own || params.ID == (ID{}) {
 		return insert(ctx, x)
 	}
 	return c.inside.InTx(ctx, x, insert) // a duplicate id must not end the caller's transaction
@@ -196,7 +195,7 @@ func (c *Coordinator) start(ctx context.Context, x outbox.Executor, id ID, param
 // It returns ErrNotFound, ErrEnded, ErrFull, ErrLogOnly, and ErrMessageNotFound if a message is not in the outbox. Publish
 // new messages with Enqueue, or with a Publisher of this package, so that none can end before it is a step.
 func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
-	return c.attach(ctx, c.on(x), id, messages, attachArg{})
+	return c.attach(ctx, x, id, messages, attachArg{})
 }
 
 // AttachByReport makes messages steps that end only when they are reported, by ReportStepCompleted, ReportStepFailed or
@@ -204,14 +203,14 @@ func (c *Coordinator) Attach(ctx context.Context, x outbox.Executor, id ID, mess
 // transaction that publishes them, or set HeaderStepOf, because a report that arrives before its step exists does not count.
 // It returns ErrNotFound, ErrEnded and ErrFull.
 func (c *Coordinator) AttachByReport(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.MessageID) error {
-	return c.attach(ctx, c.on(x), id, messages, attachArg{ByReport: true})
+	return c.attach(ctx, x, id, messages, attachArg{ByReport: true})
 }
 
 // Enqueue inserts messages and makes them steps of a join in one transaction, so that none can end before it is a step. Give
 // many to one call: on PostgreSQL each further call of a transaction for a join costs a microsecond or so more than the one
 // before. It returns what outbox.Outbox.Enqueue and Attach return.
 func (c *Coordinator) Enqueue(ctx context.Context, x outbox.Executor, id ID, messages ...outbox.Message) (ids []outbox.MessageID, err error) {
-	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	err = c.inside.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
 		if ids, err = c.outbox.Enqueue(ctx, tx, messages...); err != nil {
 			return err
 		}
@@ -289,7 +288,7 @@ func (c *Coordinator) report(ctx context.Context, x outbox.Executor, id ID, mess
 	if err := validateMessageID(message); err != nil {
 		return err
 	}
-	err := c.change(ctx, c.on(x), "outbox_join_report", reportArg{&id, message, failed})
+	err := c.change(ctx, x, "outbox_join_report", reportArg{&id, message, failed})
 	if err != nil {
 		return fmt.Errorf("report a step of the join %v: %w", id, err)
 	}
@@ -318,7 +317,7 @@ func (c *Coordinator) end(ctx context.Context, x outbox.Executor, op, verb strin
 	if err := validateID(id); err != nil {
 		return err
 	}
-	err := c.change(ctx, c.on(x), op, struct {
+	err := c.change(ctx, x, op, struct {
 		ID ID `json:"id"`
 	}{id})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // HeaderStepOf holds the id of the join that a message is a step of, for Middleware.
@@ -23,7 +24,7 @@ const HeaderStepOf = "outbox_join_step_of"
 // message looks like one that is no step: attach it in the transaction that publishes it.
 //
 // Put it closer to the handler than a poison queue, which swallows the error. A step is reported after its handler has
-// returned, and a crash in between delivers the message again: make the handler idempotent like any other.
+// returned, within 30 s, and a crash in between delivers the message again: make the handler idempotent like any other.
 func Middleware(c *Coordinator) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
@@ -38,7 +39,9 @@ func Middleware(c *Coordinator) message.HandlerMiddleware {
 			// The handler is done, and its context may have ended, but the report is still due. If the report fails, the
 			// message must be delivered again, even if the handler's own error is permanent; otherwise the join would wait
 			// forever.
-			reportErr := c.reportStep(context.WithoutCancel(msg.Context()), msg.Metadata[HeaderStepOf], id, err != nil)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(msg.Context()), limits.Reporting)
+			defer cancel()
+			reportErr := c.reportStep(ctx, msg.Metadata[HeaderStepOf], id, err != nil)
 			switch {
 			case reportErr == nil:
 				return produced, err
@@ -72,7 +75,7 @@ func (c *Coordinator) reportStep(ctx context.Context, stepOf string, message out
 		if err != nil {
 			return outbox.Permanent(fmt.Errorf("join: the header %s: %w", HeaderStepOf, err))
 		}
-		if err := c.report(ctx, nil, id, message, failed); err != nil {
+		if err := c.report(ctx, c.db, id, message, failed); err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,7 @@ type listArg struct {
 }
 
 func (c *Coordinator) list(ctx context.Context, x outbox.Executor, arg listArg) (joins []Join, err error) {
-	err = c.inside.Run(ctx, c.on(x), "outbox_join_list", arg, func(rows *sql.Rows) error {
+	err = c.inside.Run(ctx, x, "outbox_join_list", arg, func(rows *sql.Rows) error {
 		var j Join
 		var id string
 		var key, metadata sql.NullString
@@ -153,7 +153,7 @@ func (c *Coordinator) Steps(ctx context.Context, x outbox.Executor, id ID, after
 	if err := validateLimit(limit); err != nil {
 		return nil, err
 	}
-	err = c.inside.Run(ctx, c.on(x), "outbox_join_members", struct {
+	err = c.inside.Run(ctx, x, "outbox_join_members", struct {
 		ID    ID      `json:"id"`
 		After *string `json:"after,omitempty"`
 		Limit int     `json:"limit"`

@@ -150,7 +150,7 @@ func (c *Coordinator) AttachJoin(ctx context.Context, x outbox.Executor, parent,
 	if parent == child {
 		return field.Bad("child", "is the parent itself, which would never end")
 	}
-	return c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	return c.inside.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
 		if err := c.attach(ctx, tx, parent, []outbox.MessageID{outbox.MessageID(child)}, attachArg{ByReport: true}); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (c *Coordinator) enqueueWait(ctx context.Context, x outbox.Executor, id out
 	if err != nil {
 		return outbox.MessageID{}, fmt.Errorf("encode the wait: %w", err)
 	}
-	err = c.inside.InTx(ctx, c.on(x), func(ctx context.Context, tx outbox.Executor) error {
+	err = c.inside.InTx(ctx, x, func(ctx context.Context, tx outbox.Executor) error {
 		ids, err := c.outbox.Enqueue(ctx, tx, outbox.Message{
 			ID: id, UUID: watermill.NewUUID(), Topic: c.config.WaitTopic, Payload: payload, Headers: t.Headers})
 		if err != nil {

@@ -19,7 +19,8 @@ type TransactionConfig struct {
 	// must be an outbox Publisher on the same database. Defaults to none; returning messages is then an error.
 	Publisher *outbox.Publisher
 
-	// Exempt lists topics whose handlers make their own transactions. Defaults to join.DefaultWaitTopic.
+	// Exempt lists further topics whose handlers make their own transactions; join.DefaultWaitTopic always is. Add
+	// join.Config.WaitTopic if you have set it. Defaults to none.
 	Exempt []string
 }
 
@@ -44,9 +45,7 @@ func Transaction(db *sql.DB, config TransactionConfig) (message.HandlerMiddlewar
 	if db == nil {
 		return nil, base.ErrNilDB
 	}
-	if config.Exempt == nil {
-		config.Exempt = []string{join.DefaultWaitTopic}
-	}
+	config.Exempt = append([]string{join.DefaultWaitTopic}, config.Exempt...)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
 			if slices.Contains(config.Exempt, message.SubscribeTopicFromCtx(msg.Context())) {

@@ -159,6 +159,7 @@ func (d *Dynamic) open(database Database) (*Store, error) {
 	}
 	s, err := New(db, database, d.config.Outbox, d.logger)
 	if err != nil {
+		err = field.Rename("Config", "DynamicConfig.Outbox", err)
 		if db != nil {
 			err = errors.Join(err, db.Close())
 		}

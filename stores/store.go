@@ -41,7 +41,8 @@ func New(db *sql.DB, database Database, config outbox.Config, logger watermill.L
 	config.Dialect, config.Schema, config.Table, config.Store = database.Dialect, database.Schema, database.Table, database.ID
 	o, err := outbox.New(db, config, logger)
 	if err != nil {
-		return nil, err
+		err = field.Rename("Config.Schema", "Database.Schema", err)
+		return nil, field.Rename("Config.Table", "Database.Table", err)
 	}
 	s := &Store{database: database, db: db, outbox: o, log: config.Log, hooks: config.Hooks}
 	s.weight.Store(int64(database.Weight))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type Subscriber struct {
 
 	mu            sync.Mutex
 	workers       map[*Store]*outbox.Subscriber
+	open          map[*outbox.Subscriber]*Store // those, and those that are being closed
 	subscriptions map[*subscription]struct{}
 	serving       sync.WaitGroup // of subscriptions
 	started       bool
@@ -66,7 +68,7 @@ func NewSubscriber(provider Provider, config SubscriberConfig, logger watermill.
 	return &Subscriber{
 		provider: provider, config: config, logger: logger, scheduler: newScheduler(&config),
 		closing: make(chan struct{}), closed: make(chan struct{}),
-		workers: map[*Store]*outbox.Subscriber{}, subscriptions: map[*subscription]struct{}{},
+		workers: map[*Store]*outbox.Subscriber{}, open: map[*outbox.Subscriber]*Store{}, subscriptions: map[*subscription]struct{}{},
 	}, nil
 }
 
@@ -159,14 +161,26 @@ func (s *Subscriber) join(store *Store) (leave func()) {
 		s.letGo(m)
 		return nil
 	}
+	if !s.serveStore(store, worker) {
+		s.letGo(m) // it was never used
+		return nil
+	}
 	s.scheduler.add(m)
+	return func() { s.leave(m, worker) }
+}
+
+// serveStore begins every subscription in a store. It returns false if Close has begun: Shutdown knows all that is open.
+func (s *Subscriber) serveStore(store *Store, worker *outbox.Subscriber) bool {
 	s.mu.Lock()
-	s.workers[store] = worker
+	defer s.mu.Unlock()
+	if flow.IsClosed(s.closing) {
+		return false
+	}
+	s.workers[store], s.open[worker] = worker, store
 	for sub := range s.subscriptions {
 		sub.begin(store, worker)
 	}
-	s.mu.Unlock()
-	return func() { s.leave(m, worker) }
+	return true
 }
 
 func (s *Subscriber) worker(store *Store, m *member) (*outbox.Subscriber, error) {
@@ -197,12 +211,13 @@ func (s *Subscriber) leave(m *member, worker *outbox.Subscriber) {
 	m.end()
 	if err != nil {
 		m.logger.Error("Cannot close the subscriber of a store", err, nil)
-		s.mu.Lock()
-		if flow.IsClosed(s.closing) {
-			s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))
-		}
-		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	delete(s.open, worker)
+	if err != nil && flow.IsClosed(s.closing) {
+		s.failure = errors.Join(s.failure, fmt.Errorf("close the subscriber of the store %q: %w", m.store.ID(), err))
+	}
+	s.mu.Unlock()
 	s.letGo(m)
 }
 
@@ -216,14 +231,7 @@ func (s *Subscriber) letGo(m *member) {
 // are released, and handlers may finish within DrainTimeout. It returns an error if a store did not answer in time. It is
 // bounded, idempotent, and safe to call from many goroutines at once.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	if !flow.IsClosed(s.closing) {
-		close(s.closing)
-		if !s.started {
-			close(s.closed)
-		}
-	}
-	s.mu.Unlock()
+	s.beginClose()
 	hung := time.NewTimer(s.config.Subscriber.DrainTimeout + 3*closeGrace)
 	defer hung.Stop()
 	select {
@@ -231,6 +239,58 @@ func (s *Subscriber) Close() error {
 	case <-hung.C:
 		return errors.New("stores: a store did not answer before Close gave up; the messages that were held are delivered again when their leases expire")
 	}
+	return s.failed()
+}
+
+// Shutdown is Close within the deadline of ctx: handlers get DrainTimeout or four fifths of the time left, whichever is less,
+// and the rest is for settling. It shortens a Close that has already begun. It returns an error that names the stores which
+// are not done when ctx ends.
+func (s *Subscriber) Shutdown(ctx context.Context) error {
+	open := s.beginClose()
+	late := make(chan error, len(open))
+	for worker, store := range open {
+		go func() {
+			err := worker.Shutdown(ctx)
+			if err != nil {
+				err = fmt.Errorf("shut down the subscriber of the store %q: %w", store.ID(), err)
+			}
+			late <- err
+		}()
+	}
+	var failures []error
+	for range open { // each ends with ctx
+		failures = append(failures, <-late)
+	}
+	select {
+	case <-s.closed:
+		return s.failed()
+	default:
+	}
+	if err := errors.Join(failures...); err != nil {
+		return err
+	}
+	select {
+	case <-s.closed:
+		return s.failed()
+	case <-ctx.Done():
+		return fmt.Errorf("stores: the subscriber has not closed in time: %w", context.Cause(ctx))
+	}
+}
+
+// beginClose returns what is still open.
+func (s *Subscriber) beginClose() map[*outbox.Subscriber]*Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !flow.IsClosed(s.closing) {
+		close(s.closing)
+		if !s.started {
+			close(s.closed)
+		}
+	}
+	return maps.Clone(s.open)
+}
+
+func (s *Subscriber) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure

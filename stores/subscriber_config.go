@@ -69,5 +69,5 @@ func (c *SubscriberConfig) validate() error {
 	trial := c.Subscriber
 	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
 	_, err := outbox.NewSubscriber(new(sql.DB), trial, nil) // which it does not touch
-	return err
+	return field.Rename("SubscriberConfig", "SubscriberConfig.Subscriber", err)
 }

@@ -4,6 +4,7 @@ package field
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -50,4 +51,18 @@ func In(config string, err error) error {
 		return &Error{Field: config + "." + bad.Field, Reason: bad.Reason}
 	}
 	return err
+}
+
+// Rename gives the field of an *Error, or the config that it is in, the name that the user knows: "B.Field" becomes "A.B.Field"
+// from "B" to "A.B". It returns other errors as they are.
+func Rename(from, to string, err error) error {
+	var bad *Error
+	if !errors.As(err, &bad) {
+		return err
+	}
+	rest, is := strings.CutPrefix(bad.Field, from)
+	if !is || rest != "" && rest[0] != '.' {
+		return err
+	}
+	return &Error{Field: to + rest, Reason: bad.Reason}
 }

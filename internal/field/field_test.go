@@ -53,3 +53,22 @@ func TestInAddsTheConfig(t *testing.T) {
 	require.Equal(t, other, field.In("PublisherConfig", other))
 	require.NoError(t, field.In("PublisherConfig", nil))
 }
+
+func TestRenameNamesTheFieldAsTheUserDoes(t *testing.T) {
+	for name, want := range map[string]string{
+		"SubscriberConfig.Store":        "Config.Subscriber.Store",
+		"SubscriberConfig.Janitor.Done": "Config.Subscriber.Janitor.Done",
+		"SubscriberConfig":              "Config.Subscriber",
+		"SubscriberConfigs.Store":       "SubscriberConfigs.Store",
+		"Config.SubscriberConfig.Store": "Config.SubscriberConfig.Store",
+		"Store":                         "Store",
+	} {
+		err := field.Rename("SubscriberConfig", "Config.Subscriber", fmt.Errorf("new: %w", field.Bad(name, "is bad")))
+		var bad *field.Error
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, &field.Error{Field: want, Reason: "is bad"}, bad)
+	}
+	other := errors.New("no database")
+	require.Equal(t, other, field.Rename("A", "B", other))
+	require.NoError(t, field.Rename("A", "B", nil))
+}

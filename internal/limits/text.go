@@ -52,3 +52,6 @@ func UTF16(text string) int {
 	}
 	return n
 }
+
+// MaxInFlight bounds SubscriberConfig.MaxInFlight: each topic has a queue of that size.
+const MaxInFlight = 100_000

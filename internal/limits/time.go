@@ -23,6 +23,9 @@ const (
 
 	// Publishing is for a transaction that many callers wait for. Each of them leaves earlier if its own context ends.
 	Publishing = mostTime
+
+	// Reporting is for the end of a join's step that a broker has delivered. If it fails, the whole message is handled again.
+	Reporting = mostTime
 )
 
 // RenewEvery is the age at which a lease is renewed: three more renewals may fail before it is over.

@@ -45,7 +45,9 @@ type ASequencer interface {
 	Run(ctx context.Context) error
 }
 
-// Operations are what join, inbox, fanout and eventstore are built on.
+// Operations are what join, inbox, fanout and eventstore are built on. They run on x, or without one in the transaction that
+// ctx carries (outbox.InTx, outbox.WithTx), or else on the outbox's own *sql.DB. If InTx began that transaction on another
+// *sql.DB, they return a *field.Error for ctx.
 type Operations interface {
 	// Logger is the logger that was passed to New, with the outbox's Store.
 	Logger() watermill.LoggerAdapter

@@ -12,6 +12,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/eventstore"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -73,6 +74,25 @@ func TestBadInputIsRefusedByNameAndWritesNothing(t *testing.T) {
 			eventstore.StreamEvents{Stream: "b", Expected: eventstore.StreamExists, Events: events(1, 1)})
 		f.ErrorIs(err, eventstore.ErrVersionConflict)
 		f.isNothing()
+	})
+}
+
+// Each call without an executor refuses a transaction of another database: the events would be missing here.
+func TestTrap_TheTransactionOfTheContextIsOfAnotherDatabase(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.append("s", eventstore.NoStream, events(1, 1)...)
+		f.NoError(outbox.InTx(f.ctx(), faults.Open(t, f.DB, faults.Hooks{}), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := f.store.Append(ctx, nil, "s", eventstore.Any, events(2, 1)...)
+			f.isField(err, "ctx")
+			_, err = f.store.AppendAll(ctx, nil, eventstore.StreamEvents{Stream: "s", Expected: eventstore.Any, Events: events(2, 1)})
+			f.isField(err, "ctx")
+			f.isField(f.store.Archive(ctx, nil, "s", eventstore.Any), "ctx")
+			for _, err := range f.store.Read(ctx, nil, "s", eventstore.ReadParams{}) {
+				f.isField(err, "ctx")
+			}
+			_, err = f.store.Append(ctx, tx, "s", eventstore.Exactly(1), events(2, 1)...)
+			return err
+		}))
 	})
 }
 

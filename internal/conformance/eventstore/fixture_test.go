@@ -69,6 +69,14 @@ func (f *fixture) named(from, n int) []eventstore.Event {
 	return list
 }
 
+// isField asserts that err names the field as what is wrong.
+func (f *fixture) isField(err error, field string) {
+	f.T.Helper()
+	var bad *outbox.FieldError
+	f.ErrorAs(err, &bad)
+	f.Equal(field, bad.Field)
+}
+
 func (f *fixture) append(stream string, expected eventstore.Expected, list ...eventstore.Event) eventstore.Appended {
 	f.T.Helper()
 	done, err := f.store.Append(f.ctx(), nil, stream, expected, list...)

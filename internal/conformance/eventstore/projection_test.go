@@ -240,16 +240,20 @@ func TestWaitForReturnsWhatAGroupHasPassedAndEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		f.append("s", eventstore.NoStream, events(0, 1)...)
 		f.ErrorIs(f.store.WaitFor(ctx, "view", "s", 1), context.DeadlineExceeded)
-		for _, err := range []error{f.store.WaitFor(f.ctx(), "", "s", 1), f.store.WaitFor(f.ctx(), "view", "", 1), f.store.WaitFor(f.ctx(), "view", "s", 0)} {
-			var bad *outbox.FieldError
-			f.ErrorAs(err, &bad)
-		}
-		for _, config := range []eventstore.ProjectionConfig{{Name: "view"}, {Apply: addTo("x")}, {Name: "view", BatchSize: -1, Apply: addTo("x")},
-			{Name: "view", LeaseDuration: -1, Apply: addTo("x")}} {
+		f.isField(f.store.WaitFor(f.ctx(), "", "s", 1), "group")
+		f.isField(f.store.WaitFor(f.ctx(), "view", "", 1), "Stream")
+		f.isField(f.store.WaitFor(f.ctx(), "view", "s", 0), "version")
+		err := f.store.WaitFor(f.ctx(), "view ", "s", 1)
+		f.isField(err, "group")
+		f.ErrorContains(err, "white space at an end", "the reason")
+		for field, config := range map[string]eventstore.ProjectionConfig{
+			"ProjectionConfig.Apply":         {Name: "view"},
+			"ProjectionConfig.Name":          {Apply: addTo("x")},
+			"ProjectionConfig.BatchSize":     {Name: "view", BatchSize: -1, Apply: addTo("x")},
+			"ProjectionConfig.LeaseDuration": {Name: "view", LeaseDuration: -1, Apply: addTo("x")},
+		} {
 			_, err := f.store.NewProjection(config)
-			var bad *outbox.FieldError
-			f.ErrorAs(err, &bad)
-			f.Contains(bad.Field, "ProjectionConfig.")
+			f.isField(err, field)
 		}
 	})
 }

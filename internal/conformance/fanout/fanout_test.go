@@ -255,12 +255,13 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			f.ErrorContains(err, test.text)
 		}
 		for field, change := range map[string]func(*fanout.Config){
-			"Config.BatchSize":    func(c *fanout.Config) { c.BatchSize = 1001 },
-			"Config.PollInterval": func(c *fanout.Config) { c.PollInterval = time.Hour },
-			"Config.RetryMin":     func(c *fanout.Config) { c.RetryMin = time.Hour },
-			"Config.DrainTimeout": func(c *fanout.Config) { c.DrainTimeout = -1 },
-			"CursorConfig.Lease":  func(c *fanout.Config) { c.LeaseDuration = 48 * time.Hour },
-			"Dialect":             func(c *fanout.Config) { c.Dialect = nil },
+			"Config.BatchSize":     func(c *fanout.Config) { c.BatchSize = 1001 },
+			"Config.PollInterval":  func(c *fanout.Config) { c.PollInterval = time.Hour },
+			"Config.RetryMin":      func(c *fanout.Config) { c.RetryMin = time.Hour },
+			"Config.DrainTimeout":  func(c *fanout.Config) { c.DrainTimeout = -1 },
+			"Config.LeaseDuration": func(c *fanout.Config) { c.LeaseDuration = 48 * time.Hour },
+			"Config.Dialect":       func(c *fanout.Config) { c.Dialect = nil },
+			"Config.Store":         func(c *fanout.Config) { c.Store = " " },
 		} {
 			_, err := f.NewDispatcher(f.DB.DB, nil, []fanout.Policy{good}, change)
 			f.RequireField(err, field)

@@ -2,6 +2,7 @@ package forwarder_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
@@ -50,5 +52,39 @@ func TestTrap_CloseIsBounded(t *testing.T) {
 		f.Equal(100, f.Count(outbox.Ready), "nothing is held")
 		f.Equal(0, f.Attempts())
 		close(release) // and goleak sees that all ends
+	})
+}
+
+// Whoever hangs is named, and nobody else: here it is the database.
+func TestTrap_ShutdownBlamesTheDatabaseAlone(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var slow atomic.Bool
+		waiting, release := make(chan struct{}, 1), make(chan struct{})
+		db := faults.Open(t, f.DB, faults.Hooks{Before: func(context.Context, faults.Statement) error {
+			if slow.Load() {
+				select {
+				case waiting <- struct{}{}:
+				default:
+				}
+				<-release
+			}
+			return nil
+		}})
+		fw, err := forwarder.New(db, f.broker, f.config(), nil)
+		f.NoError(err)
+		ended := make(chan error, 1)
+		go func() { ended <- fw.Run(context.WithoutCancel(t.Context())) }()
+		<-fw.Running()
+		slow.Store(true)
+		<-waiting
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err = fw.Shutdown(ctx)
+		slow.Store(false)
+		close(release)
+		f.ErrorIs(err, context.Canceled)
+		f.NotContains(err.Error(), "OnState", "no callback was running")
+		f.NoError(<-ended)
+		f.NoError(fw.Shutdown(t.Context()), "again")
 	})
 }

@@ -383,11 +383,11 @@ func TestCloseBeforeRun(t *testing.T) {
 func TestBadConfigurationIsNamed(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for field, change := range map[string]func(*forwarder.Config){
-			"Config.Topics":                func(c *forwarder.Config) { c.Topics = nil },
-			"Config.BatchSize":             func(c *forwarder.Config) { c.BatchSize = -1 },
-			"Config.Concurrency":           func(c *forwarder.Config) { c.Concurrency = -1 },
-			"Config.RetryMin":              func(c *forwarder.Config) { c.RetryMin = time.Minute },
-			"SubscriberConfig.MaxAttempts": func(c *forwarder.Config) { c.Subscriber.MaxAttempts = -2 },
+			"Config.Topics":                 func(c *forwarder.Config) { c.Topics = nil },
+			"Config.BatchSize":              func(c *forwarder.Config) { c.BatchSize = -1 },
+			"Config.Concurrency":            func(c *forwarder.Config) { c.Concurrency = -1 },
+			"Config.RetryMin":               func(c *forwarder.Config) { c.RetryMin = time.Minute },
+			"Config.Subscriber.MaxAttempts": func(c *forwarder.Config) { c.Subscriber.MaxAttempts = -2 },
 		} {
 			_, err := forwarder.New(f.DB.DB, f.broker, f.config(change), nil)
 			requireField(t, err, field)

@@ -18,6 +18,7 @@ import (
 	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
@@ -54,6 +55,30 @@ func TestInbox_WhatIsEnqueuedTwiceIsOneMessage(t *testing.T) {
 		var noTx *sql.Tx
 		_, err = f.In.Enqueue(f.Context(), noTx, order)
 		f.ErrorIs(err, base.ErrNilDB)
+	})
+}
+
+// Without an executor Enqueue is part of the transaction that its context carries, if that can be one of this database.
+func TestTrap_EnqueueWithoutAnExecutorStaysInTheTransactionOfItsContext(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		enqueue := func(ctx context.Context) error {
+			_, err := f.In.Enqueue(ctx, nil, suite.ReceivedOf("1", ""))
+			return err
+		}
+		f.ErrorIs(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, _ *sql.Tx) error {
+			f.NoError(enqueue(ctx))
+			return sql.ErrNoRows
+		}), sql.ErrNoRows)
+		f.ErrorIs(f.InTx(func(tx *sql.Tx) error {
+			f.NoError(enqueue(outbox.WithTx(f.Context(), tx)))
+			return sql.ErrNoRows
+		}), sql.ErrNoRows)
+		f.RequireField(outbox.InTx(f.Context(), faults.Open(t, f.DB, faults.Hooks{}), func(ctx context.Context, _ *sql.Tx) error {
+			return enqueue(ctx)
+		}), "ctx")
+		f.Zero(f.CountEntries() + f.Count())
+		f.NoError(enqueue(f.Context()))
+		f.Equal(1, f.CountEntries())
 	})
 }
 

@@ -3,7 +3,9 @@ package join_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -110,6 +113,35 @@ func TestJoinMiddlewareReportsWhenTheHandlersTimeIsUp(t *testing.T) {
 		_, err = reporting(c, nil)(msg)
 		f.NoError(err)
 		f.Stands(c, id, join.Completed, 1, 0)
+	})
+}
+
+// A half-open connection holds up a handler that has no time limit of its own, but not for ever.
+func TestTrap_AReportHasATimeLimit(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c, step := f.Joins(), outbox.MessageID(base.NewOwnerToken())
+		id := f.Start(c, join.StartParams{ExpectedSteps: 1})
+		f.NoError(c.AttachByReport(f.Context(), nil, id, step))
+		var sent, unlimited atomic.Int32
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(ctx context.Context, s faults.Statement) error {
+			if s.Text == faults.Commit || s.Text == faults.Rollback {
+				return nil
+			}
+			sent.Add(1)
+			if until, limited := ctx.Deadline(); !limited || time.Until(until) > limits.Reporting {
+				unlimited.Add(1)
+			}
+			return nil
+		}})
+		limited, err := join.NewCoordinator(pool, join.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
+		f.NoError(err)
+		msg := relayed(step.String())
+		msg.Metadata.Set(join.HeaderStepOf, id.String())
+		_, err = reporting(limited, nil)(msg)
+		f.NoError(err)
+		f.Stands(c, id, join.Completed, 1, 0)
+		f.Positive(sent.Load())
+		f.Zero(unlimited.Load(), "statements that may wait for ever")
 	})
 }
 

@@ -277,6 +277,10 @@ func TestOBX060_DuplicateStoresAreRefused(t *testing.T) {
 		f.ErrorIs(err, base.ErrNilDB)
 		_, err = stores.New(x.DB.DB, stores.Database{ID: "x"}, outbox.Config{}, nil)
 		f.RequireField(err, "Database.Dialect")
+		_, err = stores.New(x.DB.DB, stores.Database{ID: "x", Dialect: x.Config.Dialect, Table: " x"}, outbox.Config{}, nil)
+		f.RequireField(err, "Database.Table")
+		_, err = stores.New(x.DB.DB, stores.Database{ID: "x", Dialect: x.Config.Dialect}, outbox.Config{WorkerName: "\xff"}, nil)
+		f.RequireField(err, "Config.WorkerName")
 		f.NotContains(fmt.Sprintf("%v %+v %#v %s", x.database(), x.database(), x.database(), x.database()), x.DB.DSN)
 	})
 }
@@ -313,13 +317,14 @@ func TestStoresConfigsAreValidated(t *testing.T) {
 	empty, err := stores.NewStatic()
 	require.NoError(t, err)
 	for want, change := range map[string]func(*stores.SubscriberConfig){
-		"SubscriberConfig.MaxInFlight":              func(c *stores.SubscriberConfig) { c.MaxInFlight = -1 },
-		"SubscriberConfig.Concurrency":              func(c *stores.SubscriberConfig) { c.Concurrency = -1 },
-		"SubscriberConfig.RetryMin":                 func(c *stores.SubscriberConfig) { c.RetryMin = -1 },
-		"SubscriberConfig.LeaseDuration":            func(c *stores.SubscriberConfig) { c.Subscriber.LeaseDuration = -1 },
-		"SubscriberConfig.ClaimTimeout":             func(c *stores.SubscriberConfig) { c.Subscriber.ClaimTimeout = -1 },
-		"SubscriberConfig.Subscriber.ConsumerGroup": func(c *stores.SubscriberConfig) { c.Subscriber.ConsumerGroup = "g" },
-		"SubscriberConfig.Subscriber.Wakeups":       func(c *stores.SubscriberConfig) { c.Subscriber.Wakeups = make(chan string) },
+		"SubscriberConfig.MaxInFlight":                 func(c *stores.SubscriberConfig) { c.MaxInFlight = -1 },
+		"SubscriberConfig.Concurrency":                 func(c *stores.SubscriberConfig) { c.Concurrency = -1 },
+		"SubscriberConfig.RetryMin":                    func(c *stores.SubscriberConfig) { c.RetryMin = -1 },
+		"SubscriberConfig.Subscriber.LeaseDuration":    func(c *stores.SubscriberConfig) { c.Subscriber.LeaseDuration = -1 },
+		"SubscriberConfig.Subscriber.ClaimTimeout":     func(c *stores.SubscriberConfig) { c.Subscriber.ClaimTimeout = -1 },
+		"SubscriberConfig.Subscriber.Janitor.Interval": func(c *stores.SubscriberConfig) { c.Subscriber.Janitor.Interval = -1 },
+		"SubscriberConfig.Subscriber.ConsumerGroup":    func(c *stores.SubscriberConfig) { c.Subscriber.ConsumerGroup = "g" },
+		"SubscriberConfig.Subscriber.Wakeups":          func(c *stores.SubscriberConfig) { c.Subscriber.Wakeups = make(chan string) },
 	} {
 		var config stores.SubscriberConfig
 		change(&config)
