@@ -280,6 +280,7 @@ func (s *Subscriber) run() {
 	claiming.Wait()
 	close(s.settler.drain)
 	settling.Wait()
+	s.settler.endClaims(ctx)
 	stopKeeping()
 	keeping.Wait()
 	s.keeper.presence.leave(ctx)
