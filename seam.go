@@ -25,6 +25,9 @@ func init() {
 		return own[*Outbox](o).openCursor(config)
 	}
 	seam.SQLServerLog = newSQLServerLog
+	seam.WatchSequencer = func(o seam.AnOutbox, logger watermill.LoggerAdapter, lease, after time.Duration) func(context.Context) error {
+		return newSequencerWatch(own[*Outbox](o), logger, lease, after).look
+	}
 	seam.WakeStore = wakeStore
 	seam.Sequencer = func(s seam.ASequencer) seam.Stamping { return stamping{own[*Sequencer](s)} }
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
-	"github.com/incursa/watermill-outbox/internal/quiet"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -194,7 +193,7 @@ func (s *Subscriber) runLog() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
 	keeping.Go(func() { s.keeper.janitor.run(ctx, s.keeper.away) })
-	watch := &sequencerWatch{s.outbox, s.config, quiet.New(s.logger)}
+	watch := newSequencerWatch(s.outbox, s.logger, s.config.LeaseDuration, s.config.UnhandledAfter)
 	keeping.Go(func() {
 		s.keeper.unhurried(ctx, s.config.UnhandledAfter, duty{"Cannot look whether a Sequencer is at work, trying again", watch.look})
 	})
@@ -280,6 +279,7 @@ func (s *Subscriber) run() {
 	claiming.Wait()
 	close(s.settler.drain)
 	settling.Wait()
+	s.settler.endClaims(ctx)
 	stopKeeping()
 	keeping.Wait()
 	s.keeper.presence.leave(ctx)

@@ -13,26 +13,30 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// A sequencerWatch warns a consumer group of messages that get no position in the log: without a Sequencer it reads nothing,
-// and would not know why.
+// A sequencerWatch warns a consumer group or a projection of messages that get no position in the log: without a Sequencer it
+// reads nothing, and would not know why.
 type sequencerWatch struct {
-	outbox   *Outbox
-	config   SubscriberConfig
-	troubles *quiet.Troubles
+	outbox       *Outbox
+	lease, after time.Duration
+	troubles     *quiet.Troubles
 }
 
-const noSequencer = "Messages wait for a position in the log, without which no consumer group gets them; run an outbox.Sequencer, or look for its errors"
+func newSequencerWatch(o *Outbox, logger watermill.LoggerAdapter, lease, after time.Duration) *sequencerWatch {
+	return &sequencerWatch{o, lease, after, quiet.New(logger)}
+}
+
+const noSequencer = "Messages wait for a position in the log, without which no consumer group and no projection gets them; run an outbox.Sequencer, or look for its errors"
 
 var errNoSequencer = errors.New("no sequencer is at work")
 
 func (w *sequencerWatch) look(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limits.Upkeep(w.config.LeaseDuration))
+	ctx, cancel := context.WithTimeout(ctx, limits.Upkeep(w.lease))
 	defer cancel()
 	age, err := w.outbox.unloggedAge(ctx)
 	switch {
 	case err != nil:
 		return err
-	case age >= w.config.UnhandledAfter:
+	case age >= w.after:
 		w.troubles.Error(noSequencer, errNoSequencer, watermill.LogFields{"age": age.String()})
 	default:
 		w.troubles.Over(noSequencer)

@@ -254,6 +254,7 @@ func (s *settler) wrapUp(answers []answer) {
 		deliveries[i] = a.delivery
 		a.delivery.close()
 		s.tell(a)
+		s.warn(a)
 	}
 	s.settleSoon(answers)
 	s.window.Answered(deliveries)
@@ -389,6 +390,9 @@ func (d *Delivery) logFields() watermill.LogFields {
 	fields := watermill.LogFields{"topic": d.Topic(), "message_id": d.MessageID().String(), "message_uuid": d.claimed.UUID}
 	if group := d.Group(); group != "" {
 		fields["group"] = group
+	}
+	if key := d.StreamKey(); key != "" {
+		fields["stream_key"] = key
 	}
 	return fields
 }

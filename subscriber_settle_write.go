@@ -211,6 +211,21 @@ func (s *settler) call(ctx context.Context, batch []answer,
 	return busy, err
 }
 
+// endClaims ends the leases of claims that the last settlements have ended, as Close has no next one to take them along. If the
+// database does not answer soon, they expire.
+func (s *settler) endClaims(ctx context.Context) {
+	over := s.holdings.ClaimsOver()
+	if len(over) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = s.spare.run(ctx, 0, func(x Executor) error {
+		_, err := s.outbox.settleBatch(ctx, x, nil, settleOptions{passOver: true, over: over})
+		return err
+	})
+}
+
 // sortOut reports the answers that were no longer held, and returns those that others have locked.
 func (s *settler) sortOut(batch []answer, result settled, event *SettleEvent) (busy []answer) {
 	if len(result.refused)+len(result.busy) == 0 {

@@ -14,7 +14,7 @@ type Health struct {
 	Now time.Time // the database's clock
 
 	Leases        int // claims of workers that hold messages now
-	ExpiredLeases int // claims that nobody has given back
+	ExpiredLeases int // claims that nobody has given back, and that still hold something; of those after the first 100 this is assumed
 	ExpiredSince  time.Time
 
 	Failed                     int // dead letters
@@ -30,7 +30,8 @@ type Health struct {
 func (a *Admin) Health(ctx context.Context) (h Health, err error) {
 	err = a.call(ctx, "outbox_health", struct {
 		Counted int `json:"counted"`
-	}{countCap}, func(rows *sql.Rows) error {
+		Looked  int `json:"looked"`
+	}{countCap, 100}, func(rows *sql.Rows) error {
 		var now, expired, oldest, newest, unlogged, logged sql.NullInt64
 		err := rows.Scan(&now, &h.Leases, &h.ExpiredLeases, &expired, &h.Failed, &oldest, &newest, &h.Unlogged, &unlogged, &h.Position, &logged)
 		h.Now, h.ExpiredSince, h.OldestFailed, h.NewestFailed = fromMillis(now), fromMillis(expired), fromMillis(oldest), fromMillis(newest)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -13,6 +14,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/internal/quiet"
 	"github.com/incursa/watermill-outbox/internal/seam"
@@ -33,6 +35,10 @@ type ProjectionConfig struct {
 
 	// LeaseDuration is how long another process waits before it takes the projection over from one that died. Defaults to 30 s.
 	LeaseDuration time.Duration
+
+	// UnhandledAfter is how long committed events may wait for a position in the log before Run logs an error that names the
+	// Sequencer, and how often Run looks for such events. Defaults to 1 min; -1 means never.
+	UnhandledAfter time.Duration
 
 	// OnLive is called each time the projection has caught up with the log. Defaults to none.
 	OnLive func(position int64)
@@ -67,11 +73,15 @@ func (e *ProjectionError) Unwrap() error { return e.Err }
 func (s *Store) NewProjection(config ProjectionConfig) (*Projection, error) {
 	field.Default(&config.BatchSize, 100)
 	field.Default(&config.LeaseDuration, limits.DefaultLease)
+	field.Default(&config.UnhandledAfter, time.Minute)
 	if config.Apply == nil {
 		return nil, field.Bad("ProjectionConfig.Apply", "is nil")
 	}
 	if config.BatchSize < 1 || config.BatchSize > pageEvents {
 		return nil, field.Bad("ProjectionConfig.BatchSize", "%d is not between 1 and %d", config.BatchSize, pageEvents)
+	}
+	if config.UnhandledAfter < 0 && config.UnhandledAfter != -1 {
+		return nil, field.Bad("ProjectionConfig.UnhandledAfter", "is negative; -1 means never")
 	}
 	p := &Projection{store: s, config: config, logger: s.inside.Logger().With(watermill.LogFields{"projection": config.Name})}
 	p.troubles = quiet.New(p.logger)
@@ -97,6 +107,7 @@ func (p *Projection) Run(ctx context.Context) error {
 	r := &projecting{Projection: p, cursor: cursor, waiter: p.store.newWaiter()}
 	defer r.waiter.stop()
 	defer r.release(context.WithoutCancel(ctx))
+	defer p.watch(ctx)()
 	for ctx.Err() == nil {
 		err := r.turn(ctx)
 		var poison *ProjectionError
@@ -118,6 +129,30 @@ func (p *Projection) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// watch warns, until stop is called, while no Sequencer is at work.
+func (p *Projection) watch(ctx context.Context) (stop func()) {
+	if p.config.UnhandledAfter < 0 {
+		return func() {}
+	}
+	const cannotLook = "Cannot look whether a Sequencer is at work, trying again"
+	look := seam.WatchSequencer(p.store.outbox, p.logger, p.config.LeaseDuration, p.config.UnhandledAfter)
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for flow.Pause(ctx, p.config.UnhandledAfter) == nil {
+			if err := look(ctx); err == nil {
+				p.troubles.Over(cannotLook)
+			} else if ctx.Err() == nil {
+				p.troubles.Error(cannotLook, err, nil)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+	}
 }
 
 const cannotProject = "A projection cannot go on, trying again"

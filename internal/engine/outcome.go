@@ -100,7 +100,23 @@ func Commit(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	case errors.Is(err, sql.ErrTxDone), FromDatabase(err):
 		return fmt.Errorf("commit the transaction: %w", err)
+	case becameRollback(err):
+		return fmt.Errorf("commit the transaction: a statement in it had failed, so PostgreSQL rolled it back; return the error of that statement: %w", err)
 	default:
 		return fmt.Errorf("commit the transaction: %w: %w", base.ErrUnknownOutcome, err)
 	}
+}
+
+// becameRollback reports whether PostgreSQL answered COMMIT with ROLLBACK, as it does once a statement has failed. That is no
+// error of the server: the drivers make one of their own, a variable without a number. Here alone an error is decided by its
+// text, whole and in no other place than a commit; should a driver change it, the outcome is called unknown again.
+func becameRollback(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch strings.ToLower(err.Error()) {
+		case "commit unexpectedly resulted in rollback", // pgx.ErrTxCommitRollback
+			"pq: could not complete operation in a failed transaction": // lib/pq's
+			return true
+		}
+	}
+	return false
 }

@@ -23,6 +23,9 @@ var (
 	Delivery   func(ADelivery) Delivering
 	Sequencer  func(ASequencer) Stamping
 
+	// WatchSequencer returns a function that logs an error while messages wait for a position in the log for longer than after.
+	WatchSequencer func(o AnOutbox, logger watermill.LoggerAdapter, lease, after time.Duration) (look func(context.Context) error)
+
 	WakeStore func(store string, topics ...string) // outbox.Wake, for one of several outboxes
 )
 

@@ -1,12 +1,15 @@
 package admin_test
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
@@ -57,6 +60,57 @@ func TestHealth(t *testing.T) {
 		f.Equal([]any{"bills", 1, "orders", 2, "", 0, "lost", 1}, held)
 		f.NotEmpty(leases[0].Worker)
 		f.True(leases[0].Until.After(h.Now))
+	})
+}
+
+// A lease stays when its messages end, until somebody settles or claims again: no message waits for it.
+func TestTrap_AnExpiredLeaseThatHoldsNothing(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		ctx := t.Context()
+		claim := func(topic string) []outbox.Claimed {
+			claimed, err := f.Claim(ctx, outbox.ClaimParams{Topics: []outbox.TopicQuota{{Topic: topic}}, Lease: time.Millisecond, GiveBack: -1})
+			f.NoError(err)
+			f.passes()
+			return claimed
+		}
+		expired := func() int {
+			h, err := f.admin.Health(ctx)
+			f.NoError(err)
+			f.Equal(h.ExpiredLeases == 0, h.ExpiredSince.IsZero())
+			return h.ExpiredLeases
+		}
+		f.Enqueue("orders", 0, 3)
+		held := claim("orders")
+		f.Len(held, 3)
+		f.Equal(1, expired())
+		end := func(x outbox.Executor, claimed ...outbox.Claimed) {
+			var settlements []outbox.Settlement
+			for _, c := range claimed {
+				settlements = append(settlements, outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Ack})
+			}
+			refused, err := f.Settle(ctx, x, settlements)
+			f.NoError(err)
+			f.Empty(refused)
+		}
+		end(f.DB.DB, held[:2]...)
+		f.Equal(1, expired(), "its last message waits")
+		end(f.DB.DB, held[2])
+		f.Zero(expired())
+
+		_, err := f.Outbox.Outbox.Enqueue(ctx, f.DB.DB, outbox.Message{Topic: "bills", StreamKey: "a"})
+		f.NoError(err)
+		run := claim("bills")
+		f.Len(run, 1)
+		f.NoError(outbox.InTx(ctx, f.DB.DB, func(_ context.Context, tx *sql.Tx) error {
+			end(tx, run...)
+			return nil
+		}))
+		if f.DB.Name != testdb.SQLite { // where a caller's transaction frees it
+			f.Equal(1, expired(), "its stream waits")
+		}
+		_, err = f.ReapExpired(ctx)
+		f.NoError(err)
+		f.Zero(expired())
 	})
 }
 

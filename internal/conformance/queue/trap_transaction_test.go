@@ -15,6 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/join"
 	"github.com/incursa/watermill-outbox/middleware"
 )
@@ -201,5 +202,40 @@ func TestTrap_APanicWithAPermanentError(t *testing.T) {
 		r := f.Becomes(id, outbox.Failed)
 		f.Contains(r.LastError, "the order is void")
 		f.LessOrEqual(r.Retries, 1)
+	})
+}
+
+// A statement whose error nobody has returned dooms the transaction on PostgreSQL, and its COMMIT rolls back. That is certain.
+func TestTrap_ACommitOfATransactionThatHasFailed(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		work := func(ctx context.Context, tx *sql.Tx) error {
+			f.ExecOn(tx, "CREATE TABLE %s (n INT)", f.Object("half"))
+			_, err := tx.ExecContext(ctx, "SELECT no_such_column")
+			f.Error(err)
+			return nil
+		}
+		handle := f.transaction(f.DB.DB)(func(msg *message.Message) ([]*message.Message, error) {
+			tx, ok := outbox.TxFrom(msg.Context())
+			f.True(ok)
+			return nil, work(msg.Context(), tx)
+		})
+		for name, do := range map[string]func() error{
+			"InTx": func() error { return outbox.InTx(f.Context(), f.DB.DB, work) },
+			"Transaction": func() error {
+				_, err := handle(message.NewMessage("of another subscriber", nil))
+				return err
+			},
+		} {
+			err := do()
+			if f.DB.Name != testdb.Postgres {
+				f.NotErrorIs(err, outbox.ErrUnknownOutcome, name)
+				f.Exec("DROP TABLE IF EXISTS %s", f.Object("half"))
+				continue
+			}
+			f.ErrorContains(err, "return the error of that statement", name)
+			f.NotErrorIs(err, outbox.ErrUnknownOutcome, name)
+			_, err = f.DB.ExecContext(f.Context(), "SELECT * FROM "+f.Object("half"))
+			f.Error(err, "%s: rolled back", name)
+		}
 	})
 }

@@ -167,3 +167,32 @@ func TestStream_TopicsCountThem(t *testing.T) {
 		is(2, 0)
 	})
 }
+
+// A stream that blocks is an error in the log, with its key: nothing else would say that messages wait now.
+func TestTrap_AStreamThatBlocksSaysSo(t *testing.T) {
+	const blocks = "A message that failed for good blocks its stream"
+	for name, policy := range map[string]outbox.FailurePolicy{"block": outbox.Block, "dead letter": outbox.DeadLetter} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				book := suite.NewLogBook()
+				s := f.SubscriberOn(f.DB.DB, book, func(c *outbox.SubscriberConfig) { c.MaxAttempts, c.OnStreamFailure = 1, policy })
+				messages := f.Subscribe(s, "orders")
+				id := f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "customer 7"})[0]
+				f.Receive(messages).Nack()
+				f.Becomes(id, outbox.Failed)
+				f.Equal("customer 7", f.Await(book, "ERROR", "Handler did not succeed").Fields["stream_key"])
+				if policy == outbox.Block {
+					line := f.Await(book, "ERROR", blocks)
+					f.Equal("orders", line.Fields["topic"])
+					f.Equal("customer 7", line.Fields["stream_key"])
+					f.Equal(id.String(), line.Fields["message_id"])
+				}
+				plain := f.Enqueue(outbox.Message{Topic: "orders"})[0]
+				f.Receive(messages).Nack()
+				f.Becomes(plain, outbox.Failed)
+				f.NoError(s.Close())
+				f.Len(book.At("ERROR", blocks), map[outbox.FailurePolicy]int{outbox.Block: 1}[policy])
+			})
+		})
+	}
+}

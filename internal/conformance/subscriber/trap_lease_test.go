@@ -244,3 +244,28 @@ func TestTrap_AHandlerThatHangs(t *testing.T) {
 		f.Contains(r.LastError, "MaxHandlerTime")
 	})
 }
+
+// After Close there is no next settle that would end the leases of what the last ones settled.
+func TestTrap_CloseLeavesNoLease(t *testing.T) {
+	for name, keyed := range map[string]string{"queue": "", "streams": "a"} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				s := f.Subscriber()
+				messages := f.Subscribe(s, "orders")
+				ids := f.Enqueue(outbox.Message{Topic: "orders", StreamKey: keyed}, outbox.Message{Topic: "orders", StreamKey: keyed},
+					outbox.Message{Topic: "orders", StreamKey: keyed})
+				f.Receive(messages).Ack()
+				f.Becomes(ids[0], outbox.Done)
+				last := f.Receive(messages)
+				closed := make(chan error, 1)
+				go func() { closed <- s.Close() }()
+				for msg := range messages { // until nothing more is handed out
+					msg.Ack()
+				}
+				last.Ack()
+				f.NoError(<-closed)
+				f.Zero(f.Number("SELECT COUNT(*) FROM {outbox_lease}"))
+			})
+		})
+	}
+}
