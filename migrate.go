@@ -7,6 +7,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/install"
 )
 
@@ -41,10 +43,7 @@ type MigrateConfig struct {
 // changes nothing. It returns ErrSchema if it cannot repair a table, or if the tables are of an earlier layout, and a
 // *FieldError that names a bad field.
 func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
-	if db == nil {
-		return base.ErrNilDB
-	}
-	s, err := install.New(install.Config(config))
+	s, err := config.scriptFor(db)
 	if err != nil {
 		return err
 	}
@@ -58,10 +57,7 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 // is returned as it is. Settings that are less durable than the defaults are logged to MigrateConfig.Logger. Call Check when a
 // service starts.
 func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
-	if db == nil {
-		return base.ErrNilDB
-	}
-	s, err := install.New(install.Config(config))
+	s, err := config.scriptFor(db)
 	if err != nil {
 		return err
 	}
@@ -72,7 +68,7 @@ func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 // of yours, and with GO between batches for SQL Server. Unlike Migrate, the script does not check which version migrated the
 // database before. It returns a *FieldError that names a bad field.
 func MigrationSQL(config MigrateConfig) (string, error) {
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return "", err
 	}
@@ -82,9 +78,27 @@ func MigrationSQL(config MigrateConfig) (string, error) {
 // RoleSQL returns a script that creates a role with only the rights that publishers and workers need.
 // Run it after Migrate; running it again changes nothing. It returns a *FieldError that names a bad field.
 func RoleSQL(config MigrateConfig) (string, error) {
-	s, err := install.New(install.Config(config))
+	s, err := config.script()
 	if err != nil {
 		return "", err
 	}
-	return s.Role()
+	role, err := s.Role()
+	return role, field.In("MigrateConfig", err)
+}
+
+// scriptFor is script for a database.
+func (c MigrateConfig) scriptFor(db *sql.DB) (*install.Script, error) {
+	if db == nil {
+		return nil, base.ErrNilDB
+	}
+	s, err := c.script()
+	if err != nil {
+		return nil, err
+	}
+	return s, field.In("MigrateConfig", dialect.MismatchedDriver(c.Dialect, db))
+}
+
+func (c MigrateConfig) script() (*install.Script, error) {
+	s, err := install.New(install.Config(c))
+	return s, field.In("MigrateConfig", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
@@ -88,14 +89,20 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, er
 	if db == nil {
 		return nil, base.ErrNilDB
 	}
-	return newOutbox(db, config, logger)
+	o, err := newOutbox(db, config, logger)
+	return o, field.In("Config", err)
 }
 
-// newOutbox allows a nil db, for use in callers' transactions only.
+// newOutbox allows a nil db, for use in callers' transactions only. Its errors name fields without a config.
 func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outbox, error) {
 	e, err := engine.New(config.Dialect, config.Schema, config.Table, readOnly)
 	if err != nil {
 		return nil, err
+	}
+	if db != nil {
+		if err := dialect.MismatchedDriver(config.Dialect, db); err != nil {
+			return nil, err
+		}
 	}
 	e.Before = flushScope
 	if config.WorkerName == "" {

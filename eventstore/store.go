@@ -53,7 +53,7 @@ func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, err
 	o, err := outbox.New(db, outbox.Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: outbox.LogOnly, Hooks: config.Hooks}, logger)
 	if err != nil {
-		return nil, field.In("Config", err)
+		return nil, err
 	}
 	return &Store{db: db, outbox: o, inside: seam.Outbox(o), config: config}, nil
 }

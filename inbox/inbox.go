@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
@@ -57,19 +58,25 @@ func (c Config) migration() outbox.MigrateConfig {
 // Migrate creates or updates the tables, indexes and procedures of an inbox. It works like outbox.Migrate and returns the
 // same errors.
 func Migrate(ctx context.Context, db *sql.DB, config Config) error {
-	return outbox.Migrate(ctx, db, config.migration())
+	return field.Of("Config", outbox.Migrate(ctx, db, config.migration()))
 }
 
 // MigrationSQL returns the same as a script, like outbox.MigrationSQL.
-func MigrationSQL(config Config) (string, error) { return outbox.MigrationSQL(config.migration()) }
+func MigrationSQL(config Config) (string, error) {
+	script, err := outbox.MigrationSQL(config.migration())
+	return script, field.Of("Config", err)
+}
 
 // RoleSQL returns a script that creates a role with only the rights that receivers and workers need, named after schema and
 // table: dbo_Inbox_Role, or public_inbox_role. Run it after Migrate; running it again changes nothing.
-func RoleSQL(config Config) (string, error) { return outbox.RoleSQL(config.migration()) }
+func RoleSQL(config Config) (string, error) {
+	script, err := outbox.RoleSQL(config.migration())
+	return script, field.Of("Config", err)
+}
 
 // Check compares the database with what this version of the library needs, like outbox.Check.
 func Check(ctx context.Context, db *sql.DB, config Config) error {
-	return outbox.Check(ctx, db, config.migration())
+	return field.Of("Config", outbox.Check(ctx, db, config.migration()))
 }
 
 // An Inbox remembers which messages have been received, and has a queue for those that are handled later. It is safe for

@@ -4,6 +4,7 @@ package field
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -41,6 +42,15 @@ func Problem(name, problem string) error {
 		return nil
 	}
 	return &Error{Field: name, Reason: problem}
+}
+
+// Of replaces the name of the config in the field of an *Error, if it has one, or adds it. It returns other errors as they are.
+func Of(config string, err error) error {
+	var bad *Error
+	if errors.As(err, &bad) {
+		return In(config, &Error{Field: bad.Field[strings.LastIndexByte(bad.Field, '.')+1:], Reason: bad.Reason})
+	}
+	return err
 }
 
 // In adds the name of a config to the field of an *Error. It returns other errors as they are.

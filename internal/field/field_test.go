@@ -43,6 +43,15 @@ func TestKeyAndTextApplyTheLimits(t *testing.T) {
 	require.NoError(t, field.Text("UUID", "orders "), "only keys are compared")
 }
 
+func TestOfReplacesTheConfig(t *testing.T) {
+	want := &field.Error{Field: "Config.Table", Reason: "is too long"}
+	require.Equal(t, want, field.Of("Config", field.Bad("MigrateConfig.Table", "is too long")))
+	require.Equal(t, want, field.Of("Config", field.Bad("Table", "is too long")))
+	other := errors.New("no database")
+	require.Equal(t, other, field.Of("Config", other))
+	require.NoError(t, field.Of("Config", nil))
+}
+
 func TestInAddsTheConfig(t *testing.T) {
 	bad := field.Bad("Store", "is too long")
 	want := &field.Error{Field: "PublisherConfig.Store", Reason: "is too long"}

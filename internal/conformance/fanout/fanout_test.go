@@ -260,7 +260,7 @@ func TestFanout_BadInputIsNamed(t *testing.T) {
 			"Config.RetryMin":     func(c *fanout.Config) { c.RetryMin = time.Hour },
 			"Config.DrainTimeout": func(c *fanout.Config) { c.DrainTimeout = -1 },
 			"CursorConfig.Lease":  func(c *fanout.Config) { c.LeaseDuration = 48 * time.Hour },
-			"Dialect":             func(c *fanout.Config) { c.Dialect = nil },
+			"Config.Dialect":      func(c *fanout.Config) { c.Dialect = nil },
 		} {
 			_, err := f.NewDispatcher(f.DB.DB, nil, []fanout.Policy{good}, change)
 			f.RequireField(err, field)

@@ -205,14 +205,14 @@ func TestInbox_TheRoleSuffices(t *testing.T) {
 func TestInbox_BadConfigurations(t *testing.T) {
 	suite.ForEachEmpty(t, func(t *testing.T, f *suite.Fixture) {
 		_, err := inbox.New(f.DB.DB, inbox.Config{}, nil)
-		f.RequireField(err, "Dialect")
-		f.RequireField(inbox.Migrate(f.Context(), f.DB.DB, inbox.Config{}), "Dialect")
+		f.RequireField(err, "Config.Dialect")
+		f.RequireField(inbox.Migrate(f.Context(), f.DB.DB, inbox.Config{}), "Config.Dialect")
 		_, err = inbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{}, nil)
 		f.RequireField(err, "SubscriberConfig.Dialect")
 		_, err = inbox.New(f.DB.DB, inbox.Config{Dialect: f.Config.Dialect, Table: " x"}, nil)
-		f.RequireField(err, "Table")
+		f.RequireField(err, "Config.Table")
 		_, err = inbox.New(f.DB.DB, inbox.Config{Dialect: f.Config.Dialect, WorkerName: strings.Repeat("w", 101)}, nil)
-		f.RequireField(err, "WorkerName")
+		f.RequireField(err, "Config.WorkerName")
 		_, err = inbox.New(nil, inbox.Config{Dialect: f.Config.Dialect}, nil)
 		f.ErrorIs(err, base.ErrNilDB)
 		f.ErrorIs(inbox.Migrate(f.Context(), nil, inbox.Config{Dialect: f.Config.Dialect}), base.ErrNilDB)

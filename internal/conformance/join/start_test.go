@@ -292,8 +292,8 @@ func TestJoinCoordinatorIsCheckedWhenItIsMade(t *testing.T) {
 			field  string
 			change func(*join.Config)
 		}{
-			{"Dialect", func(c *join.Config) { c.Dialect = nil }},
-			{"Table", func(c *join.Config) { c.Table = " x" }},
+			{"Config.Dialect", func(c *join.Config) { c.Dialect = nil }},
+			{"Config.Table", func(c *join.Config) { c.Table = " x" }},
 			{"Config.WaitTopic", func(c *join.Config) { c.WaitTopic = strings.Repeat("w", 256) }},
 			{"Config.WaitTopic", func(c *join.Config) { c.WaitTopic = "waits " }},
 			{"Config.RecheckInterval", func(c *join.Config) { c.RecheckInterval = -time.Second }},

@@ -84,10 +84,10 @@ func TestTrap_TheLongestName(t *testing.T) {
 		t.Run("all to be quoted", func(t *testing.T) { suite.New(t, f.DB, f.longestTable("]")).Works() })
 
 		_, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: longest + "t"}, nil)
-		f.RequireField(err, "Table")
+		f.RequireField(err, "Config.Table")
 		if !f.Config.Dialect.Traits().FixedSchema {
 			_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: strings.Repeat("s", f.Config.Dialect.Traits().MaxName+1)}, nil)
-			f.RequireField(err, "Schema")
+			f.RequireField(err, "Config.Schema")
 			longSchema := suite.New(t, f.DB, longest)
 			longSchema.InSchema(strings.Repeat("s", f.Config.Dialect.Traits().MaxName))
 			longSchema.Works()
@@ -112,23 +112,23 @@ func TestTrap_NamesThatAreRefused(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		for _, name := range []string{" x", "x ", "x\t", "a\nb", "a\x00b", "\xff", "a\x7fb", strings.Repeat("x", 1000)} {
 			_, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: name}, nil)
-			f.RequireField(err, "Table")
+			f.RequireField(err, "Config.Table")
 			config := f.MigrateConfig()
 			config.Table = name
-			f.RequireField(outbox.Migrate(f.Context(), f.DB.DB, config), "Table")
+			f.RequireField(outbox.Migrate(f.Context(), f.DB.DB, config), "MigrateConfig.Table")
 			_, err = outbox.NewPublisher(f.DB.DB, outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Table: name}, nil)
 			f.RequireField(err, "PublisherConfig.Table")
 			_, err = outbox.NewSequencer(f.DB.DB, outbox.SequencerConfig{Dialect: f.Config.Dialect, Schema: name}, nil)
 			f.RequireField(err, "SequencerConfig.Schema")
 			_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: name}, nil)
-			f.RequireField(err, "Schema")
+			f.RequireField(err, "Config.Schema")
 			_, err = outbox.MigrationSQL(outbox.MigrateConfig{Dialect: f.Config.Dialect, Schema: name})
-			f.RequireField(err, "Schema")
+			f.RequireField(err, "MigrateConfig.Schema")
 		}
 		_, err := outbox.New(f.DB.DB, outbox.Config{}, nil)
-		f.RequireField(err, "Dialect")
+		f.RequireField(err, "Config.Dialect")
 		_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Schema: f.Config.Schema, WorkerName: strings.Repeat("w", 101)}, nil)
-		f.RequireField(err, "WorkerName")
+		f.RequireField(err, "Config.WorkerName")
 		f.Empty(f.Names("table"))
 	})
 }

@@ -124,7 +124,7 @@ func TestStream_BadKeys(t *testing.T) {
 		_, err = f.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: suite.Quotas("orders"), Run: -1})
 		f.RequireField(err, "ClaimParams.Run")
 		_, err = outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, OnStreamFailure: 7}, nil)
-		f.RequireField(err, "OnStreamFailure")
+		f.RequireField(err, "Config.OnStreamFailure")
 		f.Empty(f.Claim("orders"))
 		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: strings.Repeat("x", 255)})
 		f.Len(f.Claim("orders"), 1)
