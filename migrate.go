@@ -52,7 +52,8 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 
 // Check compares the database with what this version of the library needs, and changes nothing. It returns nil if all is
 // well, and else an ErrSchema that names, one per line, each missing object, each migration that has not run, and each
-// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. If a newer version of the library has
+// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. It says so in one line if nothing is
+// installed, and if only settings do not fit, which Migrate does not change. If a newer version of the library has
 // migrated the database, the error is an ErrSchemaNewer, too. A *FieldError names a bad field, and an error of the database
 // is returned as it is. Settings that are less durable than the defaults are logged to MigrateConfig.Logger. Call Check when a
 // service starts.
