@@ -62,7 +62,7 @@ func ExampleInTx() {
 			if item == "unicorn" {
 				return errors.New("there are no unicorns")
 			}
-			_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item)
+			_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", item)
 			return err
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/limits"
@@ -81,7 +82,10 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	if config.Timeout < 0 {
 		return nil, field.Bad("SequencerConfig.Timeout", "%v is negative", config.Timeout)
 	}
-	o, err := New(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
+	if db == nil {
+		return nil, base.ErrNilDB
+	}
+	o, err := newOutbox(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
 		return nil, field.Rename("Config", "SequencerConfig", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/install"
 )
@@ -42,10 +43,7 @@ type MigrateConfig struct {
 // changes nothing. It returns ErrSchema if it cannot repair a table, or if the tables are of an earlier layout, and a
 // *FieldError that names a bad field.
 func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
-	if db == nil {
-		return base.ErrNilDB
-	}
-	s, err := config.script()
+	s, err := config.scriptFor(db)
 	if err != nil {
 		return err
 	}
@@ -54,15 +52,13 @@ func Migrate(ctx context.Context, db *sql.DB, config MigrateConfig) error {
 
 // Check compares the database with what this version of the library needs, and changes nothing. It returns nil if all is
 // well, and else an ErrSchema that names, one per line, each missing object, each migration that has not run, and each
-// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. If a newer version of the library has
+// unsuitable setting, such as a compatibility level under 130 or SQLite without WAL. It says so in one line if nothing is
+// installed, and if only settings do not fit, which Migrate does not change. If a newer version of the library has
 // migrated the database, the error is an ErrSchemaNewer, too. A *FieldError names a bad field, and an error of the database
 // is returned as it is. Settings that are less durable than the defaults are logged to MigrateConfig.Logger. Call Check when a
 // service starts.
 func Check(ctx context.Context, db *sql.DB, config MigrateConfig) error {
-	if db == nil {
-		return base.ErrNilDB
-	}
-	s, err := config.script()
+	s, err := config.scriptFor(db)
 	if err != nil {
 		return err
 	}
@@ -89,6 +85,18 @@ func RoleSQL(config MigrateConfig) (string, error) {
 	}
 	role, err := s.Role()
 	return role, field.In("MigrateConfig", err)
+}
+
+// scriptFor is script for a database.
+func (c MigrateConfig) scriptFor(db *sql.DB) (*install.Script, error) {
+	if db == nil {
+		return nil, base.ErrNilDB
+	}
+	s, err := c.script()
+	if err != nil {
+		return nil, err
+	}
+	return s, field.In("MigrateConfig", dialect.MismatchedDriver(c.Dialect, db))
 }
 
 func (c MigrateConfig) script() (*install.Script, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/quiet"
@@ -97,6 +98,11 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 	e, err := engine.New(config.Dialect, config.Schema, config.Table, readOnly)
 	if err != nil {
 		return nil, err
+	}
+	if db != nil {
+		if err := dialect.MismatchedDriver(config.Dialect, db); err != nil {
+			return nil, err
+		}
 	}
 	e.Before = flushScope
 	if config.WorkerName == "" {

@@ -105,7 +105,8 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 		}
 		x = nil
 	}
-	o, err := newOutbox(nil, Config{
+	db, pool := x.(*sql.DB)
+	o, err := newOutbox(db, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store, Log: config.Log, Hooks: config.Hooks}, logger)
 	if err != nil {
 		return nil, field.In("PublisherConfig", err)
@@ -115,7 +116,7 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	}
 	p := &Publisher{outbox: o, x: x, config: config}
 	p.close = sync.OnceValue(p.unflushedAtClose)
-	if db, pool := x.(*sql.DB); pool && config.Flush >= Interval {
+	if pool && config.Flush >= Interval {
 		p.batches = newBatches(o, db, config)
 		p.close = sync.OnceValue(p.batches.close)
 	}

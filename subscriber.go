@@ -65,7 +65,10 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	o, err := New(db, Config{
+	if db == nil {
+		return nil, base.ErrNilDB
+	}
+	o, err := newOutbox(db, Config{
 		Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store,
 		WorkerName: config.WorkerName, DeleteOnAck: config.DeleteOnAck, OnStreamFailure: config.OnStreamFailure, Hooks: config.Hooks,
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),

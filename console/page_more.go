@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -221,17 +220,15 @@ func (v *visit) schemaPage() {
 	}{found.Problems, state, d.Dialect.Name(), d.Schema, d.Table, offset}})
 }
 
-// problems are the lines of what outbox.Check has found.
-func problems(err error) (list []string) {
-	if err == nil {
+// problems are what outbox.Check has found.
+func problems(err error) []string {
+	var found interface{ Problems() []string }
+	switch {
+	case err == nil:
 		return nil
+	case errors.As(err, &found):
+		return found.Problems()
+	default:
+		return []string{err.Error()}
 	}
-	_, rest, several := strings.Cut(err.Error(), "\n")
-	if !several {
-		rest = err.Error()
-	}
-	for line := range strings.Lines(rest) {
-		list = append(list, strings.TrimSpace(line))
-	}
-	return list
 }

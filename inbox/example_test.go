@@ -26,7 +26,7 @@ func Example() {
 	ship := once(func(msg *message.Message) ([]*message.Message, error) {
 		fmt.Println("shipping", string(msg.Payload))
 		tx, _ := outbox.TxFrom(msg.Context())
-		_, err := tx.ExecContext(msg.Context(), "INSERT INTO shipments (what) VALUES (?)", string(msg.Payload))
+		_, err := tx.ExecContext(msg.Context(), "INSERT INTO shipments (what) VALUES ($1)", string(msg.Payload))
 		return nil, err
 	})
 	for range 2 { // as a broker delivers it

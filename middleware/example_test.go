@@ -40,7 +40,7 @@ func ExampleTransaction() {
 	router.AddMiddleware(middleware.Outcome, transaction)
 	router.AddHandler("ship", "ordered", subscriber, "shipped", publisher, func(msg *message.Message) ([]*message.Message, error) {
 		tx, _ := outbox.TxFrom(msg.Context())
-		_, err := tx.ExecContext(msg.Context(), "INSERT INTO shipments (what) VALUES (?)", string(msg.Payload))
+		_, err := tx.ExecContext(msg.Context(), "INSERT INTO shipments (what) VALUES ($1)", string(msg.Payload))
 		return []*message.Message{message.NewMessage(watermill.NewUUID(), msg.Payload)}, err
 	})
 	router.AddHandler("tell", "shipped", subscriber, "told", publisher, func(msg *message.Message) ([]*message.Message, error) {
@@ -84,7 +84,7 @@ func ExampleStages() {
 		middleware.Stage{Bit: charged, Name: "charge", DB: db, Run: func(msg *message.Message) error {
 			fmt.Println("charge", string(msg.Payload))
 			tx, _ := outbox.TxFrom(msg.Context())
-			_, err := tx.ExecContext(msg.Context(), "INSERT INTO charges (what) VALUES (?)", string(msg.Payload))
+			_, err := tx.ExecContext(msg.Context(), "INSERT INTO charges (what) VALUES ($1)", string(msg.Payload))
 			return err
 		}},
 		middleware.Stage{Bit: mailed, Name: "mail", Run: func(msg *message.Message) error {

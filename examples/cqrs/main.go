@@ -114,7 +114,7 @@ func addCommandHandlers(router *message.Router, publisher message.Publisher, sub
 	}
 	return processor.AddHandlers(cqrs.NewCommandHandler("place-order", func(ctx context.Context, command *PlaceOrder) error {
 		tx, _ := outbox.TxFrom(ctx) // middleware.Transaction has begun it
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", command.Item); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", command.Item); err != nil {
 			return err
 		}
 		fmt.Printf("PlaceOrder %s: stored\n", command.Item)

@@ -129,7 +129,7 @@ func project(ctx context.Context, db *sql.DB, store *eventstore.Store, table str
 		if applied++; applied == stopAfter+1 {
 			stop() // in the middle of the third: it is rolled back, and its place with it
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES (?, ?) ON CONFLICT (account) DO UPDATE SET balance = balance + excluded.balance",
+		_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1, $2) ON CONFLICT (account) DO UPDATE SET balance = balance + excluded.balance",
 			e.Stream, string(e.Payload))
 		return err
 	}})

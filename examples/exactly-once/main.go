@@ -106,7 +106,7 @@ func reserve(msg *message.Message) ([]*message.Message, error) {
 	if !isDelivery || !inTx {
 		return nil, errors.New("reserve needs an outbox, and middleware.Transaction")
 	}
-	_, err := tx.ExecContext(msg.Context(), "UPDATE stock SET n = n - 1 WHERE item = ?", string(msg.Payload))
+	_, err := tx.ExecContext(msg.Context(), "UPDATE stock SET n = n - 1 WHERE item = $1", string(msg.Payload))
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func addHandlers(router *message.Router, publisher message.Publisher, subscriber
 func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, item string) error {
 	// was: tx, err := db.BeginTx(ctx, nil)
 	return outbox.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", item); err != nil {
 			return err
 		}
 		// was: tx.Commit(), and then msg := message.NewMessage(…)

@@ -121,7 +121,7 @@ func book() message.NoPublishHandlerFunc {
 		if !ok {
 			return errors.New("book needs middleware.Inbox")
 		}
-		if _, err := tx.ExecContext(msg.Context(), "INSERT INTO payments (amount) VALUES (?)", string(msg.Payload)); err != nil {
+		if _, err := tx.ExecContext(msg.Context(), "INSERT INTO payments (amount) VALUES ($1)", string(msg.Payload)); err != nil {
 			return err
 		}
 		if msg.UUID == "payment-2" && !failed {

@@ -111,7 +111,7 @@ func placeOrder(ctx context.Context, tenants *stores.Router, tenant, item string
 		return err
 	}
 	return outbox.InTx(ctx, store.DB(), func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", item); err != nil {
 			return err
 		}
 		return publisher.Publish("orders", message.NewMessageWithContext(ctx, watermill.NewUUID(), []byte(item)))

@@ -95,7 +95,7 @@ func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, it
 	if err := publisher.Publish("orders", msg); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item); err != nil {
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", item); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {

@@ -93,7 +93,7 @@ func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, it
 		if item == "unicorn" {
 			return errors.New("there are no unicorns")
 		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item)
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES ($1)", item)
 		return err
 	})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// Check returns nil if all is well, and otherwise a base.ErrSchema that names all problems, one per line. Settings that are
-// less durable than the defaults are only logged.
+// Check returns nil if all is well, and otherwise an *unfitError, which is a base.ErrSchema. Settings that are less durable than
+// the defaults are only logged.
 func (s *Script) Check(ctx context.Context, db *sql.DB) error {
 	if err := s.warn(ctx, db); err != nil {
 		return err
 	}
-	problems, err := s.problems(ctx, db)
+	found, err := s.problems(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -30,10 +30,19 @@ func (s *Script) Check(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	if problems = append(problems, unapplied...); len(problems) == 0 {
+	e := &unfitError{table: s.names.Qualified(s.dialect.Traits().Table)}
+	for _, p := range found {
+		if isSetting(p) {
+			e.settings = append(e.settings, p)
+		} else {
+			e.schema = append(e.schema, p)
+		}
+	}
+	if e.schema = append(e.schema, unapplied...); len(e.schema)+len(e.settings) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w\n%w", s.names.Qualified(s.dialect.Traits().Table), base.ErrSchema, errors.Join(problems...))
+	e.nothing = s.lacksItsTable(found) && len(unapplied) == 1 && s.dialect.Classify(unapplied[0]) == dialect.ErrorSchema
+	return e
 }
 
 func (s *Script) warn(ctx context.Context, x base.Executor) error {
@@ -77,6 +86,15 @@ func sentences(ctx context.Context, x base.Executor, query string) (list []error
 func (s *Script) missing(ctx context.Context, x base.Executor) ([]error, error) {
 	problems, err := s.problems(ctx, x)
 	return slices.DeleteFunc(problems, func(p error) bool { return !strings.HasSuffix(p.Error(), " is missing") }), err
+}
+
+// lacksItsTable reports whether the table is missing that all others are named after.
+func (s *Script) lacksItsTable(problems []error) bool {
+	return slices.ContainsFunc(problems, func(p error) bool {
+		name, missing := strings.CutSuffix(p.Error(), " is missing")
+		name, table := strings.CutPrefix(name, "table ")
+		return missing && table && strings.HasSuffix(s.names.Qualified(s.dialect.Traits().Table), name)
+	})
 }
 
 // unapplied returns the migrations that have not run. A history that is missing is itself a problem.

@@ -217,7 +217,7 @@ func (s *Script) batches(text string) []string {
 
 // Role returns the script of the role with the least rights.
 func (s *Script) Role() (string, error) {
-	if err := s.names.Validate("MigrateConfig.Role", s.names.RoleName(), s.dialect.Traits().MaxName); err != nil {
+	if err := s.names.Validate("Role", s.names.RoleName(), s.dialect.Traits().MaxName); err != nil {
 		return "", err
 	}
 	roles, err := s.read("roles/*.sql")

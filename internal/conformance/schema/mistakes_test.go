@@ -8,28 +8,6 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
-func TestTheDialectOfAnotherDatabaseIsNamed(t *testing.T) {
-	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		for _, d := range dialects {
-			if d.Name() == f.Config.Dialect.Name() {
-				continue
-			}
-			wrong, err := outbox.New(f.DB.DB, outbox.Config{Dialect: d}, nil)
-			f.NoError(err)
-			_, err = wrong.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders"})
-			config := outbox.MigrateConfig{Dialect: d}
-			for call, err := range map[string]error{
-				"enqueue": err,
-				"migrate": outbox.Migrate(f.Context(), f.DB.DB, config),
-				"check":   outbox.Check(f.Context(), f.DB.DB, config),
-			} {
-				f.ErrorContains(err, "the Dialect is that of "+d.Name()+", but the driver is for "+f.Config.Dialect.Name(), call)
-				f.NotErrorIs(err, outbox.ErrSchema, call)
-			}
-		}
-	})
-}
-
 func TestMigrateLeavesTheTableOfAnotherAlone(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
 		if f.DB.Name == testdb.SQLServer {

@@ -32,14 +32,15 @@ func (d *doctor) examineSchema(err error) error {
 	case !isSchema(err):
 		return err
 	}
-	tables := 0
 	found := problems(err)
+	tables, nothing := 0, false
 	for _, p := range found {
+		nothing = nothing || strings.HasPrefix(p.Problem, "nothing is installed")
 		if strings.HasPrefix(p.Problem, "table ") && strings.HasSuffix(p.Problem, " is missing") {
 			tables++
 		}
 	}
-	if tables >= notInstalled {
+	if nothing || tables >= notInstalled {
 		d.find("not-installed", "the tables are not there", "run 'outbox migrate up', or check --dsn, --schema and --table")
 		return nil
 	}

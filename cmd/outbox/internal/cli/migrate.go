@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/spf13/cobra"
@@ -144,14 +143,14 @@ func (a *app) report(err error, fine string) error {
 	return errTrouble
 }
 
-// problems are what outbox.Check names, one a line, below a line that says what they are.
+// problems are what outbox.Check names.
 func problems(err error) (list []problem) {
-	_, rest, found := strings.Cut(err.Error(), "\n")
-	if !found {
-		rest = err.Error()
+	var found interface{ Problems() []string }
+	if !errors.As(err, &found) {
+		return []problem{{err.Error()}}
 	}
-	for line := range strings.Lines(rest) {
-		list = append(list, problem{strings.TrimSpace(line)})
+	for _, text := range found.Problems() {
+		list = append(list, problem{text})
 	}
 	return list
 }

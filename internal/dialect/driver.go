@@ -1,0 +1,54 @@
+package dialect
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"reflect"
+	"strings"
+
+	"github.com/incursa/watermill-outbox/internal/field"
+)
+
+// drivers are the modules of drivers, and the dialects of their databases.
+var drivers = map[string]Dialect{
+	"github.com/jackc/pgx":             Postgres{},
+	"github.com/lib/pq":                Postgres{},
+	"github.com/microsoft/go-mssqldb":  SQLServer{},
+	"github.com/denisenkom/go-mssqldb": SQLServer{},
+	"modernc.org/sqlite":               SQLite{},
+	"github.com/mattn/go-sqlite3":      SQLite{},
+	"github.com/ncruces/go-sqlite3":    SQLite{},
+}
+
+// MismatchedDriver returns a *field.Error if db's driver is certain to be that of another database than the dialect's. It does
+// not touch the database. A driver that is not known, such as one that wraps another, may be any.
+func MismatchedDriver(d Dialect, db *sql.DB) error {
+	of := OfDriver(driverOf(db))
+	if of == nil || of.Name() == d.Name() {
+		return nil
+	}
+	return field.Bad("Dialect", "is that of %s, but the driver is for %s; set the Dialect of your database", d.Name(), of.Name())
+}
+
+// OfDriver returns the dialect of a driver's database, or nil if the driver is not known.
+func OfDriver(d driver.Driver) Dialect {
+	t := reflect.TypeOf(d)
+	if t == nil {
+		return nil
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for module, dialect := range drivers {
+		if path := t.PkgPath(); path == module || strings.HasPrefix(path, module+"/") {
+			return dialect
+		}
+	}
+	return nil
+}
+
+// driverOf returns the driver of db, or nil if db has none: it is zero, or was made by a connector that panics.
+func driverOf(db *sql.DB) (d driver.Driver) {
+	defer func() { _ = recover() }()
+	return db.Driver()
+}
