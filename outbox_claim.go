@@ -12,7 +12,7 @@ import (
 
 // ClaimParams say what a claim takes.
 type ClaimParams struct {
-	// Topics are tried in this order, each up to its quota, until Limit is reached. Required.
+	// Topics are tried in this order, each up to its quota, until Limit is reached. Each is listed once. Required.
 	Topics []TopicQuota
 
 	// Limit is the most messages to take, 1 to 1,000. Defaults to 100.
@@ -85,10 +85,15 @@ func (p *ClaimParams) validate() error {
 	case p.GiveBack > maxBatch:
 		return field.Bad("ClaimParams.GiveBack", "%d is more than %d", p.GiveBack, maxBatch)
 	}
+	listed := make(map[string]bool, len(p.Topics))
 	for _, t := range p.Topics {
 		if t.Quota < 0 {
 			return field.Bad("ClaimParams.Topics", "the quota of %q is negative", t.Topic)
 		}
+		if listed[t.Topic] {
+			return field.Bad("ClaimParams.Topics", "%q is listed twice", t.Topic)
+		}
+		listed[t.Topic] = true
 		if err := field.Key("ClaimParams.Topics", t.Topic); err != nil {
 			return err
 		}

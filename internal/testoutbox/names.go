@@ -56,7 +56,7 @@ func (n Names) Of(name string) string {
 	switch name {
 	case "outbox":
 		return n.Part("")
-	case "outbox_state", "outbox_lease", "outbox_worker", "outbox_stream", "outbox_queue":
+	case "outbox_state", "outbox_lease", "outbox_worker", "outbox_stream", "outbox_queue", "outbox_arrival", "outbox_paused", "outbox_log_group":
 		return n.Part(strings.TrimPrefix(name, "outbox_"))
 	case "all":
 		return testdb.Messages(n.Part, n.Column)

@@ -9,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -151,5 +152,22 @@ func TestLogGroups(t *testing.T) {
 		f.Zero(mail().Attempts, "of the message that it is at, not of the one before")
 		f.Equal(1, mail().Dead)
 		f.Equal([]string{"alice: skip for group group 'mail', topic 'orders' (1)"}, f.audit())
+	})
+}
+
+// A reader may hold the row of its group for as long as it handles a message. It is looked for just then.
+func TestTrap_AGroupThatReadsIsListed(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		suite.Need(t, f.DB, suite.ConcurrentWriters)
+		f.BlockGroup("mail", "orders")
+		tx, err := f.DB.BeginTx(t.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }()
+		_, err = tx.ExecContext(t.Context(), f.SQL("UPDATE {outbox_log_group} SET {position} = {position}"))
+		f.NoError(err)
+		groups, err := f.admin.LogGroups(t.Context())
+		f.NoError(err)
+		f.Len(groups, 1)
+		f.Equal(1, groups[0].Behind)
 	})
 }

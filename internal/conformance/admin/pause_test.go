@@ -6,6 +6,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 )
 
 func (f *fixture) claim(topics ...string) (uuids []string) {
@@ -83,6 +84,27 @@ func TestPauseLeavesWhatIsHeld(t *testing.T) {
 		f.NoError(err)
 		f.Empty(refused)
 		f.Equal(1, f.Count(outbox.Done))
+	})
+}
+
+// Whoever pauses a topic again holds its row, perhaps in a transaction of any length. It is paused all the time.
+func TestTrap_ATopicThatIsPausedAgainStaysPaused(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		suite.Need(t, f.DB, suite.ConcurrentWriters)
+		ctx := t.Context()
+		f.publish(outbox.Message{UUID: "a", Topic: "orders"})
+		f.NoError(f.admin.Pause(ctx, admin.PauseParams{Topic: "orders", By: "alice"}))
+		tx, err := f.DB.BeginTx(ctx, nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }() // for a failure before the end
+		_, err = tx.ExecContext(ctx, f.SQL("UPDATE {outbox_paused} SET {reason} = 'again'"))
+		f.NoError(err)
+		f.Empty(f.claim("orders"))
+		paused, err := f.admin.Paused(ctx)
+		f.NoError(err)
+		f.Len(paused, 1)
+		f.NoError(tx.Rollback())
+		f.Empty(f.claim("orders"))
 	})
 }
 

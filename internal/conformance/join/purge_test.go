@@ -2,6 +2,8 @@ package join_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +82,26 @@ func TestJoinPurgeTakesMoreThanABatch(t *testing.T) {
 		f.Equal(2, f.purgeJoins(c, time.Minute))
 		f.Zero(f.JoinCount())
 		f.Zero(f.Number("SELECT COUNT(*) FROM {member}"))
+	})
+}
+
+// Any number of messages may have waited for a join.
+func TestJoinPurgeDeletesMoreWaitsThanABatch(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.Joins()
+		id := f.Start(c, join.StartParams{Open: true})
+		f.NoError(c.Cancel(f.Context(), nil, id))
+		f.Backdate(id)
+		const waits = 2100
+		for from := 0; from < waits; from += 700 {
+			rows := make([]string, 700)
+			for i := range rows {
+				rows[i] = fmt.Sprintf("('%s', '%s')", id, outbox.MessageID(base.NewOwnerToken()))
+			}
+			f.Exec("INSERT INTO {wait} ({join_id}, {step}) VALUES %s", strings.Join(rows, ", "))
+		}
+		f.Equal(1, f.purgeJoins(c, time.Minute))
+		f.Zero(f.Number("SELECT COUNT(*) FROM {wait}"))
 	})
 }
 

@@ -31,3 +31,19 @@ func TestTrap_LogOnlySteps(t *testing.T) {
 		f.RequireField(err, "PublisherConfig.Log")
 	})
 }
+
+// A collation may have no weight for the letters of a topic, so that it is the same to it as no topic, which is all of them.
+func TestTrap_TopicsOfAnyScript(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		for _, topic := range []string{"orders", "ግዜ", "ꡜ", "\u200d"} {
+			f.LogN(topic, 0, 2)
+		}
+		f.Stamp()
+		for _, topic := range []string{"ግዜ", "ꡜ", "\u200d"} {
+			read, err := f.groupBegins("group", topic).Read(f.Context(), 0, 10)
+			f.NoError(err)
+			f.Len(read, 2, topic)
+			f.Equal(topic, read[0].Topic)
+		}
+	})
+}

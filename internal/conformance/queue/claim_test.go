@@ -201,7 +201,7 @@ func TestClaimRefusesWhatMakesNoSense(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for field, params := range map[string][]outbox.ClaimParams{
 			"ClaimParams.Topics": {
-				{}, {Topics: []outbox.TopicQuota{{Topic: "a", Quota: -1}}}, {Topics: suite.Quotas("a ")},
+				{}, {Topics: []outbox.TopicQuota{{Topic: "a", Quota: -1}}}, {Topics: suite.Quotas("a ")}, {Topics: suite.Quotas("a", "b", "a")},
 			},
 			"ClaimParams.GiveBack": {{Topics: suite.Quotas("a"), GiveBack: 1001}},
 			"ClaimParams.Lease": {

@@ -95,37 +95,6 @@ func seeks(p *procedure) (found []finding) {
 	return found
 }
 
-// canSeek: a statement that is forced to seek and cannot is refused when it is first run (8622). It can where a condition that
-// always holds compares the first column of an index, and those that the index is filtered by.
-func canSeek(s *tsql) (found []finding) {
-	return each(func(p *procedure) (found []finding) {
-		for _, one := range scopes(p) {
-			tables := 0
-			for _, ref := range sources(one.from) {
-				if isOurs(ref) {
-					tables++
-				}
-			}
-			for _, ref := range sources(one.from) {
-				table, ok := ref.(*ast.NamedTableReference)
-				if !ok || !isOurs(table) || !has(table, "FORCESEEK") {
-					continue
-				}
-				compared := comparedColumns(one.node, table, tables == 1)
-				f := finding{node: table}
-				if !slices.ContainsFunc(s.indexes, func(i index) bool {
-					return i.table == table.SchemaObject.BaseIdentifier.Value && slices.Contains(compared, i.first) &&
-						!slices.ContainsFunc(i.filter, func(column string) bool { return !slices.Contains(compared, column) })
-				}) {
-					f.broken = "no index of " + table.SchemaObject.BaseIdentifier.Value + " for a seek"
-				}
-				found = append(found, f)
-			}
-		}
-		return found
-	})(s)
-}
-
 // locksByKey: without ROWLOCK a page may be locked, and without FORCESEEK all rows on the way. Beside the target itself SQL
 // Server takes ROWLOCK, and refuses FORCESEEK and all else that is about the plan.
 func locksByKey(p *procedure) (found []finding) {

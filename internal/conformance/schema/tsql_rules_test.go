@@ -53,6 +53,37 @@ var tsqlRules = []tsqlRule{
 		"SELECT a FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.TopicKey = @Key;", // the filter of the index
 		"SELECT a FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE @Seq IS NULL OR s.Seq = @Seq;",
 		"SELECT a FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq + 1 = @Seq;",
+		"SELECT a FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = (SELECT MAX(k.Seq) FROM @K AS k);",
+		"SELECT a FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE EXISTS (SELECT 1 FROM @K AS k WHERE k.Seq = s.Seq);",
+	}},
+	{"reads what the index has", readsWhatTheIndexHas, []string{
+		"SELECT s.Flags FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Status = 3 AND s.ProcessedAt > @Since;",
+		"SELECT o.Topic FROM @K AS k INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = k.MessageId;",
+		"SELECT Topic FROM [dbo].[Outbox] WITH (FORCESEEK) WHERE MessageId = @Id;",
+	}},
+	{"writes by a whole key", writesByAWholeKey, []string{
+		"DELETE w FROM @K AS k INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (ROWLOCK, FORCESEEK) ON w.JoinId = k.JoinId;",
+	}},
+	{"reads large columns alone", readsLargeColumnsAlone, []string{
+		"SELECT o.Payload FROM [dbo].[Outbox] AS o WITH (FORCESEEK) INNER JOIN [dbo].[Outbox_State] AS s WITH (FORCESEEK) ON s.Seq = o.Seq WHERE o.Seq = 1;",
+		"SELECT Headers FROM [dbo].[Outbox] WHERE Seq = 1 AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] AS l WHERE l.Position = 1);",
+		"SELECT j.Metadata FROM @Page AS p INNER JOIN [dbo].[OutboxJoin] AS j WITH (FORCESEEK) ON j.JoinId = p.JoinId;",
+		"SELECT (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WHERE a.Seq = s.Seq) FROM [dbo].[Outbox_State] AS s WHERE s.Seq = 1;",
+	}},
+	{"compares by code point", each(comparesByCodePoint), []string{
+		"DECLARE @Topic NVARCHAR(255); IF @Topic = N'' RETURN;",
+		"DECLARE @Topic NVARCHAR(255), @Other NVARCHAR(255); SELECT 1 WHERE @Topic <> @Other;",
+		"DECLARE @Topic NVARCHAR(255); SELECT NULLIF(@Topic, N'');",
+		"DECLARE @Topic NVARCHAR(255); SELECT CASE @Topic WHEN N'' THEN 1 END;",
+		"DECLARE @Topic NVARCHAR(255); IF @Topic IN (N'a', N'') RETURN;",
+	}},
+	{"takes no locked row for none", each(takesNoLockedRowForNone), []string{
+		"IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE TopicKey = 1) RETURN;",
+		"SELECT g.Position FROM [dbo].[Outbox_Log_Group] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE g.GroupName = @Group;",
+	}},
+	{"adds what it does not have", each(addsWhatItDoesNotHave), []string{
+		"INSERT INTO @Old (Seq) SELECT s.Seq FROM [dbo].[Outbox_State] AS s; " +
+			"INSERT INTO @Old (Seq) SELECT l.Seq FROM @Looked AS l WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WHERE s.Seq = l.Seq);",
 	}},
 	{"locks by key", each(locksByKey), []string{
 		"UPDATE [dbo].[T] SET a = 1 WHERE Seq = 1;",

@@ -43,12 +43,6 @@ func (p *procedure) says(node any) string {
 // operation says whether applications call it.
 func (p *procedure) operation() bool { return strings.HasPrefix(p.file, "operations/") }
 
-// An index is what a seek can go by: the first column, and those that its filter speaks of.
-type index struct {
-	table, first string
-	filter       []string
-}
-
 // parsedTSQL parses the files of the schema.
 func parsedTSQL(t *testing.T) *tsql {
 	t.Helper()
@@ -77,23 +71,6 @@ func (s *tsql) add(t *testing.T, file, text string) {
 		s.indexes = append(s.indexes, indexesOf(script)...)
 		at += strings.Count(batch, "\n") + 2
 	}
-}
-
-// indexesOf returns the keys and indexes of tables.
-func indexesOf(script *ast.Script) (found []index) {
-	for _, table := range nodes[*ast.CreateTableStatement](script) {
-		for _, key := range nodes[*ast.UniqueConstraintDefinition](table) {
-			found = append(found, index{table: table.SchemaObjectName.BaseIdentifier.Value, first: columnOf(key.Columns[0].Column)})
-		}
-	}
-	for _, i := range nodes[*ast.CreateIndexStatement](script) {
-		one := index{table: i.OnName.BaseIdentifier.Value, first: columnOf(i.Columns[0].Column)}
-		for _, column := range nodes[*ast.ColumnReferenceExpression](i.FilterPredicate) {
-			one.filter = append(one.filter, columnOf(column))
-		}
-		found = append(found, one)
-	}
-	return found
 }
 
 // columnOf is the name of a column, without that of its table.
@@ -356,31 +333,39 @@ func scopes(tree any) (found []scope) {
 	return found
 }
 
-// comparedColumns returns the columns of a table that conditions compare as they are, but for those under an OR. alone says
-// that columns without a table's name are of this one.
-func comparedColumns(in any, table *ast.NamedTableReference, alone bool) (columns []string) {
-	add := func(expression any) {
-		column, ok := expression.(*ast.ColumnReferenceExpression)
-		if !ok || column.MultiPartIdentifier == nil {
-			return
-		}
-		parts := column.MultiPartIdentifier.Identifiers
-		if len(parts) == 1 && alone || len(parts) == 2 && table.Alias != nil && parts[0].Value == table.Alias.Value {
-			columns = append(columns, parts[len(parts)-1].Value)
+// tables are those of ours that a scope takes its rows from.
+func (s scope) tables() (found []*ast.NamedTableReference) {
+	for _, ref := range sources(s.from) {
+		if table, ok := ref.(*ast.NamedTableReference); ok && isOurs(table) {
+			found = append(found, table)
 		}
 	}
-	walk(in, func(node any) bool {
+	return found
+}
+
+// compared returns the columns of a table that the conditions of a scope compare as they are with what is known before the
+// table is looked at: not those under an OR, nor those compared with or in a subquery.
+func (s scope) compared(table *ast.NamedTableReference) (columns []string) {
+	alone := len(s.tables()) == 1
+	add := func(expression, with any) {
+		if name := columnIn(expression, table, alone); name != "" && len(nodes[*ast.ScalarSubquery](with)) == 0 {
+			columns = append(columns, name)
+		}
+	}
+	walk(s.node, func(node any) bool {
 		switch node := node.(type) {
+		case *ast.QuerySpecification:
+			return node == s.node
 		case *ast.BooleanBinaryExpression:
 			return node.BinaryExpressionType != "Or"
 		case *ast.SearchedCaseExpression:
 			return false
 		case *ast.BooleanComparisonExpression:
-			add(node.FirstExpression)
-			add(node.SecondExpression)
+			add(node.FirstExpression, node.SecondExpression)
+			add(node.SecondExpression, node.FirstExpression)
 		case *ast.BooleanIsNullExpression:
 			if node.IsNot {
-				add(node.Expression)
+				add(node.Expression, nil)
 			}
 		}
 		return true

@@ -7,7 +7,8 @@
 -- levels, and a pooled connection may be left at one. The outer test of Status keeps a row from being taken twice even if
 -- hints are ignored; what was taken is what has the token afterwards. Rows are picked first and written to by their keys,
 -- and both plans are pinned: a claim then costs the same however long the backlog, and takes no more than it has picked.
--- Size is not in the index of ready messages, so the pick locks the row itself too.
+-- Size is not in the index of ready messages, so the pick locks the row itself too. Paused topics are read with NOLOCK:
+-- whoever pauses a topic again holds its row, and READPAST would take it for not paused. So what is not committed counts early.
 IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
 GO
@@ -61,10 +62,10 @@ BEGIN
             SET @Now = SYSUTCDATETIME(); -- what was woken is due by now
         END
 
-        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE TopicKey >= CAST(-9223372036854775808 AS BIGINT))
+        IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Paused] WITH (NOLOCK, FORCESEEK) WHERE TopicKey >= CAST(-9223372036854775808 AS BIGINT))
             UPDATE t
             SET Quota = 0
-            FROM @Topics AS t INNER JOIN [dbo].[Outbox_Paused] AS p WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON p.TopicKey = t.TopicKey
+            FROM @Topics AS t INNER JOIN [dbo].[Outbox_Paused] AS p WITH (NOLOCK, FORCESEEK) ON p.TopicKey = t.TopicKey
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @GiveBack > 0

@@ -1,5 +1,6 @@
 -- Reads entries of an inbox by their keys; unknown ones are left out. Rows are found by key or id and read by Seq, because a
--- delete locks the row first and its other keys after that.
+-- delete locks the row first and its other keys after that; the entry with its result last and alone, because a statement
+-- that returns large columns keeps the locks of their rows to its end.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Get]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Get] AS RETURN 0');
 GO
@@ -15,7 +16,8 @@ BEGIN
     DECLARE @Wanted TABLE (
         N INT NOT NULL, Handler NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
         Source NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, MessageId NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL);
-    DECLARE @Found TABLE (N INT NOT NULL, Seq BIGINT NOT NULL, QueueSeq BIGINT NULL);
+    DECLARE @Found TABLE (
+        N INT NOT NULL, Seq BIGINT NOT NULL, QueueSeq BIGINT NULL, Status INT NULL, RetryCount INT NULL, Error NVARCHAR(MAX) NULL);
 
     INSERT INTO @Wanted (N, Handler, Source, MessageId)
     SELECT a.n, a.handler, a.source, a.message_id
@@ -35,15 +37,22 @@ BEGIN
     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+    UPDATE f
+    SET Status = s.Status, RetryCount = s.RetryCount
+    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = f.QueueSeq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    UPDATE f
+    SET Error = (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK)
+                 WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC)
+    FROM @Found AS f
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
     -- Like OutboxEntry_View, whose join order could not be forced.
     SELECT f.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
            e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
-           CAST(COALESCE(s.Status, 2) AS INT), COALESCE(s.RetryCount, 0),
-           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
-           e.Result
-    FROM @Found AS f
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
-    LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = f.QueueSeq
+           COALESCE(f.Status, 2), COALESCE(f.RetryCount, 0), f.Error, e.Result
+    FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

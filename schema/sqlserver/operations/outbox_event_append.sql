@@ -31,7 +31,7 @@ BEGIN
     DECLARE @Queued BIT = CASE JSON_VALUE(@Arg, '$.queued') WHEN N'true' THEN 1 ELSE 0 END;
     DECLARE @Kind INT = 0, @Tries INT = 0, @Actual BIGINT = 0, @Archived BIT = 0, @StreamNo BIGINT, @Last BIGINT;
     DECLARE @Ids TABLE (MessageId UNIQUEIDENTIFIER NOT NULL);
-    DECLARE @Found TABLE (Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL);
+    DECLARE @Found TABLE (Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL, Name NVARCHAR(255) NULL);
     DECLARE @Added TABLE (
         Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
         TopicKey BIGINT NOT NULL, StreamId BIGINT NULL, DueAt DATETIME2(3) NULL);
@@ -146,11 +146,17 @@ BEGIN
         END
 
         IF @Kind = 4
-            SELECT 4, COALESCE(f.Version, 0), CAST(o.MessageId AS CHAR(36)), COALESCE(s.Name, N''), o.Topic, COALESCE(o.Headers, N''), o.Payload
-            FROM @Found AS f
-            INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = f.Seq
-            LEFT JOIN [dbo].[Outbox_Event_Stream] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.StreamNo = f.StreamNo
+        BEGIN
+            UPDATE f
+            SET Name = s.Name
+            FROM @Found AS f INNER JOIN [dbo].[Outbox_Event_Stream] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.StreamNo = f.StreamNo
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            -- Contents last and alone: a statement that returns large columns keeps the locks of their rows to its end.
+            SELECT 4, COALESCE(f.Version, 0), CAST(o.MessageId AS CHAR(36)), COALESCE(f.Name, N''), o.Topic, COALESCE(o.Headers, N''), o.Payload
+            FROM @Found AS f INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = f.Seq
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+        END
         ELSE
             SELECT @Kind, CASE @Kind WHEN 1 THEN @Last ELSE @Actual END, '', N'', N'', N'', CAST(0x AS VARBINARY(MAX));
 

@@ -19,7 +19,7 @@ BEGIN
 
     DECLARE @Stream NVARCHAR(255) = JSON_VALUE(@Arg, '$.stream');
     DECLARE @Expected BIGINT = CAST(JSON_VALUE(@Arg, '$.expected') AS BIGINT);
-    DECLARE @Change NVARCHAR(20) = JSON_VALUE(@Arg, '$.change');
+    DECLARE @Change INT = CASE JSON_VALUE(@Arg, '$.change') WHEN N'archive' THEN 1 WHEN N'delete' THEN 2 WHEN N'restore' THEN 3 END;
     DECLARE @Kind INT = 2, @Version BIGINT = 0;
 
     BEGIN TRY
@@ -27,12 +27,12 @@ BEGIN
         ELSE SAVE TRANSACTION Outbox_Event_Change;
 
         UPDATE s
-        SET Archived = CASE @Change WHEN N'archive' THEN 1 WHEN N'restore' THEN 0 ELSE s.Archived END,
-            Hidden = CASE @Change WHEN N'delete' THEN s.Version WHEN N'restore' THEN s.Purged ELSE s.Hidden END
+        SET Archived = CASE @Change WHEN 1 THEN 1 WHEN 3 THEN 0 ELSE s.Archived END,
+            Hidden = CASE @Change WHEN 2 THEN s.Version WHEN 3 THEN s.Purged ELSE s.Hidden END
         FROM [dbo].[Outbox_Event_Stream] AS s WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE s.Name = @Stream
           AND (@Expected = -2 OR (@Expected = -1 AND s.Version > s.Hidden) OR (@Expected > 0 AND s.Version = @Expected AND s.Version > s.Hidden))
-          AND (@Change = N'restore' OR s.Version > s.Hidden)
+          AND (@Change = 3 OR s.Version > s.Hidden)
         OPTION (MAXDOP 1);
         IF @@ROWCOUNT > 0 SET @Kind = 1;
 

@@ -41,7 +41,7 @@ BEGIN
     OPTION (MAXDOP 1);
 
     INSERT INTO @Found (Version, Seq, Position, Topic)
-    SELECT e.Version, e.Seq, l.Position, l.Topic
+    SELECT e.Version, e.Seq, l.Position, CASE WHEN l.Position IS NOT NULL THEN o.Topic END -- which the index of message ids does not have
     FROM @Events AS e
     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = e.Seq
     LEFT JOIN [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, FORCESEEK) ON l.MessageId = o.MessageId

@@ -20,7 +20,7 @@ BEGIN
     DECLARE @Bytes BIGINT = CAST(JSON_VALUE(@Arg, '$.bytes') AS BIGINT);
     DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
     DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL, Size BIGINT NOT NULL);
-    DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL);
+    DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, StreamNo BIGINT NULL, Version BIGINT NULL, Name NVARCHAR(255) NULL);
 
     INSERT INTO @Page (Position, Seq)
     SELECT TOP (@Limit) l.Position, o.Seq
@@ -30,8 +30,14 @@ BEGIN
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Sizes (Position, Seq, StreamNo, Version, Size)
-    SELECT p.Position, p.Seq, e.StreamNo, e.Version, COALESCE(e.Size, 0)
+    SELECT p.Position, p.Seq, e.StreamNo, e.Version, 0
     FROM @Page AS p LEFT JOIN [dbo].[Outbox_Event] AS e WITH (FORCESEEK) ON e.Seq = p.Seq
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    -- By the key of the row: a delete locks the row first and its Seq after that.
+    UPDATE s
+    SET Size = e.Size
+    FROM @Sizes AS s INNER JOIN [dbo].[Outbox_Event] AS e WITH (FORCESEEK) ON e.StreamNo = s.StreamNo AND e.Version = s.Version
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Fits (Position, Seq, StreamNo, Version)
@@ -39,11 +45,15 @@ BEGIN
     FROM (SELECT Position, Seq, StreamNo, Version, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
     WHERE s.Total <= @Bytes OR s.Total = s.Size;
 
-    SELECT COALESCE(t.Name, N''), COALESCE(f.Version, 0), f.Position, COALESCE(CAST(o.MessageId AS CHAR(36)), ''), COALESCE(o.Uuid, N''), COALESCE(o.Topic, N''),
+    UPDATE f
+    SET Name = t.Name
+    FROM @Fits AS f INNER JOIN [dbo].[Outbox_Event_Stream] AS t WITH (FORCESEEK) ON t.StreamNo = f.StreamNo
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    -- Contents last and alone: a statement that returns large columns keeps the locks of their rows to its end.
+    SELECT COALESCE(f.Name, N''), CASE WHEN o.Seq IS NULL THEN 0 ELSE f.Version END, f.Position, COALESCE(CAST(o.MessageId AS CHAR(36)), ''), COALESCE(o.Uuid, N''), COALESCE(o.Topic, N''),
            COALESCE(o.Payload, 0x), o.Headers, o.CorrelationId, COALESCE(DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), 0), CAST(0 AS BIGINT)
-    FROM @Fits AS f
-    LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq AND f.Version IS NOT NULL
-    LEFT JOIN [dbo].[Outbox_Event_Stream] AS t WITH (FORCESEEK) ON t.StreamNo = f.StreamNo
+    FROM @Fits AS f LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq AND f.Version IS NOT NULL
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

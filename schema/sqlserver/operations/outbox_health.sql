@@ -83,7 +83,7 @@ BEGIN
     SELECT @OldestUnlogged = o.CreatedAt FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE o.Seq = @OldestSeq
     OPTION (MAXDOP 1);
-    SELECT @Position = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    SELECT @Position = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (NOLOCK, FORCESEEK)
     WHERE c.Id = 1
     OPTION (MAXDOP 1);
     SELECT @LoggedAt = g.LoggedAt FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)

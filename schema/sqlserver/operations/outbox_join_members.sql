@@ -15,7 +15,7 @@ BEGIN
 
     SELECT TOP (@Limit) CAST(m.OutboxMessageId AS CHAR(36)), CAST(m.EndsBy AS BIT), CAST(m.Status AS INT),
            DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), m.CreatedUtc)
-    FROM [dbo].[OutboxJoinMember] AS m WITH (FORCESEEK)
+    FROM [dbo].[OutboxJoinMember] AS m WITH (READCOMMITTED, FORCESEEK)
     WHERE m.JoinId = @Id AND (@After IS NULL OR m.OutboxMessageId > @After)
     ORDER BY m.OutboxMessageId
     OPTION (RECOMPILE, MAXDOP 1);

@@ -20,6 +20,9 @@ BEGIN
     DECLARE @Found TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Sized TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Old TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Ended TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
+    DECLARE @Waits TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (JoinId, MessageId));
+    DECLARE @Count INT = 1;
     DECLARE @Gone TABLE (JoinId UNIQUEIDENTIFIER NOT NULL, MessageId UNIQUEIDENTIFIER NOT NULL, PRIMARY KEY (JoinId, MessageId));
 
     BEGIN TRY
@@ -67,14 +70,30 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Steps = @@ROWCOUNT;
 
-        DELETE w
-        FROM @Old AS d INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (ROWLOCK, FORCESEEK) ON w.JoinId = d.JoinId
+        INSERT INTO @Ended (JoinId)
+        SELECT d.JoinId
+        FROM @Old AS d
         WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK, FORCESEEK) WHERE m.JoinId = d.JoinId)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
+        -- In batches: any number of messages may have waited for a join, and thousands of locks of one statement escalate.
+        WHILE @Count > 0
+        BEGIN
+            DELETE FROM @Waits;
+            INSERT INTO @Waits (JoinId, MessageId)
+            SELECT TOP (1000) w.JoinId, w.OutboxMessageId
+            FROM @Ended AS d INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON w.JoinId = d.JoinId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+            DELETE w
+            FROM @Waits AS p
+            INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (ROWLOCK, FORCESEEK) ON w.JoinId = p.JoinId AND w.OutboxMessageId = p.MessageId
+            OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+            SET @Count = @@ROWCOUNT;
+        END
+
         DELETE j
-        FROM @Old AS d INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = d.JoinId
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (NOLOCK, FORCESEEK) WHERE m.JoinId = d.JoinId)
+        FROM @Ended AS d INNER JOIN [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) ON j.JoinId = d.JoinId
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @Joins = @@ROWCOUNT;
 

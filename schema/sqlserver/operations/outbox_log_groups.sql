@@ -1,6 +1,7 @@
 -- Lists the consumer groups of the log, by name, at most limit after a name, with how far behind they are: messages that they have
 -- not passed and dead letters, each counted up to counted, and when the first of those messages was logged. A group without
--- a topic reads the whole log.
+-- a topic reads the whole log. Groups are read with NOLOCK: a reader may hold the row of its group for as long as it handles a
+-- message, and must not be missing then.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Groups]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Groups] AS RETURN 0');
 GO
@@ -24,7 +25,7 @@ BEGIN
 
     INSERT INTO @Groups (GroupName, Topic, Position, LockedUntil, Attempts)
     SELECT TOP (@Limit) g.GroupName, g.Topic, g.Position, g.LockedUntil, CASE WHEN g.Tried > g.Position THEN g.Attempts ELSE 0 END
-    FROM [dbo].[Outbox_Log_Group] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    FROM [dbo].[Outbox_Log_Group] AS g WITH (NOLOCK, FORCESEEK)
     WHERE g.GroupName >= @AfterGroup AND (g.GroupName > @AfterGroup OR g.Topic > @AfterTopic)
     ORDER BY g.GroupName, g.Topic
     OPTION (MAXDOP 1);
@@ -41,9 +42,10 @@ BEGIN
                (SELECT TOP (1) l.LoggedAt FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK)
                 WHERE g.Topic = N'' AND l.Position > g.Position ORDER BY l.Position),
                -- The index of topics does not have the time.
-               (SELECT l.LoggedAt FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK)
-                WHERE l.Position = (SELECT TOP (1) t.Position FROM [dbo].[Outbox_Log] AS t WITH (FORCESEEK)
-                                    WHERE t.Topic = g.Topic AND t.Position > g.Position ORDER BY t.Position)))),
+               (SELECT l.LoggedAt
+                FROM (SELECT TOP (1) t.Position FROM [dbo].[Outbox_Log] AS t WITH (FORCESEEK)
+                      WHERE t.Topic = g.Topic AND t.Position > g.Position ORDER BY t.Position) AS n
+                INNER JOIN [dbo].[Outbox_Log] AS l WITH (FORCESEEK) ON l.Position = n.Position))),
            (SELECT CAST(COUNT(*) AS BIGINT)
             FROM (SELECT TOP (@Counted) d.Position FROM [dbo].[Outbox_Log_Dead] AS d WITH (FORCESEEK)
                   WHERE d.GroupName = g.GroupName AND (g.Topic = N'' OR d.Topic = g.Topic)) AS c),

@@ -3,7 +3,8 @@
 -- ends before the position, or has a different message there than the reader has read, the database is older than the
 -- reader: the result is one row without a message, with the last position given. Contents are written once, so readers do
 -- not wait for settling. Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
--- The time is read by position at the end: the index of topics, by which a page is found, does not have it.
+-- The time is read by position: the index of topics, by which a page is found, does not have it. Contents are read last and
+-- alone, because a statement that returns large columns keeps the locks of their rows to its end.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Read]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Read] AS RETURN 0');
 GO
@@ -27,6 +28,7 @@ BEGIN
     DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
     DECLARE @Sizes TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, Size BIGINT NOT NULL);
     DECLARE @Fits TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
+    DECLARE @Timed TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL, LoggedAt DATETIME2(3) NOT NULL);
 
     -- A counter that a sequencer has locked is skipped: the log is growing then, and the next read looks again.
     SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE Id = 1;
@@ -39,7 +41,8 @@ BEGIN
         RETURN;
     END
 
-    IF @Topic = N''
+    -- By its length: = takes characters that the database's collation ignores for nothing, and a topic may be of such.
+    IF DATALENGTH(@Topic) = 0
         INSERT INTO @Page (Position, Seq)
         SELECT TOP (@Limit) l.Position, o.Seq
         FROM [dbo].[Outbox_Log] AS l WITH (FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId
@@ -64,12 +67,15 @@ BEGIN
     FROM (SELECT Position, Seq, Size, SUM(Size) OVER (ORDER BY Position ROWS UNBOUNDED PRECEDING) AS Total FROM @Sizes) AS s
     WHERE s.Total <= @Bytes OR s.Total = s.Size;
 
-    SELECT f.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
+    INSERT INTO @Timed (Position, Seq, LoggedAt)
+    SELECT f.Position, f.Seq, l.LoggedAt
+    FROM @Fits AS f INNER JOIN [dbo].[Outbox_Log] AS l WITH (FORCESEEK) ON l.Position = f.Position
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    SELECT t.Position, CAST(o.MessageId AS CHAR(36)), o.Uuid, o.Topic, o.Payload, o.Headers, o.CorrelationId, o.StreamKey,
            DATEDIFF_BIG(MILLISECOND, @Epoch, o.CreatedAt), DATEDIFF_BIG(MILLISECOND, @Epoch, o.DueTimeUtc), 0,
-           DATEDIFF_BIG(MILLISECOND, @Epoch, l.LoggedAt), DATEDIFF_BIG(MILLISECOND, l.LoggedAt, @Now)
-    FROM @Fits AS f
-    INNER JOIN [dbo].[Outbox_Log] AS l WITH (FORCESEEK) ON l.Position = f.Position
-    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = f.Seq
+           DATEDIFF_BIG(MILLISECOND, @Epoch, t.LoggedAt), DATEDIFF_BIG(MILLISECOND, t.LoggedAt, @Now)
+    FROM @Timed AS t INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = t.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

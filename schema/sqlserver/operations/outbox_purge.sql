@@ -112,6 +112,7 @@ BEGIN
         WHERE (@Young IS NULL OR l.Seq < @Young)
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) WHERE s.Seq = l.Seq)
           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_State] AS s WITH (FORCESEEK) WHERE s.Seq = l.Seq)
+          AND NOT EXISTS (SELECT 1 FROM @Old AS d WHERE d.Seq = l.Seq) -- another may have deleted the state since
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     END
 

@@ -96,6 +96,8 @@ BEGIN
             FROM @Held AS h
             WHERE h.StreamId IS NOT NULL
               AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) WHERE q.StreamId = h.StreamId AND q.Seq = h.Seq)
+              -- Outbox_End may have left the arrival to a router.
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Arrival] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = h.Seq)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT @Streams = N'[' + STRING_AGG(CAST(StreamId AS NVARCHAR(MAX)), N',') + N']' FROM @Wanted;

@@ -19,6 +19,7 @@ BEGIN
     DECLARE @Last BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.topic_key') AS BIGINT), 9223372036854775807);
     DECLARE @Blocked TABLE (StreamId BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Heads TABLE (Seq BIGINT NOT NULL PRIMARY KEY, StreamId BIGINT NOT NULL, ProcessedAt DATETIME2(3) NULL);
+    DECLARE @Errors TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Error NVARCHAR(MAX) NULL);
 
     INSERT INTO @Blocked (StreamId)
     SELECT TOP (@Limit) t.StreamId FROM [dbo].[Outbox_Stream] AS t WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
@@ -36,12 +37,19 @@ BEGIN
                  ORDER BY q.Seq) AS h
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-    SELECT o.Topic, o.StreamKey, CAST(o.MessageId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), h.ProcessedAt),
-           (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK) WHERE a.Seq = h.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC),
+    INSERT INTO @Errors (Seq, Error)
+    SELECT h.Seq, (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (FORCESEEK)
+                   WHERE a.Seq = h.Seq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC)
+    FROM @Heads AS h
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+    SELECT o.Topic, o.StreamKey, CAST(o.MessageId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, CAST('1970-01-01' AS DATETIME2(3)), h.ProcessedAt), e.Error,
            (SELECT CAST(COUNT(*) AS BIGINT) FROM (
                 SELECT TOP (@Counted) q.Seq FROM [dbo].[Outbox_Queue] AS q WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
                 WHERE q.StreamId = h.StreamId AND q.Seq <> h.Seq) AS c)
-    FROM @Heads AS h INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = h.Seq
+    FROM @Heads AS h
+    INNER JOIN @Errors AS e ON e.Seq = h.Seq
+    INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = h.Seq
     WHERE @Topic IS NULL OR o.Topic = @Topic
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END

@@ -1,5 +1,5 @@
--- Pauses a topic: nothing of it is claimed once this is committed. If it is paused already, only who did it and why change,
--- not since when.
+-- Pauses a topic: nothing of it is claimed once this is committed, or even written. If it is paused already, only who did it
+-- and why change, not since when.
 IF OBJECT_ID(N'[dbo].[Outbox_Topic_Pause]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Topic_Pause] AS RETURN 0');
 GO
