@@ -27,6 +27,17 @@ func TestASubscriberRefusesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
+// Of several bad fields it is always the first that is named.
+func TestTrap_APublisherNamesTheSameBadFieldEveryTime(t *testing.T) {
+	for range 50 {
+		_, err := outbox.NewPublisher(new(sql.DB), outbox.PublisherConfig{
+			Dialect: outbox.SQLite{}, FlushMessages: 1, FlushBytes: 1, FlushWaiting: 1, CloseTimeout: 1}, nil)
+		var bad *outbox.FieldError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, "PublisherConfig.FlushMessages", bad.Field)
+	}
+}
+
 func TestPublishRefusesANilMessage(t *testing.T) {
 	p, err := outbox.NewPublisher(new(sql.DB), outbox.PublisherConfig{Dialect: outbox.SQLite{}}, nil)
 	require.NoError(t, err)

@@ -26,7 +26,8 @@ var (
 
 	// ErrUnknownOutcome is returned when the answer to a commit was lost: the connection broke or the context ended after
 	// the commit was sent, so the work may or may not have been committed. It is never returned when it is certain that
-	// nothing was committed, nor for your own transactions, whose commit you call yourself. Check whether the work was
+	// nothing was committed, nor on your own *sql.Tx, whose commit you call yourself. On a *sql.Conn the outbox cannot tell
+	// whether you have begun a transaction, and returns it whenever the connection breaks. Check whether the work was
 	// committed, or repeat it under the same ids (Message.ID, join.StartParams.ID): an error then says that it already exists.
 	ErrUnknownOutcome = base.ErrUnknownOutcome
 

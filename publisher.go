@@ -57,8 +57,8 @@ type PublisherConfig struct {
 	// allow. Only with Interval and Batch. Defaults to 10,000.
 	FlushWaiting int
 
-	// CloseTimeout is how long Close waits for calls that wait for their commit. Only with Interval and Batch. Defaults to
-	// 30 s.
+	// CloseTimeout bounds Close. Calls still waiting then get ErrClosed, or ErrUnknownOutcome if already sent. Only with
+	// Interval and Batch. Defaults to 30 s.
 	CloseTimeout time.Duration
 
 	// EventStream returns the stream of package eventstore that a message is an event of: it is stored there in the same
@@ -111,7 +111,8 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 	if err != nil {
 		return nil, field.In("PublisherConfig", err)
 	}
-	if err := config.setFlush(x); err != nil {
+	config.setDefaults()
+	if err := config.validate(x); err != nil {
 		return nil, field.In("PublisherConfig", err)
 	}
 	p := &Publisher{outbox: o, x: x, config: config}
@@ -129,7 +130,8 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 // It returns ErrClosed, ErrTxRequired, ErrSchema, ErrDuplicateID if PublisherConfig.MessageID repeats an id, or a *FieldError
 // for an invalid message, or for messages that carry different transactions. ErrUnknownOutcome means that the answer to its
 // own commit was lost: the messages may have been published. With Interval and Batch it is also returned when the context of
-// the first message ends after the batch was sent. It is never returned in your own transaction.
+// the first message ends after the batch was sent. It is never returned on your own *sql.Tx; on a *sql.Conn the outbox cannot
+// tell whether you have begun a transaction, and returns it whenever the connection breaks.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,8 +42,8 @@ func TestTrap_FlushDoesNotWaitForACallThatHasLeft(t *testing.T) {
 func TestTrap_ASlowBatchIsNotOvertakenByItsStream(t *testing.T) {
 	for _, ofStream := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			writers := 0
-			b := &batches{places: make(chan struct{}, 10), messages: 10, bytes: 1000, writers: severalWriters, start: func() { writers++ }}
+			var writers atomic.Int32
+			b := &batches{places: make(chan struct{}, 10), messages: 10, bytes: 1000, writers: severalWriters, start: func() { writers.Add(1) }}
 			add := func(streamed bool) {
 				require.True(t, b.add(&batchedCall{pendingCall: &pendingCall{}, done: make(chan struct{}), streamed: streamed}))
 			}
@@ -52,14 +53,14 @@ func TestTrap_ASlowBatchIsNotOvertakenByItsStream(t *testing.T) {
 			batch, _ := b.take()
 			require.Len(t, batch.calls, 3)
 			add(ofStream)
-			require.Equal(t, 1, writers, "one call is worth no commit, yet")
+			require.Equal(t, int32(1), writers.Load(), "one call is worth no commit, yet")
 			<-time.After(slowWrite)
 			synctest.Wait()
 			if !ofStream {
-				require.Equal(t, 2, writers)
+				require.Equal(t, int32(2), writers.Load())
 				return
 			}
-			require.Equal(t, 1, writers)
+			require.Equal(t, int32(1), writers.Load())
 			b.written(batch)
 			batch, _ = b.take()
 			require.Len(t, batch.calls, 1)

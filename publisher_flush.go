@@ -32,8 +32,8 @@ const (
 	Interval FlushStrategy = 2
 
 	// Batch writes calls without a transaction together if they are waiting at the same time: while one batch is committed,
-	// the next one gathers. A lone call does not wait. If the database refuses a batch, only those fail whose own
-	// messages it refuses.
+	// the next one gathers. A lone call does not wait. If the database rejects some of the messages, only their own calls
+	// fail.
 	Batch FlushStrategy = 3
 )
 
@@ -45,24 +45,28 @@ const (
 	defaultCloseTimeout  = 30 * time.Second
 )
 
-func (c *PublisherConfig) setFlush(x Executor) error {
-	if c.Flush < Immediate || c.Flush > Batch {
-		return field.Bad("Flush", "%d is none of Immediate, Scoped, Interval and Batch", int(c.Flush))
-	}
+func (c *PublisherConfig) setDefaults() {
 	if c.Flush == Interval {
 		field.Default(&c.FlushInterval, defaultFlushInterval)
-	} else if c.FlushInterval != 0 {
-		return field.Bad("FlushInterval", "is set, but Flush is not Interval; set Flush, or leave this 0")
 	}
-	if c.Flush < Interval {
-		return c.refuseLimits()
+	if c.Flush == Interval || c.Flush == Batch {
+		field.Default(&c.FlushMessages, maxBatch)
+		field.Default(&c.FlushBytes, maxBatchBytes)
+		field.Default(&c.FlushWaiting, defaultFlushWaiting)
+		field.Default(&c.CloseTimeout, defaultCloseTimeout)
 	}
-	field.Default(&c.FlushMessages, maxBatch)
-	field.Default(&c.FlushBytes, maxBatchBytes)
-	field.Default(&c.FlushWaiting, defaultFlushWaiting)
-	field.Default(&c.CloseTimeout, defaultCloseTimeout)
+}
+
+// validate checks what is not part of Config.
+func (c *PublisherConfig) validate(x Executor) error {
 	_, pool := x.(*sql.DB)
 	switch {
+	case c.Flush < Immediate || c.Flush > Batch:
+		return field.Bad("Flush", "%d is none of Immediate, Scoped, Interval and Batch", int(c.Flush))
+	case c.Flush != Interval && c.FlushInterval != 0:
+		return field.Bad("FlushInterval", "is set, but Flush is not Interval; set Flush, or leave this 0")
+	case c.Flush < Interval:
+		return c.refuseLimits()
 	case c.RequireTx:
 		return field.Bad("Flush", "is for calls without a transaction, which RequireTx refuses; use Scoped")
 	case !pool:
@@ -84,10 +88,15 @@ func (c *PublisherConfig) setFlush(x Executor) error {
 
 // refuseLimits refuses limits of batches, which would be ignored.
 func (c *PublisherConfig) refuseLimits() error {
-	for name, set := range map[string]bool{"FlushMessages": c.FlushMessages != 0, "FlushBytes": c.FlushBytes != 0,
-		"FlushWaiting": c.FlushWaiting != 0, "CloseTimeout": c.CloseTimeout != 0} {
-		if set {
-			return field.Bad(name, "is set, but Flush is neither Interval nor Batch; set Flush, or leave this 0")
+	for _, limit := range []struct {
+		name string
+		set  bool
+	}{
+		{"FlushMessages", c.FlushMessages != 0}, {"FlushBytes", c.FlushBytes != 0},
+		{"FlushWaiting", c.FlushWaiting != 0}, {"CloseTimeout", c.CloseTimeout != 0},
+	} {
+		if limit.set {
+			return field.Bad(limit.name, "is set, but Flush is neither Interval nor Batch; set Flush, or leave this 0")
 		}
 	}
 	return nil
