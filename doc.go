@@ -64,7 +64,7 @@
 //	subscriber.go               delivers messages. subscriber_claim claims, _delivery hands out, _runs keeps streams in order;
 //	                            subscriber_settle settles; _leases renews, _duties does the rest; _log reads
 //	outbox.go                   the queue as plain calls: outbox_enqueue, _claim, _settle, _work, _stream, _join, _admin, _janitor
-//	log_cursor.go               the outbox read as a log: log_sequencer, log_dead, offsets; schema_adapter is for watermillsql
+//	log_cursor.go               the outbox read as a log: log_sequencer, _dead, _group, _event; offsets and schema_adapter are for watermillsql
 //	migrate.go                  creates the tables, checks them and prints the script, by internal/install
 //	engine.go                   the operations, which internal/engine runs
 //	dialect.go                  SQLServer, Postgres, SQLite

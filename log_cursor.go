@@ -92,6 +92,12 @@ func (c *cursor) Advance(ctx context.Context, x Executor, from, to int64) error 
 	return err
 }
 
+// create creates the group, if there is none, and leaves its lease alone.
+func (c *cursor) create(ctx context.Context) error {
+	_, err := c.move(ctx, c.outbox.db, leaseArg{Take: true})
+	return err
+}
+
 // Release gives the lease back.
 func (c *cursor) Release(ctx context.Context) error {
 	_, err := c.move(ctx, c.outbox.db, leaseArg{})
@@ -124,7 +130,7 @@ type groupState struct {
 
 	version, shape int64 // of the reader that has the lease, or had it last
 
-	interrupted bool // the last reader did not release the lease
+	interrupted bool // a reader did not release the lease, and none has moved the group on since
 }
 
 // move returns the group's state, and an error if the lease is not this reader's or the group could not be moved.

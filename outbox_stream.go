@@ -96,10 +96,10 @@ func (o *Outbox) resumeStream(ctx context.Context, topic, key string, skip bool)
 }
 
 // DiscardStream fails all messages that wait in a blocked stream, and returns how many. They are kept as dead letters, like
-// the message that blocks the stream. Messages published meanwhile are delivered, and so are those published since the last
-// claim of any Subscriber: it is what puts them behind the others of their stream. It returns an error that wraps
-// ErrNotBlocked, or a *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its
-// messages may already have failed.
+// the message that blocks the stream. Messages published meanwhile are delivered. Messages published since a Subscriber last
+// claimed are not part of it: only a claim puts them into their stream. It returns an error that wraps ErrNotBlocked, or a
+// *FieldError for a bad topic or key. After any other error the stream is still blocked, and some of its messages may already
+// have failed.
 func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total int, err error) {
 	id, err := validateStream(topic, key)
 	if err != nil {
@@ -118,11 +118,11 @@ func (o *Outbox) DiscardStream(ctx context.Context, topic, key string) (total in
 		if len(taken) == 0 {
 			return total, o.SkipHead(ctx, topic, key)
 		}
-		_, err = o.settleBatch(ctx, o.db, settleAll(arg.Owner, taken, Fail, errDiscarded), settleOptions{over: []OwnerToken{arg.Owner}, skipFailed: true})
+		ended, err := o.settleBatch(ctx, o.db, settleAll(arg.Owner, taken, Fail, errDiscarded), settleOptions{over: []OwnerToken{arg.Owner}, skipFailed: true})
 		if err != nil {
 			return total, err
 		}
-		total += len(taken)
+		total += len(taken) - len(ended.refused)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/flow"
 	"github.com/incursa/watermill-outbox/internal/seam"
@@ -218,14 +217,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	// Taking the lease creates the group.
-	c := s.groupCursor(topic)
-	if _, err := c.Acquire(ctx); errors.Is(err, base.ErrLeaseHeld) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return c.Release(ctx)
+	return s.groupCursor(topic).create(ctx)
 }
 
 func (s *Subscriber) unsubscribe(name string, t *topic) {

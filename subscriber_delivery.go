@@ -127,7 +127,7 @@ func (d *Delivery) waited(handed time.Time) time.Duration {
 // In a consumer group, Ack moves the group on in that transaction, and Fail also adds the message to the group's dead
 // letters. The group's position in the log is locked until the transaction ends.
 //
-// It returns ErrLeaseLost if another worker may have the message: roll back. It returns a *FieldError for any other outcome.
+// It returns ErrLeaseLost if another worker may have the message, or another attempt has settled it: roll back. It returns a *FieldError for any other outcome.
 func (d *Delivery) SettleTx(ctx context.Context, tx *sql.Tx, outcome Outcome) error {
 	if tx == nil {
 		return base.ErrNilDB

@@ -206,7 +206,7 @@ func (r *logReader) lease(ctx context.Context) error {
 	return nil
 }
 
-// begin goes on from the group's position. If the last reader did not release its lease, one of the next messages may have
+// begin goes on from the group's position. If a reader did not release its lease, one of the next messages may have
 // killed it, so their attempts are written before they are handed out. Doing that always would cost a write per message.
 func (r *logReader) begin(s groupState, at time.Time) {
 	if s.position < r.written && r.wentBack == nil {
@@ -218,7 +218,7 @@ func (r *logReader) begin(s groupState, at time.Time) {
 		r.config.Hooks.logWentBack(e)
 		r.wentBack = nil
 	}
-	r.acked, r.written, r.leased, r.careful = s.position, s.position, at, 0
+	r.acked, r.written, r.leased = s.position, s.position, at
 	if s.interrupted {
 		r.careful = logBatch
 	}

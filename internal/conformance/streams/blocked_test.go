@@ -1,6 +1,7 @@
 package streams_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -106,6 +108,29 @@ func TestStream_DiscardStream(t *testing.T) {
 		f.Contains(records[1].LastError, "discarded")
 		f.Ordered("orders", 1, 1)
 		f.Equal([]string{"0"}, suite.UUIDs(f.Claim("orders")), "what comes later is delivered")
+	})
+}
+
+// A lease that is over before its batch has ended: what was refused is taken again, and counted once.
+func TestTrap_DiscardStreamCountsWhatItEnds(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.blocked(5)
+		late := true
+		o, ok := seam.Outbox(f.Outbox).Around(func(ctx context.Context, batch seam.Batch) (int, error) {
+			n, err := batch(ctx, f.DB.DB)
+			if late {
+				late = false
+				f.ExpireLeases()
+				_, err := f.Outbox.ReapExpired(ctx)
+				f.NoError(err)
+			}
+			return n, err
+		}).(*outbox.Outbox)
+		f.True(ok)
+		n, err := o.DiscardStream(f.Context(), "orders", "stream 0")
+		f.NoError(err)
+		f.Equal(4, n)
+		f.Equal(5, int(f.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Failed)))
 	})
 }
 

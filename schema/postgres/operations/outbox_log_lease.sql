@@ -1,10 +1,10 @@
 -- Makes owner the only reader of a topic for a consumer group (take), or renews that, and moves the group on to position,
 -- but never back. A reader with a higher version takes the lease from one with a lower version at once. Returns the state of
 -- the group, held or not, and the last position given; without take, nothing if there is no such group. With lease_ms 0 it
--- gives the lease back. The topic '' is the whole log. A group is moved only from where its reader believes it to be, to a
--- message in the log. Otherwise the database is older than the reader, and messages that have been given the reader's
--- positions since are yet to be read. With once, nothing is done and returned if the group has passed the position: of two
--- transactions that move it there, one succeeds.
+-- gives the lease back; with take and lease_ms 0 it creates the group, and leaves one that there is alone. The topic '' is the
+-- whole log. A group is moved only from where its reader believes it to be, to a message in the log. Otherwise the database is
+-- older than the reader, and messages that have been given the reader's positions since are yet to be read. With once, nothing
+-- is done and returned if the group has passed the position: of two transactions that move it there, one succeeds.
 -- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
 CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
@@ -42,11 +42,11 @@ BEGIN
         attempts = CASE WHEN g.owner_token = taker AND spent > 0 THEN (arg->>'attempts')::int ELSE g.attempts END,
         version = newer,
         shape = (arg->>'shape')::bigint,
-        interrupted = CASE WHEN g.owner_token = taker THEN g.interrupted ELSE g.owner_token IS NOT NULL END,
+        interrupted = CASE WHEN g.owner_token <> taker THEN true WHEN g.owner_token = taker AND g.position < target THEN false ELSE g.interrupted END,
         owner_token = CASE WHEN lease > 0 THEN taker END,
         locked_until = CASE WHEN lease > 0 THEN moment + lease * interval '1 millisecond' END
     WHERE g.group_name = arg->>'group' AND g.topic = arg->>'topic'
-      AND (g.owner_token = taker OR take AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer))
+      AND (g.owner_token = taker OR take AND lease > 0 AND (g.owner_token IS NULL OR g.locked_until < moment OR g.version < newer))
       AND (NOT once OR g.position < target);
     IF once AND NOT FOUND THEN
         RETURN;

@@ -25,8 +25,8 @@ CREATE TABLE IF NOT EXISTS "main"."outbox_log_counter" (
 ) WITHOUT ROWID;
 
 -- How far each consumer group has read in each topic, and who reads for it. attempts have been spent on the message at
--- tried. version and shape are the reader's, so that a newer one can take over. interrupted says that the previous reader
--- never gave its lease back: a message may have killed it.
+-- tried. version and shape are the reader's, so that a newer one can take over. interrupted says that a reader
+-- never gave its lease back, and none has moved the group on since: a message may have killed it.
 CREATE TABLE IF NOT EXISTS "main"."outbox_log_group" (
     group_name   TEXT    NOT NULL,
     topic        TEXT    NOT NULL,

@@ -39,8 +39,8 @@ IF OBJECT_ID(N'[dbo].[Outbox_Log_Counter]', N'U') IS NULL
     );
 GO
 -- How far each consumer group has read in each topic, and who reads for it. Attempts have been spent on the message at
--- Tried. Version and Shape are the reader's, so that a newer one can take over. Interrupted says that the previous reader
--- never gave its lease back: a message may have killed it.
+-- Tried. Version and Shape are the reader's, so that a newer one can take over. Interrupted says that a reader
+-- never gave its lease back, and none has moved the group on since: a message may have killed it.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Group]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_Log_Group] (
         GroupName   NVARCHAR(255)    COLLATE Latin1_General_BIN2 NOT NULL,

@@ -1,11 +1,11 @@
 -- Makes owner the only reader of a topic for a consumer group (take), or renews that, and moves the group on to position,
 -- but never back. A reader with a higher version takes the lease from one with a lower version at once. Returns the state of
 -- the group, held or not, and the last position given; without take, nothing if there is no such group. With lease_ms 0 it
--- gives the lease back. The topic '' is the whole log. A group is moved only from where its reader believes it to be, to a
--- message in the log. Otherwise the database is older than the reader, and messages that have been given the reader's
--- positions since are yet to be read. With once, nothing is done and returned if the group has passed the position: of two
--- transactions that move it there, one succeeds. If two readers start a group at the same time, the second finds the row and inserts
--- none.
+-- gives the lease back; with take and lease_ms 0 it creates the group, and leaves one that there is alone. The topic '' is the
+-- whole log. A group is moved only from where its reader believes it to be, to a message in the log. Otherwise the database is
+-- older than the reader, and messages that have been given the reader's positions since are yet to be read. With once, nothing
+-- is done and returned if the group has passed the position: of two transactions that move it there, one succeeds.
+-- If two readers start a group at the same time, the second finds the row and inserts none.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Lease]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Lease] AS RETURN 0');
 GO
@@ -62,12 +62,12 @@ BEGIN
             Attempts = CASE WHEN OwnerToken = @Owner AND @Tried > 0 THEN @Attempts ELSE Attempts END,
             Version = @Version,
             Shape = @Shape,
-            Interrupted = CASE WHEN OwnerToken = @Owner THEN Interrupted WHEN OwnerToken IS NULL THEN 0 ELSE 1 END,
+            Interrupted = CASE WHEN OwnerToken <> @Owner THEN 1 WHEN OwnerToken = @Owner AND Position < @Position THEN 0 ELSE Interrupted END,
             OwnerToken = CASE WHEN @LeaseMs > 0 THEN @Owner END,
             LockedUntil = CASE WHEN @LeaseMs > 0 THEN DATEADD(MILLISECOND, @LeaseMs, @Now) END
         FROM [dbo].[Outbox_Log_Group] AS g WITH (ROWLOCK, FORCESEEK)
         WHERE GroupName = @Group AND Topic = @Topic
-          AND (OwnerToken = @Owner OR (@Take = 1 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)))
+          AND (OwnerToken = @Owner OR (@Take = 1 AND @LeaseMs > 0 AND (OwnerToken IS NULL OR LockedUntil < @Now OR Version < @Version)))
           AND (@Once = 0 OR Position < @Position);
         SET @Updated = @@ROWCOUNT;
 
