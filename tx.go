@@ -60,22 +60,6 @@ func scopeFrom(ctx context.Context) *txScope {
 	return scope
 }
 
-// executor is x. Without one it is the transaction that ctx carries, unless InTx began that on another *sql.DB, or else the
-// outbox's own *sql.DB.
-func (o *Outbox) executor(ctx context.Context, x Executor) (Executor, error) {
-	scope := scopeFrom(ctx)
-	switch {
-	case x != nil:
-		return x, nil
-	case scope == nil:
-		return o.db, nil
-	case scope.db != nil && scope.db != o.db:
-		return nil, errOtherTx
-	default:
-		return scope.tx, nil
-	}
-}
-
 // InTx runs f in a transaction of db, writes what a Publisher that is Scoped has collected in it, commits it, and then wakes
 // the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
 // the transaction, so that a Publisher finds it in the context of the messages.
