@@ -14,9 +14,6 @@ import (
 	"github.com/incursa/watermill-outbox/internal/field"
 )
 
-// correlationHeader is the header of Watermill's correlation middleware.
-const correlationHeader = "correlation_id"
-
 // HeaderMessageID is the header that carries a message's MessageID outside its database.
 const HeaderMessageID = "outbox_message_id"
 
@@ -80,7 +77,7 @@ type Claimed struct {
 	// ClaimedAt is when the message was claimed, by the database's clock.
 	ClaimedAt time.Time
 
-	// Stages are what has happened to the message, as bits: a middleware.StageSet.
+	// Stages are what has happened to the message, as bits: a middleware.StageSet, whose constants are in package middleware.
 	Stages base.Stages
 
 	// Malformed says why the row's headers could not be read, if something else changed them; Headers are then empty.
@@ -132,12 +129,12 @@ type Record struct {
 	LastError     string
 	ProcessedAt   time.Time   // when it was done or failed; zero before
 	ProcessedBy   string      // the worker that ended it
-	Stages        base.Stages // what has happened to it: a middleware.StageSet
+	Stages        base.Stages // what has happened to it: a middleware.StageSet, whose constants are in package middleware
 	Malformed     error       // as in Claimed
 }
 
-// HeaderStreamKey is the header that sets a message's StreamKey.
-const HeaderStreamKey = "outbox_stream_key"
+// HeaderStreamKey, outbox_stream_key, is the header that sets a message's StreamKey, and carries it to brokers.
+const HeaderStreamKey = base.HeaderStreamKey
 
 // fromWatermill maps a Watermill message. Its delay headers set the due time. The absolute one has whole seconds: if both
 // were made just now, the exact one counts. If the message was published before, the absolute one counts, so that it is not
@@ -148,7 +145,7 @@ func fromWatermill(topic string, msg *message.Message) (Message, error) {
 		Topic:         topic,
 		Payload:       msg.Payload,
 		Headers:       msg.Metadata,
-		CorrelationID: msg.Metadata[correlationHeader],
+		CorrelationID: msg.Metadata[base.HeaderCorrelationID],
 		StreamKey:     msg.Metadata[HeaderStreamKey],
 	}
 	return m, m.delay(msg.Metadata[delay.DelayedUntilKey], msg.Metadata[delay.DelayedForKey])
@@ -186,8 +183,8 @@ func (m *Message) toWatermill() *message.Message {
 	if m.Headers != nil {
 		msg.Metadata = m.Headers
 	}
-	if m.CorrelationID != "" && msg.Metadata[correlationHeader] == "" {
-		msg.Metadata[correlationHeader] = m.CorrelationID
+	if m.CorrelationID != "" && msg.Metadata[base.HeaderCorrelationID] == "" {
+		msg.Metadata[base.HeaderCorrelationID] = m.CorrelationID
 	}
 	return msg
 }

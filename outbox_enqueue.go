@@ -109,8 +109,8 @@ func (o *Outbox) prepare(messages []Message) ([]enqueuedMessage, []MessageID, er
 			rows[i].Headers = nil
 		}
 		if rows[i].CorrelationID == "" {
-			rows[i].CorrelationID = m.Headers[correlationHeader]
-			if err := field.Text("Headers["+correlationHeader+"]", rows[i].CorrelationID); err != nil {
+			rows[i].CorrelationID = m.Headers[base.HeaderCorrelationID]
+			if err := field.Text("Headers["+base.HeaderCorrelationID+"]", rows[i].CorrelationID); err != nil {
 				return nil, nil, err
 			}
 		}

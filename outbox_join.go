@@ -15,7 +15,7 @@ import (
 // A JoinEvent reports a join that has ended. In a caller's transaction, it may still be rolled back.
 type JoinEvent struct {
 	ID                base.JoinID     // a join.ID
-	Status            base.JoinStatus // a join.Status: Completed, Failed or Cancelled
+	Status            base.JoinStatus // a join.Status: join.Completed, join.Failed or join.Cancelled
 	Expected          int             // 0 if it ended before it was sealed
 	Completed, Failed int
 	Store             string // of the outbox's configuration

@@ -49,7 +49,8 @@ type Settlement struct {
 	// Err becomes the row's LastError; nil keeps the last one. It must be nil for an Ack.
 	Err error
 
-	// Stages are added to those of the message: a middleware.StageSet. Defaults to none.
+	// Stages are added to those of the message: a middleware.StageSet, whose constants are in package middleware. Defaults to
+	// none.
 	Stages base.Stages
 }
 

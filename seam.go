@@ -79,6 +79,22 @@ func (o operations) Around(around func(ctx context.Context, batch seam.Batch) (i
 	return &other
 }
 
+// executor is x. Without one it is the transaction that ctx carries, unless InTx began that on another *sql.DB, or else the
+// outbox's own *sql.DB.
+func (o *Outbox) executor(ctx context.Context, x Executor) (Executor, error) {
+	carried := carriedBy(ctx)
+	switch {
+	case x != nil:
+		return x, nil
+	case carried.tx == nil:
+		return o.db, nil
+	case carried.db != nil && carried.db != o.db:
+		return nil, errOtherTx
+	default:
+		return carried.tx, nil
+	}
+}
+
 // batch runs one batch of an act: in a transaction of its own, or in that of what is around it.
 func (o *Outbox) batch(ctx context.Context, do seam.Batch) (int, error) {
 	if o.around == nil {

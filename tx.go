@@ -43,22 +43,6 @@ func carriedBy(ctx context.Context) carriedTx {
 	return carried
 }
 
-// executor is x. Without one it is the transaction that ctx carries, unless InTx began that on another *sql.DB, or else the
-// outbox's own *sql.DB.
-func (o *Outbox) executor(ctx context.Context, x Executor) (Executor, error) {
-	carried := carriedBy(ctx)
-	switch {
-	case x != nil:
-		return x, nil
-	case carried.tx == nil:
-		return o.db, nil
-	case carried.db != nil && carried.db != o.db:
-		return nil, errOtherTx
-	default:
-		return carried.tx, nil
-	}
-}
-
 // InTx runs f in a transaction of db, flushes what Scoped publishers collected in it, commits, and wakes the subscribers of
 // the topics published. If f returns an error or panics, it rolls back. The context passed to f carries the transaction, so
 // that a Publisher finds it in the context of the messages.

@@ -102,10 +102,10 @@ func (s StreamState) String() string {
 
 // A JoinPlace is a join that has the message as a step.
 type JoinPlace struct {
-	Join        base.JoinID
+	Join        base.JoinID // a join.ID
 	GroupingKey string
-	Status      base.JoinStatus // of the join
-	StepStatus  base.JoinStatus // of the step: pending, completed or failed
+	Status      base.JoinStatus // of the join: a join.Status, whose constants are in package join
+	StepStatus  base.JoinStatus // of the step: join.Pending, join.Completed or join.Failed
 	ByReport    bool
 	AttachedAt  time.Time
 }

@@ -24,9 +24,6 @@ const (
 	HeaderCausation = "causation_id"
 )
 
-// correlationHeader is that of Watermill's correlation middleware.
-const correlationHeader = "correlation_id"
-
 // An Event is what happened, as it is appended and as it is read.
 type Event struct {
 	// ID names the event. With IDs of your own, an append can be repeated: it is done once. Defaults to a new one.
@@ -66,7 +63,7 @@ func (e *Event) Message() *message.Message {
 		}
 	}
 	set(HeaderType, e.Type)
-	set(correlationHeader, e.CorrelationID)
+	set(base.HeaderCorrelationID, e.CorrelationID)
 	set(HeaderCausation, e.CausationID)
 	set(outbox.HeaderMessageID, e.ID.String())
 	set(HeaderStream, e.Stream)
@@ -82,7 +79,7 @@ func (s *Store) stored(e *Event) base.Event {
 		headers = map[string]string{}
 	}
 	delete(headers, outbox.HeaderMessageID)
-	for header, value := range map[string]string{HeaderType: e.Type, HeaderCausation: e.CausationID, correlationHeader: e.CorrelationID} {
+	for header, value := range map[string]string{HeaderType: e.Type, HeaderCausation: e.CausationID, base.HeaderCorrelationID: e.CorrelationID} {
 		if value != "" {
 			headers[header] = value
 		}
@@ -112,7 +109,7 @@ func (e *Event) scan(rows *sql.Rows) (last int64, err error) {
 		}
 	}
 	e.Type, e.CausationID, e.CorrelationID = e.Metadata[HeaderType], e.Metadata[HeaderCausation], correlation.String
-	for _, header := range []string{HeaderType, HeaderCausation, correlationHeader, HeaderStream, HeaderVersion, HeaderPosition} {
+	for _, header := range []string{HeaderType, HeaderCausation, base.HeaderCorrelationID, HeaderStream, HeaderVersion, HeaderPosition} {
 		delete(e.Metadata, header)
 	}
 	if len(e.Metadata) == 0 {

@@ -11,21 +11,19 @@ import (
 	"github.com/google/uuid"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/join"
 )
 
-// Headers added to each copy. Copies for publishers also have outbox.HeaderMessageID.
+// Headers added to each copy. Copies for publishers also have outbox.HeaderMessageID and, if the message has a stream key,
+// outbox.HeaderStreamKey.
 const (
-	HeaderPolicy    = "fanout_policy"
-	HeaderPosition  = "fanout_position"   // of the source in the log
-	HeaderSource    = "fanout_source"     // its message id
-	HeaderTopic     = "fanout_topic"      // its topic
-	HeaderSlice     = "fanout_slice"      // the interval of its policy's Cadence, if that has one
-	HeaderStreamKey = "outbox_stream_key" // on copies for publishers, if the message has a stream key, as the forwarder writes it
+	HeaderPolicy   = "fanout_policy"
+	HeaderPosition = "fanout_position" // of the source in the log
+	HeaderSource   = "fanout_source"   // its message id
+	HeaderTopic    = "fanout_topic"    // its topic
+	HeaderSlice    = "fanout_slice"    // the interval of its policy's Cadence, if that has one
 )
-
-// correlationHeader is where Watermill keeps the correlation id.
-const correlationHeader = "correlation_id"
 
 // namespace is the UUID namespace for the ids of copies. It must never change.
 var namespace = uuid.MustParse("5b5ff0d4-0a1f-5d6c-9d0e-4f6f1a3b7c21")
@@ -61,10 +59,10 @@ func (p *Policy) published(ctx context.Context, source *outbox.LogMessage, desti
 	msg.Metadata = p.headers(source)
 	msg.Metadata[outbox.HeaderMessageID] = copyID(p.Name, destination, source.ID).String()
 	if source.StreamKey != "" {
-		msg.Metadata[HeaderStreamKey] = source.StreamKey
+		msg.Metadata[outbox.HeaderStreamKey] = source.StreamKey
 	}
-	if source.CorrelationID != "" && msg.Metadata[correlationHeader] == "" {
-		msg.Metadata[correlationHeader] = source.CorrelationID
+	if source.CorrelationID != "" && msg.Metadata[base.HeaderCorrelationID] == "" {
+		msg.Metadata[base.HeaderCorrelationID] = source.CorrelationID
 	}
 	return msg
 }

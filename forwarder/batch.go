@@ -12,11 +12,9 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// Headers that the forwarder adds, in addition to outbox.HeaderMessageID. A correlation id is in the header correlation_id.
-const (
-	HeaderAttempt   = "outbox_attempt"    // 1 for the first delivery to the broker
-	HeaderStreamKey = "outbox_stream_key" // if the message has one
-)
+// HeaderAttempt is a header that the forwarder adds: 1 for the first delivery to the broker. It also adds outbox.HeaderMessageID
+// and, if the message has a stream key, outbox.HeaderStreamKey. A correlation id is in the header correlation_id.
+const HeaderAttempt = "outbox_attempt"
 
 // BatchError is returned by a Publisher that knows the result for each message, in the order of the call: nil if the broker
 // has the message, Refused if the broker rejected it, outbox.Permanent if the broker will never accept it,
@@ -85,7 +83,7 @@ func outgoing(msg *message.Message) *message.Message {
 		out.Metadata[outbox.HeaderMessageID] = d.MessageID().String()
 		out.Metadata[HeaderAttempt] = strconv.Itoa(d.Attempt())
 		if d.StreamKey() != "" {
-			out.Metadata[HeaderStreamKey] = d.StreamKey()
+			out.Metadata[outbox.HeaderStreamKey] = d.StreamKey()
 		}
 	}
 	return out

@@ -74,7 +74,7 @@ type partAway struct{}
 func (partAway) Publish(_ string, messages ...*message.Message) error {
 	batch := &BatchError{Errs: make([]error, len(messages))}
 	for i, msg := range messages {
-		if msg.Metadata.Get(HeaderStreamKey) != "" {
+		if msg.Metadata.Get(outbox.HeaderStreamKey) != "" {
 			batch.Errs[i] = outbox.Unavailable(errClosing)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAPartThatIsAwayAndFillsTheRoomHoldsUpNoOther(t *testing.T) {
 					it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders"}}
 					if key == "away" {
 						it.lane.key = key
-						msg.Metadata.Set(HeaderStreamKey, key)
+						msg.Metadata.Set(outbox.HeaderStreamKey, key)
 					}
 					items = append(items, it)
 				}

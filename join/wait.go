@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/limits"
 )
@@ -99,9 +100,6 @@ func (t *ticket) validate() error {
 	return nil
 }
 
-// correlationHeader is the header whose length is limited, as in outbox.Message.
-const correlationHeader = "correlation_id"
-
 // validate refuses now what could not be sent later.
 func (c *Continuation) validate(name string) error {
 	if err := validateTopic(name+".Topic", c.Topic); err != nil {
@@ -116,8 +114,9 @@ func validateHeaders(name string, headers map[string]string) error {
 			return field.Bad(name, "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
 		}
 	}
-	if problem := limits.Text(headers[correlationHeader]); problem != "" {
-		return field.Bad(name, "%s %s", correlationHeader, problem)
+	// The length of this one is limited, as in outbox.Message.
+	if problem := limits.Text(headers[base.HeaderCorrelationID]); problem != "" {
+		return field.Bad(name, "%s %s", base.HeaderCorrelationID, problem)
 	}
 	return nil
 }

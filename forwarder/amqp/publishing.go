@@ -7,12 +7,11 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // headerUUID is the header in which watermill-amqp's DefaultMarshaler puts the UUID.
 const headerUUID = "_watermill_message_uuid"
-
-const headerCorrelationID = "correlation_id"
 
 // newPublishing returns an error for a message that no broker could accept.
 func newPublishing(msg *message.Message, maxPayload int) (amqp091.Publishing, error) {
@@ -36,7 +35,7 @@ func newPublishing(msg *message.Message, maxPayload int) (amqp091.Publishing, er
 		Headers:       headers,
 		DeliveryMode:  amqp091.Persistent,
 		MessageId:     short(id),
-		CorrelationId: short(msg.Metadata[headerCorrelationID]),
+		CorrelationId: short(msg.Metadata[base.HeaderCorrelationID]),
 		Body:          msg.Payload,
 	}, nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/incursa/watermill-outbox/forwarder"
+	outbox "github.com/incursa/watermill-outbox"
 )
 
 // HeaderUUID is the header of a record with the message's UUID, as in watermill-kafka.
@@ -38,7 +38,7 @@ func (DefaultMarshaler) Marshal(topic string, msg *message.Message) (*kgo.Record
 	for name, value := range msg.Metadata {
 		record.Headers = append(record.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
-	if key := msg.Metadata.Get(forwarder.HeaderStreamKey); key != "" {
+	if key := msg.Metadata.Get(outbox.HeaderStreamKey); key != "" {
 		record.Key = []byte(key)
 	}
 	return record, nil

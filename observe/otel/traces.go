@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/base"
 )
 
 // Config configures Traces.
@@ -123,7 +124,7 @@ func (t *Traces) inject(ctx context.Context, msg *message.Message) {
 
 func ofMessage(msg *message.Message) []attribute.KeyValue {
 	attributes := append(make([]attribute.KeyValue, 0, 5), messageID.String(msg.UUID), bodySize.Int(len(msg.Payload)))
-	if id := msg.Metadata.Get("correlation_id"); id != "" {
+	if id := msg.Metadata.Get(base.HeaderCorrelationID); id != "" {
 		attributes = append(attributes, conversationID.String(id))
 	}
 	return attributes

@@ -7,7 +7,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/incursa/watermill-outbox/forwarder"
+	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testbroker"
 	"github.com/incursa/watermill-outbox/internal/testforwarder"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -40,7 +40,7 @@ func TestLong_KilledForwardersOfStreams(t *testing.T) {
 		r.broker.drainTo(r.queue, func(d amqp091.Delivery) {
 			n, err := strconv.Atoi(string(d.Body))
 			r.NoError(err)
-			order.Arrive(r.header(d, forwarder.HeaderStreamKey), n, r.header(d, testforwarder.HeaderCall))
+			order.Arrive(r.header(d, outbox.HeaderStreamKey), n, r.header(d, testforwarder.HeaderCall))
 		})
 		soak.Check(&order, took)
 	})

@@ -66,7 +66,7 @@ func TestFanout_IdsElsewhereAreDeterministic(t *testing.T) {
 		f.Len(known, 6)
 		first := one.Taken()[0]
 		f.Equal(message.Payload{0, 1}, first.Payload)
-		for key, want := range map[string]string{"h": "v", "correlation_id": "cause", fanout.HeaderStreamKey: "stream", fanout.HeaderTopic: "orders"} {
+		for key, want := range map[string]string{"h": "v", "correlation_id": "cause", outbox.HeaderStreamKey: "stream", fanout.HeaderTopic: "orders"} {
 			f.Equal(want, first.Metadata[key], key)
 		}
 		copies := other.UUIDsOf("copy")

@@ -44,7 +44,7 @@ func TestMessagesArriveInOrderAsTheyWerePublished(t *testing.T) {
 		f.Equal([]byte{0, 1, 255}, []byte(last.Payload))
 		f.Equal("Zürich 😀", last.Metadata["name"])
 		f.Equal("cause", last.Metadata["correlation_id"])
-		f.Equal("a stream", last.Metadata[forwarder.HeaderStreamKey])
+		f.Equal("a stream", last.Metadata[outbox.HeaderStreamKey])
 		f.Equal("1", last.Metadata[forwarder.HeaderAttempt])
 		f.NoError(new(outbox.MessageID).UnmarshalText([]byte(last.Metadata[outbox.HeaderMessageID])))
 	})

@@ -62,7 +62,7 @@ func TestAPartThatIsAwayHoldsUpNoOther(t *testing.T) {
 }
 
 func partOf(msg *message.Message) int {
-	key := msg.Metadata[forwarder.HeaderStreamKey]
+	key := msg.Metadata[outbox.HeaderStreamKey]
 	return int(key[len(key)-1]-'0') % 2
 }
 

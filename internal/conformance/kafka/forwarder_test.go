@@ -141,7 +141,7 @@ func TestAMessageArrivesAsItWasEnqueued(t *testing.T) {
 		}
 		for _, record := range s.read(topic, 20) {
 			o.Equal(everyByte(), string(record.Value))
-			o.Equal(header(record, forwarder.HeaderStreamKey), string(record.Key))
+			o.Equal(header(record, outbox.HeaderStreamKey), string(record.Key))
 			o.NotEmpty(record.Key)
 			o.Equal("ä", header(record, "a"))
 			o.Equal("c", header(record, "correlation_id"))

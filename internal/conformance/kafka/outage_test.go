@@ -125,7 +125,7 @@ func TestRefusalsLoseNothingAndKeepTheOrder(t *testing.T) {
 			for range batches {
 				var batch []*message.Message
 				for range 1 + rand.IntN(6) {
-					batch = append(batch, newMessage(fmt.Sprint(n), forwarder.HeaderStreamKey, fmt.Sprint(p)))
+					batch = append(batch, newMessage(fmt.Sprint(n), outbox.HeaderStreamKey, fmt.Sprint(p)))
 					n++
 				}
 				if err := publishAll(publisher, topic, batch); err != nil {
@@ -262,7 +262,7 @@ func TestLeadersThatChange(t *testing.T) {
 		}
 		var batch []*message.Message
 		for stream := range streams {
-			batch = append(batch, newMessage(fmt.Sprint(round), forwarder.HeaderStreamKey, fmt.Sprint(stream)))
+			batch = append(batch, newMessage(fmt.Sprint(round), outbox.HeaderStreamKey, fmt.Sprint(stream)))
 		}
 		s.NoError(publisher.Publish(topic, batch...))
 	}

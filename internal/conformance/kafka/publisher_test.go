@@ -59,8 +59,8 @@ func TestARecordHasTheBytesTheHeadersAndTheKey(t *testing.T) {
 	forEachServer(t, func(t *testing.T, s *server) {
 		topic := s.createTopic(1)
 		sent := []*message.Message{
-			newMessage(everyByte(), "a", "1", "empty", "", "ключ", "значение", forwarder.HeaderStreamKey, "order-7"),
-			newMessage("", forwarder.HeaderStreamKey, "ключ"),
+			newMessage(everyByte(), "a", "1", "empty", "", "ключ", "значение", outbox.HeaderStreamKey, "order-7"),
+			newMessage("", outbox.HeaderStreamKey, "ключ"),
 			newMessage("without a key"),
 		}
 		s.NoError(s.newPublisher().Publish(topic, sent...))
@@ -87,7 +87,7 @@ func TestARecordHasTheBytesTheHeadersAndTheKey(t *testing.T) {
 
 // Unmarshal makes the message that was published.
 func TestTheMarshalerReadsWhatItWrites(t *testing.T) {
-	sent := newMessage("payload", "a", "1", forwarder.HeaderStreamKey, "k")
+	sent := newMessage("payload", "a", "1", outbox.HeaderStreamKey, "k")
 	record, err := kafka.DefaultMarshaler{}.Marshal("topic", sent)
 	require.NoError(t, err)
 	require.True(t, kafka.DefaultMarshaler{}.Unmarshal(record).Equals(sent))
@@ -107,7 +107,7 @@ func TestAStreamStaysInOnePartitionAndInOrder(t *testing.T) {
 				for range batches {
 					var batch []*message.Message
 					for range size {
-						batch = append(batch, newMessage(fmt.Sprint(n/streams), forwarder.HeaderStreamKey, fmt.Sprintf("%d-%d", p, n%streams)))
+						batch = append(batch, newMessage(fmt.Sprint(n/streams), outbox.HeaderStreamKey, fmt.Sprintf("%d-%d", p, n%streams)))
 						n++
 					}
 					errs[p] = errors.Join(errs[p], publisher.Publish(topic, batch...))

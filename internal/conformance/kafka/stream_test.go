@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/incursa/watermill-outbox/forwarder"
+	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/testforwarder"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/internal/testprocess"
@@ -36,7 +36,7 @@ func TestLong_KilledForwardersOfStreams(t *testing.T) {
 		partition := map[string]int32{}
 		for _, record := range s.read(topic, soak.Streams*soak.Each) {
 			key := string(record.Key)
-			s.Equal(header(record, forwarder.HeaderStreamKey), key)
+			s.Equal(header(record, outbox.HeaderStreamKey), key)
 			if _, known := partition[key]; !known {
 				partition[key] = record.Partition
 			}
