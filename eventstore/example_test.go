@@ -37,7 +37,7 @@ func Example() {
 		fmt.Println(e.Version, e.Type)
 	}
 	// Output:
-	// eventstore: the stream "order-7" is at version 2, and version 1 was expected true
+	// eventstore: the stream "order-7" is at version 2, and version 1 was expected; read what is new, decide again, append that true
 	// 1 OrderPlaced
 	// 2 OrderShipped
 }

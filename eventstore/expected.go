@@ -71,7 +71,19 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("eventstore: the stream %q is at version %d, and %v was expected", e.Stream, e.Actual, e.Expected)
+	is, expected, advice := fmt.Sprintf("is at version %d", e.Actual), fmt.Sprintf("%v was expected", e.Expected), ""
+	if e.Actual == 0 {
+		is = "has no events"
+	}
+	switch {
+	case e.Expected == StreamExists:
+		expected = "some were expected"
+	case e.Expected == NoStream:
+		expected, advice = "was expected to be new", "; read what is there, decide again, append that"
+	case e.Actual > e.Expected.version:
+		advice = "; read what is new, decide again, append that"
+	}
+	return fmt.Sprintf("eventstore: the stream %q %s, and %s%s", e.Stream, is, expected, advice)
 }
 
 // Is reports whether target is ErrVersionConflict.

@@ -139,7 +139,7 @@ func (deadlock) SQLErrorNumber() int32 { return 1205 }
 // serve runs until ctx ends.
 func serve(ctx context.Context, router *message.Router, subscriber *outbox.Subscriber) error {
 	ran := make(chan error, 1)
-	go func() { ran <- router.Run(context.WithoutCancel(ctx)) }() // SIGTERM must not stop the router before its handlers
+	go func() { ran <- router.Run(context.WithoutCancel(ctx)) }() // SIGTERM leaves it to Drain, whose deadline counts for all
 	select {
 	case err := <-ran:
 		return err
