@@ -27,7 +27,19 @@ type SQLite = dialect.SQLite
 // OpenSQLite is sql.Open for SQLite. Its connections keep the outbox's statements compiled; the driver alone would compile
 // them at every call, which is a quarter to a half of the work of most workers. Your own statements run as with sql.Open.
 // The connection that (*sql.Conn).Raw passes has a method Unwrap, which returns the driver's connection.
-func OpenSQLite(driverName, dsn string) (*sql.DB, error) { return kept.Open(driverName, dsn) }
+//
+// It returns a *FieldError for the driver of another database, and for a DSN that would fail later: one of a database in memory,
+// or one without one of the settings that SQLite names. Other values are allowed; _pragma=journal_mode leaves the mode as the file has it.
+func OpenSQLite(driverName, dsn string) (*sql.DB, error) {
+	db, err := kept.Open(driverName, dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := dialect.RefuseSQLite(db, dsn); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
 
 // IsRetryable reports whether err means that the transaction should be run again: a deadlock victim, a serialization
 // failure, a lock timeout, a busy database. In its own transactions the outbox has already retried before it returns such an

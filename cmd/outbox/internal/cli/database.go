@@ -132,8 +132,12 @@ func openSQLite(dsn string, create bool) (*sql.DB, error) {
 	if !strings.Contains(pragmas, "busy_timeout") {
 		values.Add("_pragma", "busy_timeout(10000)")
 	}
-	if create && !strings.Contains(pragmas, "journal_mode") {
+	switch {
+	case strings.Contains(pragmas, "journal_mode"):
+	case create:
 		values.Add("_pragma", "journal_mode(WAL)")
+	default:
+		values.Add("_pragma", "journal_mode") // as the file has it
 	}
 	if !values.Has("_txlock") {
 		values.Set("_txlock", "immediate")
