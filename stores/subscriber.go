@@ -161,11 +161,12 @@ func (s *Subscriber) join(store *Store) (leave func()) {
 		s.letGo(m)
 		return nil
 	}
+	s.scheduler.add(m) // before the worker asks for a turn
 	if !s.serveStore(store, worker) {
-		s.letGo(m) // it was never used
+		s.scheduler.remove(m)
+		s.letGo(m)
 		return nil
 	}
-	s.scheduler.add(m)
 	return func() { s.leave(m, worker) }
 }
 
