@@ -74,7 +74,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		ExpiryBackoff: expiryBackoff(config.Backoff, config.LeaseDuration),
 	}, logger)
 	if err != nil {
-		return nil, field.Rename("Config", "SubscriberConfig", err)
+		return nil, field.In("SubscriberConfig", err)
 	}
 	janitor, err := o.janitor(config.Janitor)
 	if err != nil {

@@ -160,7 +160,7 @@ func TestJanitorRefusesWhatMakesNoSense(t *testing.T) {
 			_, err := f.Outbox.PurgeOnce(f.Context(), config)
 			f.RequireField(err, "JanitorConfig."+field)
 			_, err = outbox.NewSubscriber(f.DB.DB, outbox.SubscriberConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema, Janitor: config}, nil)
-			f.RequireField(err, "JanitorConfig."+field)
+			f.RequireField(err, "SubscriberConfig.Janitor."+field)
 		}
 	})
 }
