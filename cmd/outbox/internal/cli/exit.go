@@ -67,6 +67,10 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitDatabase, "It took longer than --timeout allows."
 	}
+	var notThere *notThereError
+	if errors.As(err, &notThere) {
+		return exitTrouble, ""
+	}
 	for _, e := range absent {
 		if errors.Is(err, e) {
 			return exitTrouble, ""
