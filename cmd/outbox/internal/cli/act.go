@@ -20,7 +20,7 @@ type act struct {
 	ready      bool // it is for ready messages
 	flags      filterFlags
 	all        bool
-	on         func(*database) (*admin.Admin, error) // defaults to the outbox
+	on         func(*database) (*outbox.Outbox, error) // defaults to the outbox
 }
 
 func (t *act) command(use, short string) *cobra.Command {
@@ -75,13 +75,24 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 	if err != nil {
 		return err
 	}
-	open := (*database).admin
+	open := (*database).outbox
 	if t.on != nil {
 		open = t.on
 	}
-	of, err := open(db)
+	o, err := open(db)
 	if err != nil {
 		return err
+	}
+	of, err := admin.New(o)
+	if err != nil {
+		return err
+	}
+	strangers, err := t.strangers(ctx, o, params.IDs)
+	if err != nil {
+		return err
+	}
+	if len(strangers) > 0 && len(strangers) == len(params.IDs) {
+		return &notThereError{0, len(strangers), strangers}
 	}
 	total := -1
 	if asks := t.final || len(args) == 0; asks && !a.yes && !a.dryRun {
@@ -92,7 +103,7 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 			return err
 		}
 		if counted.Matched == 0 {
-			return a.render.result(newBatch(counted, true), "There is no such "+t.one()+".")
+			return a.render.result(newBatch(counted, true), t.flags.none(t.one()))
 		}
 		if err := a.confirm("%s %s of %s?", t.verb, t.letters(counted.Matched), number(counted.Examined)); err != nil {
 			return err
@@ -111,7 +122,10 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 	}
 	result, err := t.do(of, ctx, params)
 	bar.end()
-	return t.report(result, err)
+	if err := t.report(result, err); err != nil || len(strangers) == 0 {
+		return err
+	}
+	return &notThereError{result.Matched, len(params.IDs), strangers}
 }
 
 // fullBatch is how many messages are looked at before there may be more.

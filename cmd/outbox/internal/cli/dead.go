@@ -52,7 +52,7 @@ func (a *app) deadListCommand() *cobra.Command {
 			for _, m := range page.Messages {
 				letters = append(letters, letter{newMessage(m)})
 			}
-			if err := list(a.render, "ID, TOPIC, UUID, FAILED, RETRIES, LAST ERROR", letters, "There is no such dead letter."); err != nil {
+			if err := list(a.render, "ID, TOPIC, UUID, FAILED, RETRIES, LAST ERROR", letters, flags.none("dead letter")); err != nil {
 				return err
 			}
 			return a.more(page)
@@ -88,7 +88,7 @@ func (a *app) deadErrorsCommand() *cobra.Command {
 			for _, g := range counts.Groups {
 				groups = append(groups, errorGroup{g.Topic, g.Error, g.Count, moment(g.First), moment(g.Last), g.Example.ID.String(), g})
 			}
-			if err := list(a.render, "COUNT, TOPIC, FIRST, LAST, ERROR", groups, "There is no such dead letter."); err != nil || counts.Others == 0 {
+			if err := list(a.render, "COUNT, TOPIC, FIRST, LAST, ERROR", groups, flags.none("dead letter")); err != nil || counts.Others == 0 {
 				return err
 			}
 			return a.render.say("\nOther errors have %s.", counted(counts.Others, "message", "messages"))

@@ -53,6 +53,9 @@ something is wrong. A setting under which the last commits may be lost is told, 
 			if len(d.findings) > 0 {
 				return errTrouble
 			}
+			if len(d.advice) > 0 {
+				return a.render.say("Nothing is wrong; the advice above is yours to weigh.")
+			}
 			return a.render.say("All is well.")
 		})
 	p.add(c)

@@ -116,7 +116,7 @@ func (d *doctor) examineTopics(ctx context.Context) error {
 		if t.Waiting == 0 || t.Age <= d.patience {
 			continue
 		}
-		waits := fmt.Sprintf("%s of topic %q due, the first for %s", counted(t.Waiting, "message is", "messages are"), t.Topic, span(t.Age))
+		waits := fmt.Sprintf("%s of topic %q %s due, the first for %s", counted(t.Waiting, "message", "messages"), t.Topic, isAre(t.Waiting), span(t.Age))
 		switch {
 		case !t.PausedSince.IsZero():
 			d.find("paused", waits+"; it is paused "+pausedBy(t), fmt.Sprintf("'outbox topic resume %s', once the reason is gone", t.Topic))

@@ -40,11 +40,22 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitTrouble
 	}
 	code, advice := a.judge(ctx, err)
-	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(strings.TrimPrefix(err.Error(), "outbox: ")), true))
+	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(withoutPackage(err.Error())), true))
 	if advice != "" {
 		fmt.Fprintf(a.Err, "%s\n", advice)
 	}
 	return code
+}
+
+// withoutPackage is the text of an error without the name of the package that it begins with, and without empty lines at its end.
+func withoutPackage(text string) string {
+	for _, name := range []string{"outbox: ", "admin: ", "join: ", "inbox: "} {
+		if rest, found := strings.CutPrefix(text, name); found {
+			text = rest
+			break
+		}
+	}
+	return strings.TrimRight(text, "\n")
 }
 
 // absent are the errors for what is not there.
@@ -66,6 +77,10 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 		return exitDatabase, "Check --dsn or OUTBOX_DSN, that the server runs, and that it lets you in."
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitDatabase, "It took longer than --timeout allows."
+	}
+	var notThere *notThereError
+	if errors.As(err, &notThere) {
+		return exitTrouble, ""
 	}
 	for _, e := range absent {
 		if errors.Is(err, e) {

@@ -37,6 +37,18 @@ func (f *filterFlags) chosen() bool {
 	return g.Topic != "" || g.Error != "" || g.UUID != "" || g.CorrelationID != "" || g.StreamKey != "" || f.since != ""
 }
 
+// none says that there is nothing of what the flags select: none at all, or none of that kind.
+func (f *filterFlags) none(what string) string {
+	return none(what, f.chosen() || f.until != "" || len(f.states) > 0)
+}
+
+func none(what string, selected bool) string {
+	if selected {
+		return "There is no such " + what + "."
+	}
+	return "There are no " + what + "s."
+}
+
 func (f *filterFlags) read(now time.Time) (filter admin.Filter, err error) {
 	filter = f.filter
 	if filter.Since, err = parseTime("--since", f.since, now); err != nil {

@@ -37,13 +37,22 @@ func newEntry(e inbox.Entry) entry {
 		moment(e.ProcessedAt), queue, e.Attempts, e.LastError, e.Hash.String(), len(e.Result)}
 }
 
-// queueAdmin looks after the queue of the inbox.
-func (db *database) queueAdmin() (*admin.Admin, error) {
+// queue is that of the inbox.
+func (db *database) queue() (*outbox.Outbox, error) {
 	in, err := db.inbox()
 	if err != nil {
 		return nil, err
 	}
-	return admin.New(in.Queue())
+	return in.Queue(), nil
+}
+
+// queueAdmin looks after the queue of the inbox.
+func (db *database) queueAdmin() (*admin.Admin, error) {
+	queue, err := db.queue()
+	if err != nil {
+		return nil, err
+	}
+	return admin.New(queue)
 }
 
 func (a *app) inboxCommand() *cobra.Command {
@@ -58,7 +67,7 @@ func (a *app) inboxCommand() *cobra.Command {
 		})
 	flags.add(messages, "were received")
 	flags.addStates(messages)
-	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue, on: (*database).queueAdmin}
+	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue, on: (*database).queue}
 	return group("inbox", "The inbox: messages that were received", messages, a.inboxShowCommand(),
 		requeue.command("requeue [ID...]", "Make failed messages of the inbox's queue ready again, by ids or by a filter"), a.inboxPurgeCommand())
 }

@@ -149,7 +149,7 @@ func (a *app) joinListCommand() *cobra.Command {
 			for _, j := range page {
 				found = append(found, newFanIn(j))
 			}
-			if err := list(a.render, "ID, GROUPING KEY, STATUS, STEPS, STARTED, UPDATED", found, "There is no such join."); err != nil || len(page) < limit {
+			if err := list(a.render, "ID, GROUPING KEY, STATUS, STEPS, STARTED, UPDATED", found, none("join", key != "" || pending || after != "")); err != nil || len(page) < limit {
 				return err
 			}
 			return a.render.say("\nMore: the same command with --after %s", page[len(page)-1].ID)

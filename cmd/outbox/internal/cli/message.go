@@ -102,7 +102,7 @@ func (a *app) listMessages(ctx context.Context, of *admin.Admin, flags *pageFlag
 	for _, m := range page.Messages {
 		messages = append(messages, newMessage(m))
 	}
-	if err := list(a.render, "ID, TOPIC, STATE, UUID, PUBLISHED, LAST ERROR", messages, "There is no such message."); err != nil {
+	if err := list(a.render, "ID, TOPIC, STATE, UUID, PUBLISHED, LAST ERROR", messages, flags.none("message")); err != nil {
 		return err
 	}
 	return a.more(page)

@@ -41,7 +41,7 @@ func TestDoctorNamesAPause(t *testing.T) {
 		f.passes()
 		code, out, _ := f.run("doctor", "--patience", "1ms")
 		f.Equal(exitTrouble, code)
-		f.Contains(out, `paused: 1 message is of topic "orders" due`)
+		f.Contains(out, `paused: 1 message of topic "orders" is due`)
 		f.Contains(out, "by alice: the bank is down")
 		f.NotContains(out, "no-worker")
 		f.Contains(f.ok("topics"), "by alice: the bank is down")

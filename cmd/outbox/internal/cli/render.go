@@ -104,11 +104,11 @@ func (r *renderer) say(format string, args ...any) error {
 	return err
 }
 
-// escape makes a text harmless on a terminal: what cannot be printed is written as in Go. Lines may be kept.
+// escape makes a text harmless on a terminal: what cannot be printed is written as in Go. Lines may be kept, with their tabs.
 func escape(text string, lines bool) string {
 	return mapHarmful(text, func(r rune) string {
-		if lines && r == '\n' {
-			return "\n"
+		if lines && (r == '\n' || r == '\t') {
+			return string(r)
 		}
 		return strings.Trim(strconv.QuoteRune(r), "'")
 	})
@@ -195,6 +195,14 @@ func counted(n int, one, many string) string {
 		return "1 " + one
 	}
 	return number(n) + " " + many
+}
+
+// isAre is the verb for a number of things.
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
 }
 
 // yesNo is a flag in a table.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -151,7 +152,14 @@ func (a *app) action(c *cobra.Command, with func(ctx context.Context, db *databa
 
 // actor is who does it.
 func (a *app) actor() string {
-	return cmp.Or(a.by, a.Env("OUTBOX_BY"), a.Env("USER"), a.Env("USERNAME"))
+	if by := cmp.Or(a.by, a.Env("OUTBOX_BY"), a.Env("USER"), a.Env("USERNAME")); by != "" {
+		return by
+	}
+	login, err := user.Current()
+	if err != nil {
+		return "" // a container may have a number that is nobody's
+	}
+	return login.Username
 }
 
 // Annotations of commands.

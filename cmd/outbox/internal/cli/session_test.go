@@ -51,6 +51,7 @@ func TestSession(t *testing.T) {
 		}
 		simple := func(line string) { run(line, strings.Fields(line)...) }
 		prepare(f)
+		f.streams.Env = func(name string) string { return map[string]string{"OUTBOX_BY": "dora"}[name] }
 		for _, line := range strings.Split(strings.TrimSpace(commands), "\n") {
 			simple(line)
 		}

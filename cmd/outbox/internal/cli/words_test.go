@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"os/user"
+	"strings"
+	"testing"
+)
+
+// Who did it is known without $USER, which services and containers lack.
+func TestTrap_TheAuditNamesWhoHasNoUSER(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.ok("topic", "pause", "orders")
+		who, err := user.Current()
+		f.NoError(err)
+		f.Contains(f.ok("audit", "list"), " "+who.Username+" ")
+		f.streams.Env = func(name string) string { return map[string]string{"USER": "ann"}[name] }
+		f.ok("topic", "resume", "orders")
+		f.Contains(f.ok("audit", "list"), " ann ")
+	})
+}
+
+// What is printed reads as it was meant.
+func TestTrap_Words(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		for _, none := range []struct {
+			args []string
+			says string
+		}{
+			{[]string{"dead", "list"}, "There are no dead letters."},
+			{[]string{"dead", "list", "--topic", "orders"}, "There is no such dead letter."},
+			{[]string{"dead", "errors"}, "There are no dead letters."},
+			{[]string{"dead", "errors", "--until", "1h"}, "There is no such dead letter."},
+			{[]string{"dead", "discard", "--all"}, "There are no dead letters."},
+			{[]string{"dead", "discard", "--topic", "orders"}, "There is no such dead letter."},
+			{[]string{"message", "list"}, "There are no messages."},
+			{[]string{"message", "list", "--state", "done"}, "There is no such message."},
+			{[]string{"join", "list"}, "There are no joins."},
+			{[]string{"join", "list", "--pending"}, "There is no such join."},
+		} {
+			f.Equal(none.says+"\n", f.ok(none.args...), none.args)
+		}
+
+		code, _, errOut := f.run("dead", "edit", "0198f0c4-5a0b-7000-8000-000000000000", "--payload", "x")
+		f.Equal(exitTrouble, code)
+		f.Equal("outbox: there is no such message in this outbox\n", errOut)
+
+		_, _, errOut = runStreams(t.Context(), Streams{}, "dea")
+		f.Contains(errOut, "Did you mean this?\n\tdead\n")
+		f.False(strings.HasSuffix(errOut, "\n\n"), errOut)
+
+		f.Enqueue("orders", 0, 1)
+		f.passes()
+		_, out, _ := f.run("doctor", "--patience", "1ms")
+		f.Contains(out, `1 message of topic "orders" is due, the first for `)
+	})
+}
