@@ -13,7 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// A sequencerWatch warns a consumer group of messages that get no position in the log: without a Sequencer it reads nothing,
+// A sequencerWatch tells a consumer group of messages that get no position in the log: without a Sequencer it reads nothing,
 // and would not know why.
 type sequencerWatch struct {
 	outbox   *Outbox
