@@ -10,6 +10,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
@@ -61,8 +62,9 @@ func scopeFrom(ctx context.Context) *txScope {
 }
 
 // InTx runs f in a transaction of db, writes what a Publisher that is Scoped has collected in it, commits it, and then wakes
-// the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and nothing is sent. The context passed to f carries
-// the transaction, so that a Publisher finds it in the context of the messages.
+// the subscribers of the topics that were published in it. If f returns an error or panics, everything is rolled back and
+// nothing is sent. The context passed to f carries the transaction, so that a Publisher finds it in the context of the messages.
+// It returns an error if db or f is nil.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
 // means that it was not.
@@ -71,6 +73,9 @@ func scopeFrom(ctx context.Context) *txScope {
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
 		return base.ErrNilDB
+	}
+	if f == nil {
+		return field.Bad("f", "is nil; pass what is to run in the transaction")
 	}
 	if outer := scopeFrom(ctx); outer != nil && outer.db == db {
 		return f(ctx, outer.tx)
