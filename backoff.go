@@ -14,10 +14,10 @@ const (
 	maxExpiryWait = 24 * time.Hour
 )
 
-// ExponentialBackoff doubles from base up to limit: min(base * 2^retry, limit).
+// ExponentialBackoff doubles from base up to limit: min(base * 2^retry, limit). With a negative one there is no pause.
 func ExponentialBackoff(base, limit time.Duration) Backoff {
 	return func(retry int) time.Duration {
-		delay := min(base, limit)
+		delay := max(min(base, limit), 0)
 		for ; retry > 0 && delay < limit; retry-- {
 			delay += min(delay, limit-delay) // doubling could overflow
 		}

@@ -58,7 +58,16 @@ func TestExponentialBackoffDoublesUpToItsLimit(t *testing.T) {
 		{time.Second, math.MaxInt64, 33, 1 << 33 * time.Second},
 		{time.Second, math.MaxInt64, 34, math.MaxInt64},
 		{time.Second, math.MaxInt64, 100, math.MaxInt64},
+		{-1, 0, 0, 0},
+		{-1, 0, 5, 0},
+		{-time.Second, time.Minute, 3, 0},
+		{time.Second, -time.Minute, 3, 0},
 	} {
 		require.Equal(t, test.want, outbox.ExponentialBackoff(test.base, test.limit)(test.retry), test)
 	}
+}
+
+func TestTrap_InTxRefusesToRunNothing(t *testing.T) {
+	err := outbox.InTx(t.Context(), new(sql.DB), nil)
+	require.EqualError(t, err, "outbox: f: is nil; pass what is to run in the transaction")
 }

@@ -17,7 +17,9 @@ type MigrateConfig struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
 
-	// Schema and Table name the outbox. Default to those of Config. The schema is created if it is missing.
+	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,
+	// public and outbox on PostgreSQL, and outbox on SQLite, where Schema must be empty. A schema that is
+	// missing is created.
 	Schema, Table string
 
 	// Role is the name of the role that RoleSQL creates. Defaults to the schema, the table and Role: dbo_Outbox_Role, or

@@ -22,8 +22,8 @@ type Config struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
 
-	// Schema is the database schema of the outbox. Defaults to dbo on SQL Server and public on PostgreSQL;
-	// SQLite has none to choose.
+	// Schema is the database schema of the outbox. Defaults to dbo on SQL Server and public on PostgreSQL; on SQLite, which has
+	// none to choose, it must be empty.
 	Schema string
 
 	// Table is the name of the table; all other objects are named after it.

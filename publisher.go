@@ -21,7 +21,8 @@ type PublisherConfig struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
 
-	// Schema and Table name the outbox. Default to those of Config.
+	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,
+	// public and outbox on PostgreSQL, and outbox on SQLite, where Schema must be empty.
 	Schema, Table string
 
 	// Store names this outbox among several, as in Config. Defaults to none.

@@ -10,11 +10,11 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// A backlog checks the topics that have due messages, calls the hook, and warns of topics without a handler here.
+// A backlog checks the topics that have due messages, calls the hook, and logs an error about topics without a handler here.
 type backlog struct {
 	outbox     *Outbox
 	subscribed func() []string
-	after      time.Duration // how long messages may wait on a topic before it warns
+	after      time.Duration // how long messages may wait on a topic before it is an error
 
 	reported map[string]bool // topics with a backlog at the last look
 	warned   map[string]bool // unhandled topics at the last look
@@ -22,7 +22,7 @@ type backlog struct {
 
 var errUnhandled = errors.New("no handler for these topics")
 
-// look warns of topics whose messages wait while no Subscriber of this process handles them. They may be meant for another
+// look reports topics whose messages wait while no Subscriber of this process handles them. They may be meant for another
 // process, so they stay where they are. There may be thousands of topics: one line names the first, and is repeated only
 // for new ones.
 func (b *backlog) look(ctx context.Context) error {

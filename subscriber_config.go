@@ -17,7 +17,8 @@ type SubscriberConfig struct {
 	// Dialect is the database: SQLServer{}, Postgres{} or SQLite{}. Required.
 	Dialect Dialect
 
-	// Schema and Table name the outbox. Default to those of Config.
+	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,
+	// public and outbox on PostgreSQL, and outbox on SQLite, where Schema must be empty.
 	Schema, Table string
 
 	// Store names this outbox among several, as in Config. Defaults to none.
@@ -118,12 +119,12 @@ type SubscriberConfig struct {
 	DeleteOnAck bool
 
 	// Janitor says how long the log, and ended messages, joins and inbox entries, are kept. Disabled switches it off.
-	// Defaults to 7 days for all, and for ever for failed messages.
+	// Defaults to 7 days, and for ever for failed messages; JanitorConfig has the rest.
 	Janitor JanitorConfig
 
 	// UnhandledAfter is how long due messages may wait on a topic without a subscription on the same *sql.DB in this process,
-	// by this Subscriber, another or a forwarder, before it logs a warning; they stay in the table. It is also how often it
-	// checks, and calls Hooks.OnBacklog. A consumer group warns instead of messages that have waited so long for a position in the
+	// by this Subscriber, another or a forwarder, before it logs an error; they stay in the table. It is also how often it
+	// checks, and calls Hooks.OnBacklog. A consumer group reports, instead, messages that have waited so long for a position in the
 	// log, as they do without a Sequencer. -1 means never. Defaults to 1 min.
 	UnhandledAfter time.Duration
 

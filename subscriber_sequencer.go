@@ -13,7 +13,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/quiet"
 )
 
-// A sequencerWatch warns a consumer group or a projection of messages that get no position in the log: without a Sequencer it
+// A sequencerWatch tells a consumer group or a projection of messages that get no position in the log: without a Sequencer it
 // reads nothing, and would not know why.
 type sequencerWatch struct {
 	outbox       *Outbox

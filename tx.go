@@ -10,6 +10,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
@@ -46,6 +47,7 @@ func carriedBy(ctx context.Context) carriedTx {
 // InTx runs f in a transaction of db, flushes what Scoped publishers collected in it, commits, and wakes the subscribers of
 // the topics published. If f returns an error or panics, it rolls back. The context passed to f carries the transaction, so
 // that a Publisher finds it in the context of the messages.
+// It returns an error if db or f is nil.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
 // means that it was not.
@@ -54,6 +56,9 @@ func carriedBy(ctx context.Context) carriedTx {
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
 	if db == nil {
 		return base.ErrNilDB
+	}
+	if f == nil {
+		return field.Bad("f", "is nil; pass what is to run in the transaction")
 	}
 	if outer := carriedBy(ctx); outer.db == db {
 		return f(ctx, outer.tx)

@@ -21,7 +21,8 @@ type Config struct {
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
 	Dialect outbox.Dialect
 
-	// Schema and Table name the outbox. Default to those of outbox.Config.
+	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,
+	// public and outbox on PostgreSQL, and outbox on SQLite, where Schema must be empty.
 	Schema, Table string
 
 	// Store names this outbox among several, as in outbox.Config. Defaults to none.

@@ -32,7 +32,7 @@ type Config struct {
 	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// Subscriber configures how messages are taken from the outbox; its Dialect is required. Up to MaxStreamRun messages of
+	// Subscriber configures how messages are taken from the outbox, with the Dialect. Required. Up to MaxStreamRun messages of
 	// a stream are published at once, in order, so a broker that rejects one of them may already have the next; with 1, each
 	// is confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four times what may be
 	// published at once, so that a batch is ready while others are claimed, published and acknowledged, but to no more than

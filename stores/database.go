@@ -20,7 +20,8 @@ type Database struct {
 	// logged.
 	Driver, DSN string
 
-	// Schema and Table name the outbox. Default to those of outbox.Config.
+	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,
+	// public and outbox on PostgreSQL, and outbox on SQLite, where Schema must be empty.
 	Schema, Table string
 
 	// Weight is the store's share of the work under the strategy Fair. Defaults to 1.

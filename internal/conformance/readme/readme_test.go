@@ -231,7 +231,7 @@ func TestRequirementsAreInScope(t *testing.T) {
 // Each outbox.Name is exported by the package.
 func TestNamesAreExported(t *testing.T) {
 	exported := map[string]bool{}
-	for _, file := range sources(t) {
+	for _, file := range sources(t, ".") {
 		for _, declaration := range file.Decls {
 			switch d := declaration.(type) {
 			case *ast.FuncDecl:
@@ -259,62 +259,15 @@ func TestNamesAreExported(t *testing.T) {
 	})
 }
 
-// The tables have every field of the config, in order, and the default that its comment says.
-func TestConfigurationTablesAreComplete(t *testing.T) {
-	for _, config := range []string{"SubscriberConfig", "PublisherConfig"} {
-		var documented []string
-		defaults := map[string]string{}
-		for _, row := range parse(read(t, "docs/configuration.md")).tableUnder("`" + config + "`") {
-			for _, name := range code.FindAllString(row[0], -1) {
-				name = strings.Trim(name, "`")
-				documented = append(documented, name)
-				defaults[name] = strings.ReplaceAll(row[1], "`", "")
-			}
-		}
-		var fields []string
-		for _, field := range structFields(t, config) {
-			comment := strings.Join(strings.Fields(field.Doc.Text()), " ")
-			for _, name := range field.Names {
-				fields = append(fields, name.Name)
-				if defaults[name.Name] != "Required" {
-					require.Regexp(t, `Defaults? to `+regexp.QuoteMeta(defaults[name.Name])+`\b`, comment, "the default of %s", name.Name)
-				} else {
-					require.Contains(t, comment, "Required.", "the default of %s", name.Name)
-				}
-			}
-		}
-		require.Equal(t, fields, documented)
-	}
-}
-
 func TestHooksTableIsComplete(t *testing.T) {
 	var documented, fields []string
 	for _, row := range parse(read(t, "docs/operations.md")).tableUnder("Hook") {
 		documented = append(documented, strings.Trim(row[0], "`"))
 	}
-	for _, field := range structFields(t, "Hooks") {
+	for _, field := range structFields(t, ".", "Hooks") {
 		fields = append(fields, field.Names[0].Name)
 	}
 	require.Equal(t, fields, documented)
-}
-
-// structFields are the fields of a struct of the package.
-func structFields(t *testing.T, name string) (fields []*ast.Field) {
-	t.Helper()
-	for _, file := range sources(t) {
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok || spec.Name.Name != name {
-				return true
-			}
-			structure, ok := spec.Type.(*ast.StructType)
-			require.True(t, ok, "%s should be a struct", name)
-			fields = structure.Fields.List
-			return false
-		})
-	}
-	require.NotEmpty(t, fields, "the package should have the struct %s", name)
-	return fields
 }
 
 // Each file of the root is in a room that the import graph of doc.go names: subscriber_claim.go is in that of subscriber.go.
@@ -327,25 +280,9 @@ func TestImportGraphNamesTheRooms(t *testing.T) {
 			named[word] = true
 		}
 	}
-	for path := range sources(t) {
+	for path := range sources(t, ".") {
 		name := strings.TrimSuffix(filepath.Base(path), ".go")
 		room, _, _ := strings.Cut(name, "_")
 		require.True(t, named[name] || named[room], "doc.go should name the room of %s", path)
 	}
-}
-
-// sources are the files of the root package, without its tests.
-func sources(t *testing.T) map[string]*ast.File {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, "*.go"))
-	require.NoError(t, err)
-	files := map[string]*ast.File{}
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		require.NoError(t, err)
-	}
-	return files
 }
