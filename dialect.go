@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
@@ -35,7 +36,11 @@ func OpenSQLite(driverName, dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dialect.RefuseSQLite(db, dsn); err != nil {
+	err = field.Problem("driverName", dialect.NotSQLite(db))
+	if err == nil {
+		err = field.Problem("dsn", dialect.SQLiteDSN(dsn))
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil

@@ -98,7 +98,7 @@ func (c MigrateConfig) scriptFor(db *sql.DB) (*install.Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, field.In("MigrateConfig", dialect.MismatchedDriver(c.Dialect, db))
+	return s, field.Problem("MigrateConfig.Dialect", dialect.MismatchedDriver(c.Dialect, db))
 }
 
 func (c MigrateConfig) script() (*install.Script, error) {

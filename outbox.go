@@ -100,7 +100,7 @@ func newOutbox(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Outb
 		return nil, err
 	}
 	if db != nil {
-		if err := dialect.MismatchedDriver(config.Dialect, db); err != nil {
+		if err := field.Problem("Dialect", dialect.MismatchedDriver(config.Dialect, db)); err != nil {
 			return nil, err
 		}
 	}

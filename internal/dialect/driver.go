@@ -3,10 +3,9 @@ package dialect
 import (
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"reflect"
 	"strings"
-
-	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // drivers are the modules of drivers, and the dialects of their databases.
@@ -20,18 +19,18 @@ var drivers = map[string]Dialect{
 	"github.com/ncruces/go-sqlite3":    SQLite{},
 }
 
-// MismatchedDriver returns a *field.Error if db's driver is certain to be that of another database than the dialect's. It does
-// not touch the database. A driver that is not known, such as one that wraps another, may be any.
-func MismatchedDriver(d Dialect, db *sql.DB) error {
-	of := OfDriver(driverOf(db))
+// MismatchedDriver says what is wrong with the dialect if db's driver is certain to be that of another database; it returns an empty
+// text otherwise. It does not touch the database. A driver that is not known, such as one that wraps another, may be any.
+func MismatchedDriver(d Dialect, db *sql.DB) string {
+	of := ofDriver(driverOf(db))
 	if of == nil || of.Name() == d.Name() {
-		return nil
+		return ""
 	}
-	return field.Bad("Dialect", "is that of %s, but the driver is for %s; set the Dialect of your database", d.Name(), of.Name())
+	return fmt.Sprintf("is that of %s, but the driver is for %s; set the Dialect of your database", d.Name(), of.Name())
 }
 
-// OfDriver returns the dialect of a driver's database, or nil if the driver is not known.
-func OfDriver(d driver.Driver) Dialect {
+// ofDriver returns the dialect of a driver's database, or nil if the driver is not known.
+func ofDriver(d driver.Driver) Dialect {
 	t := reflect.TypeOf(d)
 	if t == nil {
 		return nil

@@ -2,11 +2,10 @@ package dialect
 
 import (
 	"database/sql"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
-
-	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 // sqliteSettings are what a DSN has to settle, whatever the value, and what happens otherwise.
@@ -25,20 +24,25 @@ var sqliteSettings = []struct {
 	}},
 }
 
-// RefuseSQLite returns a *field.Error if the driver of db, which is not open yet, is certain not to be SQLite's, or if the DSN would
-// fail later: it is of a database in memory, or lacks a setting.
-func RefuseSQLite(db *sql.DB, dsn string) error {
-	if of := OfDriver(driverOf(db)); of != nil && of.Name() != (SQLite{}).Name() {
-		return field.Bad("driverName", "is a driver for %s; OpenSQLite is for SQLite, and sql.Open for all others", of.Name())
+// NotSQLite says what db's driver is for if it is certain not to be SQLite's; it returns an empty text otherwise.
+func NotSQLite(db *sql.DB) string {
+	of := ofDriver(driverOf(db))
+	if of == nil || of.Name() == (SQLite{}).Name() {
+		return ""
 	}
+	return fmt.Sprintf("is a driver for %s; OpenSQLite is for SQLite, and sql.Open for all others", of.Name())
+}
+
+// SQLiteDSN says why a DSN would fail later: it is of a database in memory, or lacks a setting. It returns an empty text for others.
+func SQLiteDSN(dsn string) string {
 	name, query, _ := strings.Cut(dsn, "?")
 	parameters, err := url.ParseQuery(query)
 	if err != nil {
-		return field.Bad("dsn", "has parameters that cannot be read: %v", err)
+		return fmt.Sprintf("has parameters that cannot be read: %v", err)
 	}
 	if name = strings.TrimPrefix(name, "file:"); name == "" || name == ":memory:" || parameters.Get("mode") == "memory" {
-		return field.Bad("dsn", "is of a database in memory, of which each connection of the pool has its own, or else locks the others out; "+
-			"use a file, such as one in t.TempDir()")
+		return "is of a database in memory, of which each connection of the pool has its own, or else locks the others out; " +
+			"use a file, such as one in t.TempDir()"
 	}
 	var lacks []string
 	for _, s := range sqliteSettings {
@@ -46,10 +50,10 @@ func RefuseSQLite(db *sql.DB, dsn string) error {
 			lacks = append(lacks, s.setting+", without which "+s.without)
 		}
 	}
-	if len(lacks) > 0 {
-		return field.Bad("dsn", "lacks %s", strings.Join(lacks, "; "))
+	if len(lacks) == 0 {
+		return ""
 	}
-	return nil
+	return "lacks " + strings.Join(lacks, "; ")
 }
 
 func anyParameter(parameters url.Values, is func(name, value string) bool) bool {
