@@ -133,7 +133,7 @@ type Record struct {
 	Malformed     error       // as in Claimed
 }
 
-// HeaderStreamKey, outbox_stream_key, is the header that sets a message's StreamKey, and carries it to brokers.
+// HeaderStreamKey is the header outbox_stream_key, which sets a message's StreamKey and carries it to brokers.
 const HeaderStreamKey = base.HeaderStreamKey
 
 // fromWatermill maps a Watermill message. Its delay headers set the due time. The absolute one has whole seconds: if both

@@ -199,7 +199,7 @@ func (p *Publisher) write(ctx context.Context, x Executor, topic string, message
 	switch {
 	case streams != nil:
 	case inTx && p.config.Flush == Scoped:
-		return p.collect(tx, list) //nolint:contextcheck // nothing is sent
+		return p.collect(tx, list)
 	case !inTx && p.batches != nil:
 		return p.batches.publish(ctx, list)
 	}

@@ -102,7 +102,7 @@ func eachOwnScope(f func(*txScope)) {
 // finished returns sql.ErrTxDone if a transaction was committed or rolled back. database/sql refuses a statement of no pool,
 // and before that a transaction that has ended; unlike ExecContext, Stmt does not wait for the connection first.
 func finished(tx *sql.Tx) error {
-	if err := tx.Stmt(new(sql.Stmt)).Close(); errors.Is(err, sql.ErrTxDone) {
+	if err := tx.Stmt(new(sql.Stmt)).Close(); errors.Is(err, sql.ErrTxDone) { //nolint:sqlclosecheck // it is closed here
 		return err
 	}
 	return nil
@@ -127,7 +127,7 @@ func flushTx(ctx context.Context, tx *sql.Tx) error {
 		return nil
 	}
 	err := scope.flush(ctx, tx)
-	if err != nil && scope.own() && finished(tx) != nil { //nolint:contextcheck // an ended context hides an ended transaction
+	if err != nil && scope.own() && finished(tx) != nil {
 		return fmt.Errorf("%s: lost if the transaction was committed: %w", namesOf(scope.drop()), err)
 	}
 	scope.forget()

@@ -34,7 +34,7 @@ func TestClassify(t *testing.T) {
 	} {
 		for _, err := range errs {
 			var d Dialect = Postgres{}
-			switch err.(type) {
+			switch err.(type) { //nolint:errorlint // none of them is wrapped
 			case sqlServerError:
 				d = SQLServer{}
 			case sqliteError:

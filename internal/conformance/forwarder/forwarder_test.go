@@ -205,7 +205,7 @@ func TestWhatTheBrokerHasIsMarkedPublished(t *testing.T) {
 				f.start(func(c *forwarder.Config) { c.MarkPublished = marks })
 				f.Becomes(outbox.Done, 1)
 				f.Becomes(outbox.Failed, 1)
-				records, err := f.Outbox.Get(t.Context(), ids...)
+				records, err := f.Get(t.Context(), ids...)
 				f.NoError(err)
 				want := middleware.Stored
 				if marks {

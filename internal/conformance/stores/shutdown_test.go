@@ -11,7 +11,7 @@ import (
 )
 
 // due is a context whose deadline has come, and that leaves all the time for what follows it.
-type due struct{ context.Context }
+type due struct{ context.Context } //nolint:containedctx // it is one itself
 
 func (due) Deadline() (time.Time, bool) { return time.Now(), true }
 
