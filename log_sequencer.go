@@ -88,7 +88,7 @@ func NewSequencer(db *sql.DB, config SequencerConfig, logger watermill.LoggerAda
 	}
 	o, err := newOutbox(db, Config{Dialect: config.Dialect, Schema: config.Schema, Table: config.Table, Store: config.Store}, logger)
 	if err != nil {
-		return nil, field.Rename("Config", "SequencerConfig", err)
+		return nil, field.In("SequencerConfig", err)
 	}
 	return &Sequencer{outbox: o, config: config, pacer: flow.NewPacer(config.PollInterval, config.MaxPollInterval)}, nil
 }

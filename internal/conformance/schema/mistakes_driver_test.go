@@ -74,6 +74,8 @@ func constructors(t *testing.T, db *sql.DB, d outbox.Dialect) map[string][]func(
 				return err
 			},
 			func() error { _, err := inbox.NewSubscriber(db, outbox.SubscriberConfig{Dialect: d}, nil); return err },
+		},
+		"Config.Subscriber.Dialect": {
 			func() error {
 				_, err := forwarder.New(db, pubsub, forwarder.Config{
 					Topics: []string{"orders"}, Subscriber: outbox.SubscriberConfig{Dialect: d}}, nil)
