@@ -78,7 +78,7 @@ func TestAStoreThatCannotBeReachedAtTheStart(t *testing.T) {
 		nowhere := x.database()
 		nowhere.ID = "nowhere"
 		nowhere.DSN = map[string]string{
-			testdb.SQLite:    "file:/nowhere/at/all/outbox.db",
+			testdb.SQLite:    "file:/nowhere/at/all/outbox.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate",
 			testdb.Postgres:  "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
 			testdb.SQLServer: "sqlserver://nobody:secret@127.0.0.1:1?database=none",
 		}[f.DB.Name]
@@ -179,7 +179,7 @@ func TestMigrateGoesThroughAllStores(t *testing.T) {
 		nowhere := databases[1]
 		nowhere.ID = "nowhere"
 		nowhere.DSN = map[string]string{
-			testdb.SQLite: "file:/nowhere/at/all/outbox.db", testdb.Postgres: "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
+			testdb.SQLite: "file:/nowhere/at/all/outbox.db?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate", testdb.Postgres: "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
 			testdb.SQLServer: "sqlserver://nobody@127.0.0.1:1?database=none"}[f.DB.Name]
 		d := &directory{}
 		d.set(databases[0], databases[1], nowhere, databases[2], databases[3])
