@@ -69,9 +69,9 @@ func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
 	}
 }
 
-// ensureScope returns the scope of a transaction. Whenever it is a new one of a caller's own, this Publisher clears away what
-// it has in those that nobody can flush any more. Those are the ones that the garbage collector has found: to ask others
-// whether they have ended might wait for a statement of theirs, which may wait for a lock of this one.
+// ensureScope returns the scope of a transaction. When it is a new one of a caller's own, this Publisher also gives up what it
+// has in transactions that the garbage collector has found unused, because nobody can flush those. It does not ask the others
+// whether they have ended: that might wait for a running statement, which may itself wait for a lock of this transaction.
 func (p *Publisher) ensureScope(tx *sql.Tx) *txScope {
 	if scope := scopeOf(tx); scope != nil {
 		return scope
