@@ -45,7 +45,7 @@ type Store struct {
 }
 
 // New returns the event store of an outbox. It does not touch the database. A nil logger logs nothing. It returns
-// outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
+// an error if db is nil, or an *outbox.FieldError that names a bad field.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Store, error) {
 	field.Default(&config.Topic, "events")
 	if err := field.Key("Config.Topic", config.Topic); err != nil {

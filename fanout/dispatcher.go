@@ -35,7 +35,7 @@ type Dispatcher struct {
 const closeGrace = 15 * time.Second
 
 // NewDispatcher returns a dispatcher for the log of the outbox on db. It does not touch the database. A nil logger logs
-// nothing. It returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
+// nothing. It returns an error if db is nil, or an *outbox.FieldError that names a bad field.
 func NewDispatcher(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Dispatcher, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {

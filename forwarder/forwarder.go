@@ -37,7 +37,7 @@ type Forwarder struct {
 }
 
 // New returns a forwarder from the outbox on db to a publisher. The publisher's Publish must return only once the broker has
-// the messages; the caller closes it, after the forwarder. A nil logger logs nothing. It returns outbox.ErrNilDB, or an
+// the messages; the caller closes it, after the forwarder. A nil logger logs nothing. It returns an error if db is nil, or an
 // *outbox.FieldError that names a bad field.
 func New(db *sql.DB, publisher message.Publisher, config Config, logger watermill.LoggerAdapter) (*Forwarder, error) {
 	config.setDefaults()

@@ -92,7 +92,7 @@ type Inbox struct {
 }
 
 // New returns the inbox in the table that config names. It does not touch the database. A nil logger logs nothing. It
-// returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
+// returns an error if db is nil, or an *outbox.FieldError that names a bad field.
 func New(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Inbox, error) {
 	config.setDefaults()
 	queue, err := outbox.New(db, outbox.Config{

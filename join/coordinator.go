@@ -73,7 +73,7 @@ type Coordinator struct {
 }
 
 // NewCoordinator returns a coordinator for the joins of one outbox. It does not touch the database. A nil logger logs
-// nothing. It returns outbox.ErrNilDB, or an *outbox.FieldError that names a bad field.
+// nothing. It returns an error if db is nil, or an *outbox.FieldError that names a bad field.
 func NewCoordinator(db *sql.DB, config Config, logger watermill.LoggerAdapter) (*Coordinator, error) {
 	config.setDefaults()
 	if err := config.validate(); err != nil {

@@ -31,7 +31,7 @@ type Store struct {
 }
 
 // New returns the store of an open database. It touches nothing, and the caller closes the pool. Dialect, Schema, Table and
-// Store in config are replaced by those of the database. A nil logger logs nothing. It returns outbox.ErrNilDB, or an
+// Store in config are replaced by those of the database. A nil logger logs nothing. It returns an error if db is nil, or an
 // *outbox.FieldError that names a bad field.
 func New(db *sql.DB, database Database, config outbox.Config, logger watermill.LoggerAdapter) (*Store, error) {
 	database.setDefaults()

@@ -51,7 +51,7 @@ type Notifier struct {
 	done          chan struct{}
 }
 
-// NewNotifier starts a Notifier on a pool of the outbox's database. Close it before the pool. It returns outbox.ErrNilDB, or
+// NewNotifier starts a Notifier on a pool of the outbox's database. Close it before the pool. It returns an error if db is nil, or
 // an *outbox.FieldError that names a bad field.
 func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapter) (*Notifier, error) {
 	if db == nil {
