@@ -88,8 +88,12 @@ func TestLong_HeadersCountTowardsABatch(t *testing.T) {
 		for _, s := range log.Take() {
 			texts := 0
 			for _, arg := range s.Args {
-				text, _ := arg.(string)
-				texts += len(text)
+				switch text := arg.(type) {
+				case string:
+					texts += len(text)
+				case sql.NullString:
+					texts += len(text.String)
+				}
 			}
 			longest = max(longest, texts)
 		}
