@@ -10,7 +10,7 @@ import (
 )
 
 // While the Subscriber closes, the last handler acks, and a sweep is the first to see it. What is behind its message in the stream
-// is not handed out any more, and is given back before the settler ends.
+// is no longer handed out, and goes back before the settler ends.
 func TestTrap_AStreamIsGivenBackBehindTheLastAck(t *testing.T) {
 	config := SubscriberConfig{PipelineStreams: true} // nothing listens for the ack alone: sweeps see it
 	config.setDefaults()

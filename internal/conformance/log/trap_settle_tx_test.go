@@ -32,8 +32,8 @@ func (f *fixture) again(messages <-chan *message.Message, uuid string) *message.
 	return msg
 }
 
-// A handler that hangs is left behind, and its message handed out again. Whichever of the two comes first, the one that was left
-// behind cannot settle it any more.
+// A handler that hangs is left behind, and its message is handed out again. Whichever of the two settles first, the one left
+// behind is refused.
 func TestTrap_GroupSettleTxOfAHandlerThatWasLeftBehind(t *testing.T) {
 	for name, lateFirst := range map[string]bool{"before the next": true, "after the next": false} {
 		t.Run(name, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (f *fixture) inOwnTx(do func(ctx context.Context) error) error {
 	return tx.Commit()
 }
 
-// What is left in a transaction that nobody can flush any more is told before Close, and kept no longer.
+// Messages left in a dropped transaction are logged before Close, and then forgotten.
 func TestTrap_ScopedTellsOfWhatNobodyCanFlush(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		book := suite.NewLogBook()
