@@ -7,7 +7,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -234,6 +233,7 @@ func (v *visit) fail(err error) {
 		errors.Is(err, errNotText), errors.Is(err, errTooLong):
 		p.Status = http.StatusConflict
 	}
+	p.Live = p.Status == http.StatusServiceUnavailable && v.r.Method == http.MethodGet // it is read again until it works
 	p.Error = v.config.RedactError(v.explain(err))
 	v.render("error", p)
 }
@@ -242,7 +242,7 @@ func (v *visit) fail(err error) {
 func (v *visit) explain(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("The database did not answer within %v.", queryTimeout)
+		return "The database did not answer in time."
 	case errors.Is(err, outbox.ErrSchema):
 		return "Tables of the outbox are missing here, or are of another version; the page of the schema says which. " + err.Error()
 	}

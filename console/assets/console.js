@@ -4,9 +4,10 @@
 const body = document.body;
 const pulse = document.getElementById("pulse");
 const between = 1000; // ms from one reading to the next
-let last = 0, timer = 0, reading = false;
+let last = 0, timer = 0, reading = false, again = false;
 
 function soon() {
+  again = reading; // what is being read may be older than the news
   if (!timer && !reading && body.dataset.live) {
     timer = setTimeout(read, Math.max(0, last + between - Date.now()));
   }
@@ -20,7 +21,9 @@ async function read() {
   reading = true;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (answer.ok) {
+    if (answer.ok && "failed" in body.dataset) {
+      location.reload();
+    } else if (answer.ok) {
       put(new DOMParser().parseFromString(await answer.text(), "text/html"));
     }
   } catch {
@@ -28,7 +31,7 @@ async function read() {
   }
   reading = false;
   last = Date.now();
-  if (body.dataset.live === "busy") {
+  if (again || body.dataset.live === "busy") {
     soon();
   }
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,7 +34,7 @@ func serve(o *testoutbox.Outbox, name string, config console.Config) *fixture {
 	o.NoError(err)
 	f := &fixture{Outbox: o, admin: a}
 	if config.Provider == nil {
-		config.Provider = f.provider(name)
+		config.Provider = f.provider(name, o.DB.DB)
 	}
 	if config.SampleInterval == 0 {
 		config.SampleInterval = time.Second
@@ -49,9 +50,10 @@ func serve(o *testoutbox.Outbox, name string, config console.Config) *fixture {
 	return f
 }
 
-func (f *fixture) provider(name string) stores.Provider {
+// provider has the outbox as its only store, through a pool.
+func (f *fixture) provider(name string, pool *sql.DB) stores.Provider {
 	f.T.Helper()
-	s, err := stores.New(f.DB.DB, stores.Database{ID: name, Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema}, outbox.Config{}, nil)
+	s, err := stores.New(pool, stores.Database{ID: name, Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema}, outbox.Config{}, nil)
 	f.NoError(err)
 	provider, err := stores.NewStatic(s)
 	f.NoError(err)
