@@ -61,7 +61,7 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 		outbox.SQLServer{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count", "join_wake", "log_begin", "log_next", "log_advance",
 			"stream_route", "stream_claim", "stream_free", "attempt_purge"},
 		outbox.Postgres{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count",
-			"stream_route", "stream_claim", "stream_lock", "stream_free"},
+			"stream_route", "stream_claim", "stream_lock", "stream_unfold", "stream_free"},
 		outbox.SQLite{}: nil,
 	} {
 		var names []string

@@ -19,7 +19,7 @@ import (
 // Tests look at the table by SQL of their own and not only through the library.
 
 // SQL writes a statement for the database. Names in braces have the meaning of testoutbox.Names, and these: {arrivals} is a table,
-// {now}, {past} and {future} are the database's clock and an hour away from it, {now_ms} is its clock in milliseconds;
+// {queued} what is in the queues of streams, on PostgreSQL with what is alone in the row of one, {now}, {past} and {future} are the database's clock and an hour away from it, {now_ms} is its clock in milliseconds;
 // JoinTables and joinColumns are the names of joins, inboxTables those of inboxes.
 func (f *Fixture) SQL(text string, args ...any) string {
 	return testdb.Expand(fmt.Sprintf(text, args...), func(name string) string {
@@ -28,6 +28,13 @@ func (f *Fixture) SQL(text string, args ...any) string {
 				return "(SELECT 0 AS seq, 0 AS stream_id WHERE false)"
 			}
 			return f.Part("arrival")
+		}
+		if name == "queued" {
+			queued := "SELECT {stream_id}, {seq}, 0 AS alone FROM {outbox_queue}"
+			if f.DB.Name == testdb.Postgres {
+				queued += " UNION ALL SELECT {stream_id}, head, 1 FROM {outbox_stream} WHERE head IS NOT NULL"
+			}
+			return "(" + testdb.Expand(queued, f.names().Of) + ")"
 		}
 		if text, ok := clock[f.DB.Name][name]; ok {
 			return text

@@ -134,12 +134,14 @@ INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) D
 
 -- A row exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
 -- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being
--- handled or has ended is behind it, except for a head that was ended outside a run.
+-- handled or has ended is behind it, except for a head that was ended outside a run. head: the only message, of a stream that
+-- was leased when it arrived; it is in no queue. NULL as soon as there is another, or the message comes back.
 CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     stream_id       bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
     next_attempt_at "public"."outbox_time" NOT NULL,
     run_last        bigint      NOT NULL DEFAULT 0,
+    head            bigint      NULL,
     owner_token     uuid        NULL,
     status          smallint    NOT NULL DEFAULT 0,
     CONSTRAINT "outbox_stream_pk" PRIMARY KEY (stream_id),

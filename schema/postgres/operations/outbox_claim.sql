@@ -45,6 +45,7 @@ DECLARE
     ready   int;
     fresh   bigint[]    := '{}';
     of      bigint[]    := '{}';
+    alone   bigint[]    := '{}';
     routed  record;
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
@@ -88,6 +89,7 @@ BEGIN
             SELECT * INTO routed FROM "public"."outbox_stream_route"(greatest(most, 100), most - ready, taker, topics, share);
             fresh := fresh || routed.fresh;
             of := of || routed.fresh_topics;
+            alone := alone || routed.alone;
             EXIT WHEN NOT routed.more;
         END LOOP;
         moment := clock_timestamp();
@@ -100,7 +102,7 @@ BEGIN
     END IF;
     IF ordered AND before THEN
         SELECT c.* INTO quotas, most, room, larger, runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share, fresh, of) AS c;
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share, fresh, of, alone) AS c;
     END IF;
 
     SELECT array_agg(p.seq), array_agg(p.size), sum(p.size) INTO picked, sizes, total
@@ -125,7 +127,7 @@ BEGIN
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
         SELECT c.seqs INTO runs
         FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room - coalesce(total, 0),
-            larger AND picked IS NULL, share, fresh, of) AS c;
+            larger AND picked IS NULL, share, fresh, of, alone) AS c;
     END IF;
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;

@@ -37,7 +37,8 @@ BEGIN
                 WHERE s.seq = ANY (ARRAY(SELECT o.seq FROM "public"."outbox" AS o
                                          WHERE o.message_id = ANY (ARRAY(SELECT e::uuid FROM json_array_elements_text(arg->'ids') AS e))))
                   AND s.status + 0 = 3 AND s.processed_at <= before
-                  AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
+                  AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
+                                              AND (SELECT t.head FROM "public"."outbox_stream" AS t WHERE t.stream_id = s.stream_id) IS DISTINCT FROM s.seq)
                   AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
                                        FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                 ORDER BY s.seq
@@ -47,7 +48,8 @@ BEGIN
             old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
                 WHERE s.dead_at >= since AND s.dead_at <= before
-                  AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
+                  AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
+                                              AND (SELECT t.head FROM "public"."outbox_stream" AS t WHERE t.stream_id = s.stream_id) IS DISTINCT FROM s.seq)
                   AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
                                        FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                 ORDER BY s.dead_at
@@ -67,7 +69,8 @@ BEGIN
                 SELECT f.seq FROM unnest(old) AS l CROSS JOIN LATERAL (
                     SELECT s.seq FROM "public"."outbox_state" AS s
                     WHERE s.seq = l AND s.status + 0 = 2 AND s.processed_at <= before
-                      AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL)
+                      AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
+                                                  AND (SELECT t.head FROM "public"."outbox_stream" AS t WHERE t.stream_id = s.stream_id) IS DISTINCT FROM s.seq)
                       AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
                                            FROM "public"."outbox" AS o WHERE o.seq = s.seq) IS NULL)
                     FOR UPDATE OF s SKIP LOCKED) AS f);

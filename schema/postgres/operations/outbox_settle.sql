@@ -46,6 +46,7 @@ DECLARE
     settled     bigint[];
     settled_by  uuid[];
     streams     bigint[];
+    ended       bigint[]; -- of each, a message that was acknowledged, or NULL
     done        bigint[];
     dead        bigint[];
     lost        bigint[];
@@ -92,8 +93,9 @@ BEGIN
                     USING unnest(acked, acked_by) AS w(seq, owner)
                     WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner AND s.flags = 0 AND (own OR s.stream_id IS NULL)
                     RETURNING s.seq, w.owner, s.stream_id)
-                SELECT array_agg(d.seq), array_agg(d.owner), array_agg(d.stream_id) FILTER (WHERE d.stream_id IS NOT NULL)
-                INTO settled, settled_by, streams
+                SELECT array_agg(d.seq), array_agg(d.owner),
+                       array_agg(d.stream_id) FILTER (WHERE d.stream_id IS NOT NULL), array_agg(d.seq) FILTER (WHERE d.stream_id IS NOT NULL)
+                INTO settled, settled_by, streams, ended
                 FROM dropped AS d;
             END IF;
             IF cardinality(acked) > coalesce(cardinality(settled), 0) THEN
@@ -104,8 +106,9 @@ BEGIN
                     WHERE s.seq = ANY (ARRAY[w.seq]) AND s.owner_token = w.owner
                     RETURNING s.seq, w.owner, s.flags, s.stream_id)
                 SELECT settled || array_agg(k.seq), settled_by || array_agg(k.owner),
-                       streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL), array_agg(k.seq) FILTER (WHERE k.flags & 1 = 1)
-                INTO settled, settled_by, streams, done
+                       streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL),
+                       ended || array_agg(k.seq) FILTER (WHERE k.stream_id IS NOT NULL), array_agg(k.seq) FILTER (WHERE k.flags & 1 = 1)
+                INTO settled, settled_by, streams, ended, done
                 FROM kept AS k;
             END IF;
 
@@ -140,8 +143,9 @@ BEGIN
                           (SELECT a.error FROM "public"."outbox_attempt" AS a WHERE a.seq = k.seq ORDER BY a.attempt_id DESC LIMIT 1))
                 SELECT settled || array_agg(k.seq), settled_by || array_agg(k.owner),
                        streams || array_agg(k.stream_id) FILTER (WHERE k.stream_id IS NOT NULL),
+                       ended || array_agg(CASE k.outcome WHEN 0 THEN k.seq END) FILTER (WHERE k.stream_id IS NOT NULL),
                        done || array_agg(k.seq) FILTER (WHERE k.outcome = 0 AND k.flags & 1 = 1), array_agg(k.seq) FILTER (WHERE k.outcome = 3 AND k.flags & 1 = 1)
-                INTO settled, settled_by, streams, done, dead
+                INTO settled, settled_by, streams, ended, done, dead
                 FROM kept AS k;
             END IF;
 
@@ -160,7 +164,7 @@ BEGIN
                 RAISE;
             END IF;
             skipping := true;
-            settled := NULL; settled_by := NULL; streams := NULL; done := NULL; -- as nothing was
+            settled := NULL; settled_by := NULL; streams := NULL; ended := NULL; done := NULL; -- as nothing was
         END;
     END LOOP;
     IF pass_over THEN
@@ -186,7 +190,7 @@ BEGIN
             ARRAY(SELECT o.message_id FROM "public"."outbox" AS o WHERE o.seq = ANY (dead)));
     END IF;
     IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
-        PERFORM "public"."outbox_stream_free"(streams);
+        PERFORM "public"."outbox_stream_free"(streams, ended);
         IF NOT along AND EXISTS (
             SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)) THEN
             PERFORM "public"."outbox_stream_route"(greatest(cardinality(streams), 100));

@@ -36,6 +36,7 @@ BEGIN
            (SELECT count(*) FROM (SELECT FROM "public"."outbox_queue" AS q WHERE q.stream_id = t.stream_id AND q.seq < found LIMIT 10000) AS c),
            t.status::int, NULL, NULL
     FROM "public"."outbox_stream" AS t
-    WHERE t.stream_id = stream AND EXISTS (SELECT FROM "public"."outbox_queue" AS q WHERE q.stream_id = stream AND q.seq = found);
+    WHERE t.stream_id = stream
+      AND (t.head = found OR EXISTS (SELECT FROM "public"."outbox_queue" AS q WHERE q.stream_id = stream AND q.seq = found));
 END
 $outbox$;

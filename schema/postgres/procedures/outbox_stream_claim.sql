@@ -3,14 +3,14 @@
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
 -- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
--- while routing: they come last, and those that are left over become ready. share is that of this worker among several, in
+-- while routing, alone their messages that are in no queue: they come last, and those that are left over become ready. share is that of this worker among several, in
 -- thousands of virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
 -- between low and high come first, and with them those that have waited for patience_ms. So each worker tends to get the
 -- same streams again, and none waits for a worker that does not come.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json, bigint[], bigint[]);
+DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json, bigint[], bigint[], bigint[]);
 CREATE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,
-    fresh bigint[], fresh_topics bigint[], OUT seqs bigint[])
+    fresh bigint[], fresh_topics bigint[], alone bigint[], OUT seqs bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -24,6 +24,7 @@ DECLARE
     quota   int;
     depth   int;
     streams bigint[];
+    heads   bigint[]; -- of each, if it is in no queue
     behind  bigint[];
     used    bigint[];
     taken   bigint[];
@@ -64,8 +65,9 @@ BEGIN
                     FOR UPDATE SKIP LOCKED) AS t
                 LIMIT quota);
         END IF;
-        streams := streams || ARRAY(
-            SELECT f.id FROM unnest(fresh, fresh_topics) AS f(id, key) WHERE f.key = topics[i] LIMIT quota - cardinality(streams));
+        SELECT array_agg(f.id), array_fill(NULL::bigint, ARRAY[cardinality(streams)]) || array_agg(f.head) INTO taken, heads
+        FROM (SELECT f.id, f.head FROM unnest(fresh, fresh_topics, alone) AS f(id, key, head) WHERE f.key = topics[i] LIMIT quota - cardinality(streams)) AS f;
+        streams := streams || taken;
         CONTINUE WHEN cardinality(streams) = 0;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
@@ -74,9 +76,11 @@ BEGIN
         FROM (SELECT q.seq, n.stream_id, (
                   SELECT s.size FROM "public"."outbox_state" AS s
                   WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS size
-              FROM unnest(streams) AS n(stream_id)
+              FROM unnest(streams, heads) AS n(stream_id, head)
               LEFT JOIN LATERAL (
-                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id ORDER BY q.seq LIMIT depth) AS q ON true
+                  SELECT n.head AS seq WHERE n.head IS NOT NULL
+                  UNION ALL
+                  (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id AND n.head IS NULL ORDER BY q.seq LIMIT depth)) AS q ON true
               OFFSET 0) AS h;
         IF NOT whole OR bytes > room OR cardinality(taken) > quota THEN -- else all of them are taken
             WITH heads AS MATERIALIZED (
@@ -115,6 +119,7 @@ BEGIN
     END LOOP;
     behind := ARRAY(SELECT f FROM unnest(fresh) AS f EXCEPT SELECT u FROM unnest(used) AS u);
     IF cardinality(behind) > 0 THEN
+        PERFORM "public"."outbox_stream_unfold"(behind);
         UPDATE "public"."outbox_stream" AS t SET status = 0, owner_token = NULL WHERE t.stream_id = ANY (behind) AND t.status + 0 = 1;
     END IF;
 END

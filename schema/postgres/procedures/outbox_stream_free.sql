@@ -1,9 +1,10 @@
--- Frees streams whose runs have ended. Messages that have ended leave the queues; a stream becomes ready, or blocked if its
+-- Frees streams whose runs have ended. ended has, for each, a message of it that has been acknowledged, or NULL: a stream with
+-- no other is deleted without a look at its queue. Messages that have ended leave the queues; a stream becomes ready, or blocked if its
 -- head has failed and is not to be skipped, and one without messages is deleted. A stream that is ready or blocked already
 -- is checked the same way. It waits for locked streams, in order. The wait is short, because claiming and routing hold
 -- streams without waiting for anything.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
-CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[]) RETURNS void
+DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[], bigint[]);
+CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[], ended bigint[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -13,6 +14,18 @@ DECLARE
     ids    bigint[];
     lasts  bigint[];
 BEGIN
+    IF cardinality(ended) > 0 THEN
+        WITH emptied AS (
+            DELETE FROM "public"."outbox_stream" AS t
+            USING (SELECT n.* FROM unnest(streams, ended) AS n(id, seq) ORDER BY n.id) AS n
+            WHERE t.stream_id = ANY (ARRAY[n.id]) AND t.head = n.seq
+            RETURNING t.stream_id)
+        SELECT array_agg(l.id) INTO streams
+        FROM (SELECT s FROM unnest(streams) AS s EXCEPT SELECT e.stream_id FROM emptied AS e) AS l(id);
+        IF streams IS NULL THEN
+            RETURN;
+        END IF;
+    END IF;
     SELECT l.* INTO ids, lasts FROM "public"."outbox_stream_lock"(streams) AS l;
     WITH looked AS MATERIALIZED ( -- a statement of its own: it sees what was committed before the locks were given
         SELECT t.stream_id, r.ended,
