@@ -134,8 +134,8 @@ INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) D
 
 -- A row exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
 -- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being
--- handled or has ended is behind it, except for a head that was ended outside a run. head: the only message, of a stream that
--- was leased when it arrived; it is in no queue. NULL as soon as there is another, or the message comes back.
+-- handled or has ended is behind it, except for a head that was ended outside a run. head: the only message of a stream that
+-- had none before; it is in no queue. NULL as soon as there is another, or the message comes back.
 CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     stream_id       bigint      NOT NULL,
     topic_key       bigint      NOT NULL,

@@ -7,14 +7,12 @@
 -- acknowledged message is deleted, unless something depends on it; the contents are left for purging. Leases that the
 -- caller says are over end here; others when they expire. Returned messages go back to the queues of their streams. In the
 -- library's own transaction (own), finished runs end and free their streams; in a caller's, streams are left alone. With
--- skip_failed, a failed message does not block its stream. A settle that frees streams also routes what has arrived
--- meanwhile, so that claims need not; the one along with a claim leaves that to it. Only steps of joins have flag 1, so
--- ordinary messages need no lookup. With pass_over, a row that another transaction has locked is skipped: its receipt is
--- returned with status 1, busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first
--- would double the cost of settling, so that is done only after a lock was waited for. Together with a claim, no lock is
--- waited for long, not even a join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain
--- =, the planner could also use a merge join and read the whole table in order of the key, which it does if it believes
--- that there are few rows.
+-- skip_failed, a failed message does not block its stream. Only steps of joins have flag 1, so ordinary messages need no
+-- lookup. With pass_over, a row that another transaction has locked is skipped: its receipt is returned with status 1,
+-- busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first would double the cost of
+-- settling, so that is done only after a lock was waited for. Together with a claim, no lock is waited for long, not even a
+-- join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also
+-- use a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
 CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
@@ -191,10 +189,6 @@ BEGIN
     END IF;
     IF own AND cardinality(streams) > 0 THEN -- last: no stream is locked while a join is waited for
         PERFORM "public"."outbox_stream_free"(streams, ended);
-        IF NOT along AND EXISTS (
-            SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)) THEN
-            PERFORM "public"."outbox_stream_route"(greatest(cardinality(streams), 100));
-        END IF;
     END IF;
 END
 $outbox$;

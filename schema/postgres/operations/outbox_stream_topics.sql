@@ -38,22 +38,26 @@ BEGIN
         SELECT t.topic_key,
                (SELECT count(*) FROM (
                    SELECT FROM (
-                       SELECT r.stream_id, 0 AS last FROM "public"."outbox_stream" AS r
+                       SELECT r.stream_id, 0 AS last, r.head FROM "public"."outbox_stream" AS r
                        WHERE r.status = 0 AND r.topic_key = t.topic_key AND r.next_attempt_at <= moment
                        UNION ALL
-                       SELECT s.stream_id, s.run_last FROM served AS s WHERE s.topic_key = t.topic_key) AS r
-                   CROSS JOIN LATERAL (SELECT FROM "public"."outbox_queue" AS q WHERE q.stream_id = r.stream_id AND q.seq > r.last LIMIT most) AS q
+                       SELECT s.stream_id, s.run_last, NULL FROM served AS s WHERE s.topic_key = t.topic_key) AS r
+                   CROSS JOIN LATERAL (
+                       SELECT WHERE r.head IS NOT NULL
+                       UNION ALL
+                       (SELECT FROM "public"."outbox_queue" AS q WHERE q.stream_id = r.stream_id AND q.seq > r.last LIMIT most)) AS q
                    LIMIT most) AS w) AS queued,
                coalesce((SELECT a.n FROM arrived AS a WHERE a.topic_key = t.topic_key), 0) AS arrived,
                (SELECT count(*) FROM (SELECT FROM "public"."outbox_stream" AS b WHERE b.status = 2 AND b.topic_key = t.topic_key LIMIT most) AS b) AS blocked,
-               (SELECT q.seq FROM (
-                   (SELECT r.stream_id, 0 AS last, 0 AS place FROM "public"."outbox_stream" AS r
+               (SELECT coalesce(r.head, q.seq) FROM (
+                   (SELECT r.stream_id, 0 AS last, r.head, 0 AS place FROM "public"."outbox_stream" AS r
                     WHERE r.status = 0 AND r.topic_key = t.topic_key ORDER BY r.next_attempt_at LIMIT 1)
                    UNION ALL
-                   SELECT s.stream_id, s.run_last, 1 FROM served AS s WHERE s.topic_key = t.topic_key
+                   SELECT s.stream_id, s.run_last, NULL, 1 FROM served AS s WHERE s.topic_key = t.topic_key
                    UNION ALL
-                   (SELECT b.stream_id, 0, 2 FROM "public"."outbox_stream" AS b WHERE b.status = 2 AND b.topic_key = t.topic_key LIMIT 1)) AS r
-                CROSS JOIN LATERAL (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = r.stream_id AND q.seq > r.last ORDER BY q.seq LIMIT 1) AS q
+                   (SELECT b.stream_id, 0, NULL, 2 FROM "public"."outbox_stream" AS b WHERE b.status = 2 AND b.topic_key = t.topic_key LIMIT 1)) AS r
+                LEFT JOIN LATERAL (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = r.stream_id AND q.seq > r.last ORDER BY q.seq LIMIT 1) AS q ON true
+                WHERE r.head IS NOT NULL OR q.seq IS NOT NULL
                 ORDER BY r.place LIMIT 1) AS head
         FROM topics AS t),
     named AS MATERIALIZED (

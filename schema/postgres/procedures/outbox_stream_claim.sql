@@ -3,7 +3,7 @@
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
 -- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
--- while routing, alone their messages that are in no queue: they come last, and those that are left over become ready. share is that of this worker among several, in
+-- while routing, alone their only messages: they come last, and those that are left over become ready. share is that of this worker among several, in
 -- thousands of virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
 -- between low and high come first, and with them those that have waited for patience_ms. So each worker tends to get the
 -- same streams again, and none waits for a worker that does not come.
@@ -44,15 +44,16 @@ BEGIN
         quota := least(quotas[i], most);
         CONTINUE WHEN quota <= 0;
         IF workers IS NULL THEN
-            streams := ARRAY(
-                SELECT t.stream_id FROM "public"."outbox_stream" AS t
-                WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
-                ORDER BY t.next_attempt_at, t.stream_id
-                LIMIT quota
-                FOR UPDATE SKIP LOCKED);
+            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, heads
+            FROM (SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t
+                  WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
+                  ORDER BY t.next_attempt_at, t.stream_id
+                  LIMIT quota
+                  FOR UPDATE SKIP LOCKED) AS t;
         ELSE
-            streams := ARRAY(
-                SELECT t.stream_id
+            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, heads
+            FROM (
+                SELECT t.stream_id, t.head
                 FROM (SELECT r.stream_id
                       FROM (SELECT t.stream_id, t.next_attempt_at FROM "public"."outbox_stream" AS t
                             WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
@@ -60,15 +61,15 @@ BEGIN
                             LIMIT least(quota * workers, 1000)) AS r
                       ORDER BY r.next_attempt_at > patient AND abs(r.stream_id % 10000) NOT BETWEEN low AND high, r.next_attempt_at, r.stream_id) AS n
                 CROSS JOIN LATERAL (
-                    SELECT t.stream_id FROM "public"."outbox_stream" AS t
+                    SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t
                     WHERE t.stream_id = n.stream_id AND t.status + 0 = 0 AND t.next_attempt_at <= moment
                     FOR UPDATE SKIP LOCKED) AS t
-                LIMIT quota);
+                LIMIT quota) AS t;
         END IF;
-        SELECT array_agg(f.id), array_fill(NULL::bigint, ARRAY[cardinality(streams)]) || array_agg(f.head) INTO taken, heads
-        FROM (SELECT f.id, f.head FROM unnest(fresh, fresh_topics, alone) AS f(id, key, head) WHERE f.key = topics[i] LIMIT quota - cardinality(streams)) AS f;
-        streams := streams || taken;
-        CONTINUE WHEN cardinality(streams) = 0;
+        SELECT streams || array_agg(f.id), heads || array_agg(f.head) INTO streams, heads
+        FROM (SELECT f.id, f.head FROM unnest(fresh, fresh_topics, alone) AS f(id, key, head)
+              WHERE f.key = topics[i] LIMIT quota - coalesce(cardinality(streams), 0)) AS f;
+        CONTINUE WHEN streams IS NULL;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
         SELECT array_agg(h.seq), array_agg(h.stream_id), array_agg(h.size), sum(h.size), bool_and(h.size IS NOT NULL)
@@ -119,7 +120,6 @@ BEGIN
     END LOOP;
     behind := ARRAY(SELECT f FROM unnest(fresh) AS f EXCEPT SELECT u FROM unnest(used) AS u);
     IF cardinality(behind) > 0 THEN
-        PERFORM "public"."outbox_stream_unfold"(behind);
         UPDATE "public"."outbox_stream" AS t SET status = 0, owner_token = NULL WHERE t.stream_id = ANY (behind) AND t.status + 0 = 1;
     END IF;
 END

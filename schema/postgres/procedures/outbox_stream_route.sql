@@ -2,15 +2,15 @@
 -- streams that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
 -- before. Messages of a locked stream stay; it waits for nobody. Returns whether there may be more. A claim that still wants
 -- streams gets so many of those that had no messages before, if these are of its topics and in the worker's share: they are
--- leased to taker at once and returned in fresh, with their topics, and with their messages in alone where one is all: it
--- stays in the stream's row. That spares index entries, look-ups and an update.
+-- leased to taker at once and returned in fresh, with their topics, and with their messages in alone where one is all. That
+-- spares an index entry, a look-up and an update. The only message of a stream stays in the stream's row.
 -- Whether they are due is seen when they are claimed. An old snapshot keeps the index entries of what was routed: so that they
 -- are not read again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not
 -- see concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and
 -- try again.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_route"(int, int, uuid, bigint[], json);
 CREATE FUNCTION "public"."outbox_stream_route"(
-    most int, wanted int DEFAULT 0, taker uuid DEFAULT NULL, topics bigint[] DEFAULT NULL, share json DEFAULT NULL,
+    most int, wanted int, taker uuid, topics bigint[], share json,
     OUT more boolean, OUT fresh bigint[], OUT fresh_topics bigint[], OUT alone bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -30,6 +30,7 @@ DECLARE
     held    bigint[];
     busy    bigint[];
     folded  bigint[];
+    kept    bigint[];
     low     int := coalesce((share->>'low')::int, 0);
     high    int := coalesce((share->>'high')::int, 9999);
 BEGIN
@@ -56,14 +57,15 @@ BEGIN
         INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at, run_last, head, owner_token, status)
         SELECT n.id, n.key,
                CASE WHEN n.first THEN moment ELSE greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = n.head)) END,
-               n.head, CASE WHEN n.first AND n.only THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
+               n.head, CASE WHEN n.only THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
         FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN low AND high, false) AS first
               FROM arrived AS a WHERE NOT a.known) AS n
         ON CONFLICT (stream_id) DO NOTHING
         RETURNING stream_id, topic_key, head, status)
-    SELECT n.known, n.heads, f.fresh, f.topics, f.alone INTO known, heads, fresh, fresh_topics, alone
+    SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
     FROM (SELECT array_agg(a.id) AS known, array_agg(a.head) AS heads FROM arrived AS a WHERE a.known) AS n,
-         (SELECT array_agg(a.stream_id) AS fresh, array_agg(a.topic_key) AS topics, array_agg(a.head) AS alone FROM added AS a WHERE a.status = 1) AS f;
+         (SELECT array_agg(a.stream_id) FILTER (WHERE a.status = 1) AS fresh, array_agg(a.topic_key) FILTER (WHERE a.status = 1) AS topics,
+                 array_agg(a.head) FILTER (WHERE a.status = 1) AS alone, array_agg(a.head) FILTER (WHERE a.head IS NOT NULL) AS kept FROM added AS a) AS f;
     IF known IS NOT NULL THEN
         SELECT array_agg(t.stream_id), array_agg(n.head), array_agg(t.stream_id) FILTER (WHERE t.head IS NOT NULL) INTO held, heads, folded
         FROM unnest(known, heads) AS n(id, head)
@@ -80,7 +82,7 @@ BEGIN
 
     INSERT INTO "public"."outbox_queue" (stream_id, seq)
     SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id)
-    WHERE alone IS NULL OR n.seq NOT IN (SELECT a FROM unnest(alone) AS a WHERE a IS NOT NULL); -- so written, they are looked up in a hash table
+    WHERE n.seq NOT IN (SELECT unnest(kept)); -- so written, they are looked up in a hash table
     DELETE FROM "public"."outbox_arrival" AS a WHERE a.arrival_id = ANY (places);
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
