@@ -47,9 +47,10 @@ BEGIN
     more := cardinality(seqs) = most;
     IF stale THEN
         UPDATE "public"."outbox_router" AS r SET turn = r.turn + 1 WHERE r.id = 1;
+        PERFORM FROM "public"."outbox_arrival" AS a WHERE a.arrival_id = ANY (places) FOR UPDATE; -- fails if they have been routed since the snapshot
     END IF;
 
-    -- A stream that is being deleted is still visible here, and left for the next time.
+    -- Nobody else inserts streams. One that is being deleted is still visible here, and left for the next time.
     WITH arrived AS MATERIALIZED (
         SELECT n.*, (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NOT NULL AS known
         FROM (SELECT n.id, min(n.seq) AS head, min(n.key) AS key, count(*) = 1 AS only FROM unnest(seqs, ids, keys) AS n(seq, id, key) GROUP BY n.id) AS n),
@@ -60,7 +61,6 @@ BEGIN
                n.head, CASE WHEN n.only THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
         FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN low AND high, false) AS first
               FROM arrived AS a WHERE NOT a.known) AS n
-        ON CONFLICT (stream_id) DO NOTHING
         RETURNING stream_id, topic_key, head, status)
     SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
     FROM (SELECT array_agg(a.id) AS known, array_agg(a.head) AS heads FROM arrived AS a WHERE a.known) AS n,
