@@ -19,7 +19,7 @@ import (
 func truthPlan(backend string) (calls, callers int) {
 	switch {
 	case os.Getenv("OUTBOX_TEST_PUBLISH") == "full":
-		return 100_000, 64
+		return 102_400, 64 // divides evenly
 	case backend == testdb.SQLServer:
 		return 400, 8 // few at a time, so that there are many statements to fail
 	default:
