@@ -86,7 +86,8 @@ BEGIN
                 WHERE t.status = 0 AND t.topic_key = k.key AND t.next_attempt_at <= moment LIMIT most) AS t;
             ready := ready + cardinality(fresh);
             EXIT WHEN (i > 1 OR before) AND most <= ready;
-            SELECT * INTO routed FROM "public"."outbox_stream_route"(greatest(CASE WHEN ready < most THEN most - ready ELSE most END, 100), most - ready, taker, topics, share);
+            SELECT * INTO routed FROM "public"."outbox_stream_route"(
+                greatest(CASE WHEN ready < most THEN most - ready ELSE most END, 100), most - ready, taker, topics, share);
             fresh := fresh || routed.fresh;
             of := of || routed.fresh_topics;
             alone := alone || routed.alone;

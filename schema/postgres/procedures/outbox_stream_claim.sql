@@ -3,10 +3,10 @@
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
 -- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
--- while routing, alone their only messages: they come last, and those that are left over become ready. share is that of this worker among several, in
--- thousands of virtual partitions: of the streams that have waited longest, as many for each worker as are wanted, those
--- between low and high come first, and with them those that have waited for patience_ms. So each worker tends to get the
--- same streams again, and none waits for a worker that does not come.
+-- while routing, alone their only messages: they come last, and those that are left over become ready. share is that of this
+-- worker among several, in thousands of virtual partitions: of the streams that have waited longest, as many for each worker
+-- as are wanted, those between low and high come first, and with them those that have waited for patience_ms. So each worker
+-- tends to get the same streams again, and none waits for a worker that does not come.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json, bigint[], bigint[], bigint[]);
 CREATE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,

@@ -3,11 +3,11 @@
 -- before. Messages of a locked stream stay; it waits for nobody. Returns whether there may be more. A claim that still wants
 -- streams gets so many of those that had no messages before, if these are of its topics and in the worker's share: they are
 -- leased to taker at once and returned in fresh, with their topics, and with their messages in alone where one is all. That
--- spares an index entry, a look-up and an update. The only message of a stream stays in the stream's row.
--- Whether they are due is seen when they are claimed. An old snapshot keeps the index entries of what was routed: so that they
--- are not read again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not
--- see concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and
--- try again.
+-- spares an index entry, a look-up and an update. The only message of a stream stays in the stream's row. Whether they are
+-- due is seen when they are claimed. An old snapshot keeps the index entries of what was routed: so that they are not read
+-- again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not see
+-- concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and try
+-- again.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_route"(int, int, uuid, bigint[], json);
 CREATE FUNCTION "public"."outbox_stream_route"(
     most int, wanted int, taker uuid, topics bigint[], share json,
