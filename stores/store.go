@@ -41,8 +41,10 @@ func New(db *sql.DB, database Database, config outbox.Config, logger watermill.L
 	config.Dialect, config.Schema, config.Table, config.Store = database.Dialect, database.Schema, database.Table, database.ID
 	o, err := outbox.New(db, config, logger)
 	if err != nil {
-		err = field.Rename("Config.Schema", "Database.Schema", err)
-		return nil, field.Rename("Config.Table", "Database.Table", err)
+		for _, name := range []string{"Dialect", "Schema", "Table"} {
+			err = field.Rename("Config."+name, "Database."+name, err)
+		}
+		return nil, err
 	}
 	s := &Store{database: database, db: db, outbox: o, log: config.Log, hooks: config.Hooks}
 	s.weight.Store(int64(database.Weight))

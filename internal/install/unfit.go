@@ -31,8 +31,11 @@ func (e *unfitError) Error() string {
 }
 
 func (e *unfitError) heading() string {
-	if len(e.schema) == 0 {
+	switch {
+	case len(e.schema) == 0:
 		return e.table + ": settings do not fit:"
+	case errors.Is(errors.Join(e.schema...), base.ErrSchemaNewer):
+		return e.table + ": the schema does not fit:" // Migrate would not mend it
 	}
 	return fmt.Sprintf("%s: %v", e.table, base.ErrSchema)
 }

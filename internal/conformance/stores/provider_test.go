@@ -279,6 +279,12 @@ func TestOBX060_DuplicateStoresAreRefused(t *testing.T) {
 		f.RequireField(err, "Database.Dialect")
 		_, err = stores.New(x.DB.DB, stores.Database{ID: "x", Dialect: x.Config.Dialect, Table: " x"}, outbox.Config{}, nil)
 		f.RequireField(err, "Database.Table")
+		other := outbox.Dialect(outbox.Postgres{})
+		if x.Config.Dialect == other {
+			other = outbox.SQLServer{}
+		}
+		_, err = stores.New(x.DB.DB, stores.Database{ID: "x", Dialect: other}, outbox.Config{}, nil)
+		f.RequireField(err, "Database.Dialect")
 		_, err = stores.New(x.DB.DB, stores.Database{ID: "x", Dialect: x.Config.Dialect}, outbox.Config{WorkerName: "\xff"}, nil)
 		f.RequireField(err, "Config.WorkerName")
 		f.NotContains(fmt.Sprintf("%v %+v %#v %s", x.database(), x.database(), x.database(), x.database()), x.DB.DSN)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -76,6 +77,8 @@ func (a *app) onGroupDead(name, what, verb, past string, do func(*admin.Admin, c
 				params.Positions = append(params.Positions, position)
 				which = counted(len(params.Positions), "dead letter", "dead letters")
 			}
+			slices.Sort(params.Positions)
+			params.Positions = slices.Compact(params.Positions)
 			if err := a.confirm("%s %s of consumer group %q?", verb, which, args[0]); err != nil {
 				return err
 			}
@@ -84,7 +87,10 @@ func (a *app) onGroupDead(name, what, verb, past string, do func(*admin.Admin, c
 			if err != nil {
 				return err
 			}
-			return a.done("%s "+past+".", n, "dead letter", "dead letters")
+			if err := a.done("%s "+past+".", n, "dead letter", "dead letters"); err != nil || params.All || n == len(params.Positions) {
+				return err
+			}
+			return &notThereError{n, len(params.Positions), []string{"the group has no other dead letter at these positions; see 'outbox log dead list'"}}
 		})
 	c.Flags().StringVar(&params.Topic, "topic", "", "only messages of this topic")
 	c.Flags().BoolVar(&params.All, "all", false, "all dead letters of the group")
