@@ -57,6 +57,25 @@ type workRows struct {
 	counts    []countRow
 	unrenewed []unrenewed
 	claimed   []Claimed
+
+	row *workRow // of a single result
+}
+
+// A workRow is a row of a single result. It serves for all of them: what is scanned into is on the heap, and its list is long.
+type workRow struct {
+	kind    int
+	count   countRow
+	claimed Claimed
+	columns messageColumns
+	into    []any
+}
+
+func newWorkRow() *workRow {
+	r := new(workRow)
+	n, c, m := &r.count, &r.claimed, &r.columns
+	r.into = append([]any{&r.kind, &n.seq, &n.id, &n.topic, &n.status, &n.expected, &n.completed, &n.failed},
+		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)
+	return r
 }
 
 // opWork returns a result of each operation, or a single result with rows of all, which differ in their first column.
@@ -84,27 +103,27 @@ func (w *workRows) scan(rows *sql.Rows) error {
 	case len(columns) == claimColumns:
 		return w.scanClaimed(rows)
 	}
-	var kind int
-	var r countRow
-	var c Claimed
-	var m messageColumns
-	if err := rows.Scan(append([]any{&kind, &r.seq, &r.id, &r.topic, &r.status, &r.expected, &r.completed, &r.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)...); err != nil {
+	if w.row == nil {
+		w.row = newWorkRow()
+	}
+	r := w.row
+	r.claimed = Claimed{}
+	if err := rows.Scan(r.into...); err != nil {
 		return err
 	}
-	switch kind {
+	switch r.kind {
 	case claimedRow:
-		c.fill(&m)
-		w.claimed = append(w.claimed, c)
+		r.claimed.fill(&r.columns)
+		w.claimed = append(w.claimed, r.claimed)
 		return nil
 	case unrenewedRow:
-		u := unrenewed{held: r.status.Int64 == 1}
-		u.receipt.Seq = WorkItemID(r.seq)
+		u := unrenewed{held: r.count.status.Int64 == 1}
+		u.receipt.Seq = WorkItemID(r.count.seq)
 		w.unrenewed = append(w.unrenewed, u)
-		return w.unrenewed[len(w.unrenewed)-1].receipt.Owner.UnmarshalText([]byte(r.id))
+		return w.unrenewed[len(w.unrenewed)-1].receipt.Owner.UnmarshalText([]byte(r.count.id))
 	default:
-		w.counts = append(w.counts, r)
-		return r.refusal()
+		w.counts = append(w.counts, r.count)
+		return r.count.refusal()
 	}
 }
 
