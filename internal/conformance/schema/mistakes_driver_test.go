@@ -60,6 +60,8 @@ func constructors(t *testing.T, db *sql.DB, d outbox.Dialect) map[string][]func(
 				_, err := fanout.NewDispatcher(db, fanout.Config{Dialect: d, Policies: to}, nil)
 				return err
 			},
+		},
+		"Database.Dialect": {
 			func() error {
 				_, err := stores.New(db, stores.Database{ID: "a", Dialect: d}, outbox.Config{}, nil)
 				return err

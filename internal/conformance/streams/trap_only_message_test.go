@@ -123,6 +123,17 @@ func TestTrap_TheOnlyMessagesThatDoNotFit(t *testing.T) {
 	})
 }
 
+// A queue without a stream, which a transaction of another isolation level can leave, is found by the next message.
+func TestTrap_TheOnlyMessageThatArrivesAtAnOldQueue(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "a", UUID: "0"})
+		f.Settle(suite.Settled(outbox.Release, f.Claim("orders")...)...)
+		f.Exec("DELETE FROM {outbox_stream}")
+		f.Enqueue(outbox.Message{Topic: "orders", StreamKey: "a", UUID: "1"})
+		f.Equal([]string{"0", "1"}, suite.UUIDs(f.Claim("orders")))
+	})
+}
+
 // Streams have one message or two, because publishers, routers and those that settle are all at work: no order is lost.
 func TestTrap_TheOnlyMessageAndTheNextMeet(t *testing.T) {
 	const streams, each, workers = 8, 40, 4

@@ -19,8 +19,9 @@ import (
 // Tests look at the table by SQL of their own and not only through the library.
 
 // SQL writes a statement for the database. Names in braces have the meaning of testoutbox.Names, and these: {arrivals} is a table,
-// {queued} what is in the queues of streams, on PostgreSQL with what is alone in the row of one, {now}, {past} and {future} are the database's clock and an hour away from it, {now_ms} is its clock in milliseconds;
-// JoinTables and joinColumns are the names of joins, inboxTables those of inboxes.
+// {queued} what is in the queues of streams, on PostgreSQL with what is alone in a stream's row, {now}, {past} and {future} are the
+// database's clock and an hour away from it, {now_ms} is its clock in milliseconds; JoinTables and joinColumns are the names of
+// joins, inboxTables those of inboxes.
 func (f *Fixture) SQL(text string, args ...any) string {
 	return testdb.Expand(fmt.Sprintf(text, args...), func(name string) string {
 		if name == "arrivals" { // SQLite's publishers write to the queues themselves

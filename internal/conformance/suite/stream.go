@@ -51,6 +51,7 @@ var streamInvariants = map[string][2]string{
 	"what is out of a stream is in its queue":    {"{outbox_state}", "{status} = 1 AND r.{stream_id} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {queued} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
 	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} = 0 AND r.{stream_id} IS NOT NULL OR {status} = 5 AND r.{stream_id} IS NULL"},
 	"nothing arrives that is queued":             {"{arrivals}", "EXISTS (SELECT 1 FROM {queued} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
+	"what is in a stream's row blocks nothing":   {"{queued}", "r.alone = 1 AND EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id} AND t.{status} = 2)"},
 	"what is in a stream's row is all there is":  {"{queued}", "r.alone = 1 AND EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{stream_id} = r.{stream_id})"},
 	"a queue has a stream":                       {"{outbox_queue}", "NOT EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id})"},
 	"streams without messages leave no rows":     {"{outbox_stream}", "NOT EXISTS (SELECT 1 FROM {queued} q WHERE q.{stream_id} = r.{stream_id})"},

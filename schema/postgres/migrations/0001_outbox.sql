@@ -135,7 +135,7 @@ INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) D
 -- A row exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
 -- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being
 -- handled or has ended is behind it, except for a head that was ended outside a run. head: the only message of a stream that
--- had none before; it is in no queue. NULL as soon as there is another, or the message comes back.
+-- had none before; it is in no queue. NULL from the first time that the stream is locked for more than claiming it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     stream_id       bigint      NOT NULL,
     topic_key       bigint      NOT NULL,

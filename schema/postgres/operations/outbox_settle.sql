@@ -44,7 +44,7 @@ DECLARE
     settled     bigint[];
     settled_by  uuid[];
     streams     bigint[];
-    ended       bigint[]; -- of each, a message that was acknowledged, or NULL
+    ended       bigint[]; -- of each as far as it goes, a message that was acknowledged, or NULL
     done        bigint[];
     dead        bigint[];
     lost        bigint[];

@@ -24,7 +24,7 @@ DECLARE
     quota   int;
     depth   int;
     streams bigint[];
-    heads   bigint[]; -- of each, if it is in no queue
+    lone    bigint[]; -- the message of each that is in no queue
     behind  bigint[];
     used    bigint[];
     taken   bigint[];
@@ -44,14 +44,14 @@ BEGIN
         quota := least(quotas[i], most);
         CONTINUE WHEN quota <= 0;
         IF workers IS NULL THEN
-            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, heads
+            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, lone
             FROM (SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t
                   WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
                   ORDER BY t.next_attempt_at, t.stream_id
                   LIMIT quota
                   FOR UPDATE SKIP LOCKED) AS t;
         ELSE
-            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, heads
+            SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, lone
             FROM (
                 SELECT t.stream_id, t.head
                 FROM (SELECT r.stream_id
@@ -66,7 +66,7 @@ BEGIN
                     FOR UPDATE SKIP LOCKED) AS t
                 LIMIT quota) AS t;
         END IF;
-        SELECT streams || array_agg(f.id), heads || array_agg(f.head) INTO streams, heads
+        SELECT streams || array_agg(f.id), lone || array_agg(f.head) INTO streams, lone
         FROM (SELECT f.id, f.head FROM unnest(fresh, fresh_topics, alone) AS f(id, key, head)
               WHERE f.key = topics[i] LIMIT quota - coalesce(cardinality(streams), 0)) AS f;
         CONTINUE WHEN streams IS NULL;
@@ -77,7 +77,7 @@ BEGIN
         FROM (SELECT q.seq, n.stream_id, (
                   SELECT s.size FROM "public"."outbox_state" AS s
                   WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS size
-              FROM unnest(streams, heads) AS n(stream_id, head)
+              FROM unnest(streams, lone) AS n(stream_id, head)
               LEFT JOIN LATERAL (
                   SELECT n.head AS seq WHERE n.head IS NOT NULL
                   UNION ALL

@@ -1,8 +1,10 @@
--- Frees streams whose runs have ended. ended has, for each, a message of it that has been acknowledged, or NULL: a stream
--- with no other is deleted without a look at its queue. Messages that have ended leave the queues; a stream becomes ready, or
+-- Frees streams whose runs have ended. ended has, for each as far as it goes, a message that has been acknowledged, or NULL: a
+-- stream with no other is deleted without a look at its queue. Messages that have ended leave the queues; a stream becomes ready, or
 -- blocked if its head has failed and is not to be skipped, and one without messages is deleted. A stream that is ready or
--- blocked already is checked the same way. It waits for locked streams, in order. The wait is short, because claiming and
--- routing hold streams without waiting for anything.
+-- blocked already is checked the same way. It waits for locked streams, in order, but those with one message first: a
+-- deadlock of the two kinds is tried again. The wait is short, because claiming and routing hold streams without waiting for
+-- anything.
+DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
 DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[], bigint[]);
 CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[], ended bigint[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql

@@ -1,10 +1,10 @@
 -- Moves committed messages, up to most, from the arrivals to the queues of their streams, in order of arrival, and makes
 -- streams that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
--- before. Messages of a locked stream stay; it waits for nobody. Returns whether there may be more. A claim that still wants
+-- before. Messages of a locked stream stay, so that it waits for none. Returns whether there may be more. A claim that still wants
 -- streams gets so many of those that had no messages before, if these are of its topics and in the worker's share: they are
 -- leased to taker at once and returned in fresh, with their topics, and with their messages in alone where one is all. That
--- spares an index entry, a look-up and an update. The only message of a stream stays in the stream's row. Whether they are
--- due is seen when they are claimed. An old snapshot keeps the index entries of what was routed: so that they are not read
+-- spares an index entry, a look-up and an update. Whether they are due is seen when they are claimed. The only message of a
+-- stream stays in the stream's row. An old snapshot keeps the index entries of what was routed: so that they are not read
 -- again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not see
 -- concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and try
 -- again.
@@ -47,25 +47,29 @@ BEGIN
     more := cardinality(seqs) = most;
     IF stale THEN
         UPDATE "public"."outbox_router" AS r SET turn = r.turn + 1 WHERE r.id = 1;
-        PERFORM FROM "public"."outbox_arrival" AS a WHERE a.arrival_id = ANY (places) FOR UPDATE; -- fails if they have been routed since the snapshot
     END IF;
 
-    -- Nobody else inserts streams. One that is being deleted is still visible here, and left for the next time.
-    WITH arrived AS MATERIALIZED (
-        SELECT n.*, (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NOT NULL AS known
-        FROM (SELECT n.id, min(n.seq) AS head, min(n.key) AS key, count(*) = 1 AS only FROM unnest(seqs, ids, keys) AS n(seq, id, key) GROUP BY n.id) AS n),
-    added AS (
-        INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at, run_last, head, owner_token, status)
-        SELECT n.id, n.key,
-               CASE WHEN n.first THEN moment ELSE greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = n.head)) END,
-               n.head, CASE WHEN n.only THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
-        FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN low AND high, false) AS first
-              FROM arrived AS a WHERE NOT a.known) AS n
-        RETURNING stream_id, topic_key, head, status)
-    SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
-    FROM (SELECT array_agg(a.id) AS known, array_agg(a.head) AS heads FROM arrived AS a WHERE a.known) AS n,
-         (SELECT array_agg(a.stream_id) FILTER (WHERE a.status = 1) AS fresh, array_agg(a.topic_key) FILTER (WHERE a.status = 1) AS topics,
-                 array_agg(a.head) FILTER (WHERE a.status = 1) AS alone, array_agg(a.head) FILTER (WHERE a.head IS NOT NULL) AS kept FROM added AS a) AS f;
+    -- One that is being deleted is still visible here, and left for the next time. Only the holder of the router's row inserts
+    -- streams, so that one is there already only where the snapshot is older than its commit.
+    BEGIN
+        WITH arrived AS MATERIALIZED (
+            SELECT n.*, (SELECT t.stream_id FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id) IS NOT NULL AS known
+            FROM (SELECT n.id, min(n.seq) AS head, min(n.key) AS key, count(*) = 1 AS only FROM unnest(seqs, ids, keys) AS n(seq, id, key) GROUP BY n.id) AS n),
+        added AS (
+            INSERT INTO "public"."outbox_stream" (stream_id, topic_key, next_attempt_at, run_last, head, owner_token, status)
+            SELECT n.id, n.key,
+                   CASE WHEN n.first THEN moment ELSE greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = n.head)) END,
+                   n.head, CASE WHEN n.only AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id LIMIT 1) IS NULL THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
+            FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN low AND high, false) AS first
+                  FROM arrived AS a WHERE NOT a.known) AS n
+            RETURNING stream_id, topic_key, head, status)
+        SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
+        FROM (SELECT array_agg(a.id) AS known, array_agg(a.head) AS heads FROM arrived AS a WHERE a.known) AS n,
+             (SELECT array_agg(a.stream_id) FILTER (WHERE a.status = 1) AS fresh, array_agg(a.topic_key) FILTER (WHERE a.status = 1) AS topics,
+                     array_agg(a.head) FILTER (WHERE a.status = 1) AS alone, array_agg(a.head) FILTER (WHERE a.head IS NOT NULL) AS kept FROM added AS a) AS f;
+    EXCEPTION WHEN unique_violation THEN
+        RAISE serialization_failure USING MESSAGE = 'a stream was added after this transaction began';
+    END;
     IF known IS NOT NULL THEN
         SELECT array_agg(t.stream_id), array_agg(n.head), array_agg(t.stream_id) FILTER (WHERE t.head IS NOT NULL) INTO held, heads, folded
         FROM unnest(known, heads) AS n(id, head)
