@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -23,7 +24,8 @@ type session struct {
 	logger watermill.LoggerAdapter
 	goes   func(func()) // runs what ends with the session
 
-	main *channel // guarded by the Publisher
+	main    *channel // guarded by the Publisher
+	aborted atomic.Bool
 
 	mu      sync.Mutex
 	blocked string // why the broker takes nothing; empty while it does
@@ -164,7 +166,7 @@ func (s *session) isBlocked() error {
 	return errors.New(s.blocked)
 }
 
-func (s *session) usable() bool { return !s.conn.IsClosed() }
+func (s *session) usable() bool { return !s.aborted.Load() && !s.conn.IsClosed() }
 
 // open opens another channel.
 func (s *session) open(closing <-chan struct{}) (*channel, error) {
@@ -186,8 +188,11 @@ func (s *session) finish(ch *channel) {
 	_ = ch.Close() // it may have ended already
 }
 
-// abort ends the connection at once.
-func (s *session) abort() { _ = s.socket.Close() } // whoever uses it is told
+// abort ends the connection at once. Whoever uses it is told; the client notices a little later.
+func (s *session) abort() {
+	s.aborted.Store(true)
+	_ = s.socket.Close()
+}
 
 // close closes the connection properly. If the broker does not answer, for example because it has blocked the connection, it
 // is aborted.
