@@ -8,6 +8,9 @@ import (
 // An operation takes as many of them as it has parameters.
 func columns(rows []enqueuedMessage, payloads []byte) ([]any, error) {
 	var ids, uuids, topics, topicKeys, places, sizes, headers, correlationIDs, streamKeys, dues, delays, streamIDs dialect.Array
+	for _, a := range []*dialect.Array{&ids, &uuids, &topics, &topicKeys} {
+		a.Grow(40 * len(rows)) // an id takes 39 bytes
+	}
 	for i := range rows {
 		m := &rows[i]
 		text, err := m.headersText()

@@ -3,41 +3,50 @@ package dialect
 import (
 	"database/sql"
 	"strconv"
+	"strings"
 )
 
 // An Array is the text of a PostgreSQL array, which every driver can send. The zero value is empty.
 type Array struct {
-	text  []byte
-	some  bool
+	text  strings.Builder
 	nulls int // at the beginning, while there is nothing else
 }
+
+// Grow makes room for n bytes more, at once.
+func (a *Array) Grow(n int) { a.text.Grow(n) }
 
 // Text appends a text, quoted.
 func (a *Array) Text(s string) {
 	a.begin()
-	a.text = append(a.text, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			a.text = append(a.text, '\\')
+	a.text.WriteByte('"')
+	for {
+		special := strings.IndexAny(s, `"\`)
+		if special < 0 {
+			break
 		}
-		a.text = append(a.text, s[i])
+		a.text.WriteString(s[:special])
+		a.text.WriteByte('\\')
+		a.text.WriteByte(s[special])
+		s = s[special+1:]
 	}
-	a.text = append(a.text, '"')
+	a.text.WriteString(s)
+	a.text.WriteByte('"')
 }
 
 // Number appends a number.
 func (a *Array) Number(n int64) {
 	a.begin()
-	a.text = strconv.AppendInt(a.text, n, 10)
+	var digits [20]byte
+	a.text.Write(strconv.AppendInt(digits[:0], n, 10))
 }
 
 // Null appends a NULL.
 func (a *Array) Null() {
-	if !a.some {
+	if a.text.Len() == 0 {
 		a.nulls++
 		return
 	}
-	a.text = append(a.text, ",NULL"...)
+	a.text.WriteString(",NULL")
 }
 
 // OptionalText appends a text, or a NULL for an empty one.
@@ -60,21 +69,21 @@ func (a *Array) OptionalNumber(n int64) {
 
 // begin opens the array, or a further element.
 func (a *Array) begin() {
-	if a.some {
-		a.text = append(a.text, ',')
+	if a.text.Len() > 0 {
+		a.text.WriteByte(',')
 		return
 	}
-	a.some = true
-	a.text = append(a.text, '{')
+	a.text.WriteByte('{')
 	for range a.nulls {
-		a.text = append(a.text, "NULL,"...)
+		a.text.WriteString("NULL,")
 	}
 }
 
-// Value is the argument: NULL for an array without values, which costs the server nothing.
+// Value closes the array and returns the argument: NULL for an array without values, which costs the server nothing.
 func (a *Array) Value() sql.NullString {
-	if !a.some {
+	if a.text.Len() == 0 {
 		return sql.NullString{}
 	}
-	return sql.NullString{String: string(a.text) + "}", Valid: true}
+	a.text.WriteByte('}')
+	return sql.NullString{String: a.text.String(), Valid: true}
 }

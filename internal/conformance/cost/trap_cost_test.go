@@ -67,7 +67,7 @@ func (f *fixture) loadLater(n int, later string) {
 	f.Exec("INSERT INTO {outbox_worker} ({name}, {started_at}) SELECT 'x', {past} WHERE NOT EXISTS (SELECT 1 FROM {outbox_worker} WHERE {name} = 'x')")
 	f.Exec("INSERT INTO {outbox} ({message_id}, {uuid}, {topic}, {topic_key}, {payload}, {created_at}) SELECT %s, 'x', %s, "+keys+" END, %s, {past} FROM %s",
 		id, topic, payload, fmt.Sprintf(series, n))
-	f.Exec("INSERT INTO {outbox_state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+
+	f.ExecStates("INSERT INTO {outbox_state} ({seq}, {topic_key}, {next_attempt_at}, {status}, {processed_at}, {worker_id}) "+
 		"SELECT {seq}, {topic_key}, CASE WHEN %s THEN {future} ELSE {past} END, CASE WHEN i %% 5 = 0 THEN 2 ELSE 0 END, "+
 		"CASE WHEN i %% 5 = 0 THEN {past} END, CASE WHEN i %% 5 = 0 THEN (SELECT MAX({worker_id}) FROM {outbox_worker}) END "+
 		"FROM (SELECT {seq}, {topic_key}, {seq} - (SELECT MIN({seq}) FROM {outbox}) + 1 AS i FROM {outbox}) AS s", later)

@@ -47,7 +47,7 @@ func (f *inboxFixture) ended() {
 	f.NoError(cursor.Advance(f.Context(), f.DB.DB, 0, 2))
 	f.Exec("UPDATE %s SET {logged_at} = {past}", f.LogTable(""))
 	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} IN (2, 3)")
+	f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} IN (2, 3)")
 }
 
 func TestJanitor_EachPartHasARetention(t *testing.T) {

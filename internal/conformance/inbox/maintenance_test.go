@@ -53,7 +53,7 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 		f.Settle(suite.Settled(outbox.Ack, f.Claim("by itself")...)...)
 		f.Exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {status} >= 2 AND {message_id} <> '%s')", claimed[4].ID)
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {status} >= 2 AND {message_id} <> '%s')", claimed[4].ID)
 		f.Exec("UPDATE {entry} SET {last_seen_at} = {now} WHERE {message_id} = 'seen again' OR {message_id} = 'back'")
 
 		purge := func(params outbox.PurgeParams) int {

@@ -151,7 +151,7 @@ func (f *inboxFixture) everything() {
 	f.Settle(suite.Settled(outbox.Ack, f.Claim("ship")...)...)
 	f.Exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
 	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+	f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 	n, err = f.In.Purge(f.Context(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(2, n)

@@ -138,7 +138,7 @@ func TestJOIN091_092_JoinsAreAddedLater(t *testing.T) {
 			f.SameCatalog(catalog, f.Catalog())
 		}
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 		f.Zero(f.purge(outbox.PurgeParams{}), "the messages of a pending join are still kept")
 		f.EndSteps("s", 0)
 		f.Stands(c, id, join.Completed, 2, 0)

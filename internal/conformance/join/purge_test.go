@@ -158,7 +158,7 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromPurge(t *testing.T) {
 			f.Settle(append(suite.Settled(outbox.Fail, claimed[1]), append(suite.Settled(outbox.Ack, claimed[:1]...), suite.Settled(outbox.Ack, claimed[2:]...)...)...)...)
 		}
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		f.EnqueueN("free", 3)
 		free := f.Claim("free")
 		f.Settle(append(suite.Settled(outbox.Ack, free[:2]...), suite.Settled(outbox.Fail, free[2])...)...)
@@ -201,7 +201,7 @@ func TestJoinKeepsTheMessagesOfPendingJoinsFromDeleteOnAck(t *testing.T) {
 
 		// The kept rows are for Purge, once the join has ended.
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		f.purge(outbox.PurgeParams{})
 		f.Zero(f.Count())
 	})

@@ -269,7 +269,7 @@ func TestTrap_ALeaseThatIsTakenWhileItIsSettled(t *testing.T) {
 			tx, err := f.DB.BeginTx(f.Context(), nil)
 			f.NoError(err)
 			defer func() { _ = tx.Rollback() }() // for a failure before the commit
-			f.ExecOn(tx, "UPDATE {outbox_state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
+			f.ExecStatesOn(tx, "UPDATE {outbox_state} SET {status} = 0, {owner_token} = NULL WHERE {seq} = %d", held[1].Receipt.Seq)
 			var refused []outbox.WorkItemID
 			settling := l.Run(func() (err error) {
 				refused, err = l.Outbox.Settle(f.Context(), l.DB, suite.Settled(outcome, held...))

@@ -19,7 +19,7 @@ func TestJanitor_DeadLettersOfAQueueWithoutAnInbox(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		f.Retained()
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 3")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 3")
 		f.Empty(f.PurgeOnce(outbox.JanitorConfig{Failed: 2 * time.Hour}))
 		f.Equal(map[string]int{"failed messages": 1}, f.PurgeOnce(outbox.JanitorConfig{Failed: time.Minute}))
 	})
@@ -39,7 +39,7 @@ func TestJanitor_ManyAtOnceDoTheWorkOnce(t *testing.T) {
 		const n = 2500
 		f.EnqueueN("orders", n)
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {status} = 2, {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {status} = 2, {processed_at} = {past}")
 		var purged atomic.Int64
 		var working sync.WaitGroup
 		for range 4 {
@@ -68,7 +68,7 @@ func TestTrap_AJanitorBesideMuchThatIsKept(t *testing.T) {
 			f.Empty(f.Settle(suite.Settled(outbox.Ack, f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas("steps"), Limit: 500})...)...))
 		}
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		var all, later atomic.Int64 // batches from the beginning, and from where a round may end
 		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
 			arg := fmt.Sprint(s.Args...)

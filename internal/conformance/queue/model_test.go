@@ -281,7 +281,7 @@ func (m *model) purge(t *rapid.T) {
 	status := rapid.SampledFrom([]outbox.Status{outbox.Done, outbox.Failed}).Draw(t, "status")
 	want := m.count(func(r *modelRow) bool { return r.status == status })
 	m.f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-	m.f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = %d", status)
+	m.f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = %d", status)
 	n, err := m.f.Outbox.Purge(m.f.Context(), outbox.PurgeParams{OlderThan: time.Minute, Failed: status == outbox.Failed})
 	m.f.NoError(err)
 	if n != want {

@@ -278,7 +278,7 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 			c := f.ClaimOne([]string{"a", "b"}[i%2])
 			f.NoError(f.Outbox.Fail(f.Context(), c.Receipt.Owner, fmt.Errorf("failure %d", i), c.Receipt.Seq))
 			f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-			f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", c.ID)
+			f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", c.ID)
 			want = append([]outbox.MessageID{c.ID}, want...)
 		}
 		f.Settle(suite.Settled(outbox.Ack, f.ClaimOne("a"))...)
@@ -296,7 +296,7 @@ func TestFailedListsTheDeadLetters(t *testing.T) {
 		f.ElementsMatch([]outbox.MessageID{want[1], want[3]}, ids(outbox.ListParams{Topic: "b"}))
 		f.Len(ids(outbox.ListParams{Limit: 2}), 2)
 		// Those that failed most recently come first.
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {now} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", want[2])
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {now} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", want[2])
 		f.Equal(want[2:3], ids(outbox.ListParams{Limit: 1}))
 		for _, limit := range []int{-1, 1001} {
 			_, err := f.Outbox.Failed(f.Context(), outbox.ListParams{Limit: limit})

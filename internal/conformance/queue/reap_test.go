@@ -215,7 +215,7 @@ func TestPurgeDeletesByAgeAndNeverALiveMessage(t *testing.T) {
 		ready := f.EnqueueN("a", 1)[0]
 		f.Settle(append(suite.Settled(outbox.Ack, old, young), suite.Settled(outbox.Fail, failed)...)...)
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} IN ('%s', '%s'))", old.ID, failed.ID)
 		purge := func(params outbox.PurgeParams) int {
 			n, err := f.Outbox.Purge(f.Context(), params)
 			f.NoError(err)
@@ -245,7 +245,7 @@ func TestPurgePassesOverLockedRows(t *testing.T) {
 		a, b := f.ClaimOne("a"), f.ClaimOne("a")
 		f.Settle(suite.Settled(outbox.Ack, a, b)...)
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		tx, err := f.DB.BeginTx(f.Context(), nil)
 		f.NoError(err)
 		f.ExecOn(tx, "UPDATE {outbox_state} SET {flags} = {flags} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", a.ID)

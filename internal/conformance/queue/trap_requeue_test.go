@@ -18,7 +18,7 @@ func TestTrap_RequeueOnce(t *testing.T) {
 		const n = 5000
 		f.EnqueueN("orders", n)
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {status} = 3, {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {status} = 3, {processed_at} = {past}")
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() { // fails what is ready, as fast as it can
 			defer close(stopped)

@@ -124,7 +124,7 @@ func TestTrap_TopicsThatDifferAlittle(t *testing.T) {
 			f.Equal(topic, claimed[0].Topic)
 		}
 		// The same where the filter of a requeue compares.
-		f.Exec("UPDATE {outbox_state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}, {worker_id} = (SELECT MAX({worker_id}) FROM {outbox_worker})")
+		f.ExecStates("UPDATE {outbox_state} SET {owner_token} = NULL, {status} = 3, {processed_at} = {now}, {worker_id} = (SELECT MAX({worker_id}) FROM {outbox_worker})")
 		n, err := f.Outbox.Requeue(f.Context(), outbox.RequeueParams{Topic: "ORDERS"})
 		f.NoError(err)
 		f.Equal(1, n)
@@ -177,7 +177,7 @@ func TestTrap_MoreThanOneStatementCanTake(t *testing.T) {
 		f.Empty(f.Settle(suite.Settled(outbox.Ack, claimed...)...))
 		f.Len(f.Rows("{status} = 2"), len(messages))
 		f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 		f.NoError(err)
 		f.Equal(len(messages), n)

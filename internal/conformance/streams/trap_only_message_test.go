@@ -82,7 +82,7 @@ func TestTrap_TheOnlyMessageIsPurgedNoEarlier(t *testing.T) {
 			_, err := f.Outbox.Settle(ctx, tx, suite.Settled(outbox.Fail, held))
 			return err
 		}))
-		f.Exec("UPDATE {outbox_state} SET {processed_at} = {past}")
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past}")
 		n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Failed: true, OlderThan: time.Minute})
 		f.NoError(err)
 		f.Zero(n)

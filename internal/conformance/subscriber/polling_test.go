@@ -76,7 +76,7 @@ func TestOBX116_AWakeUpEndsTheWait(t *testing.T) {
 
 		// What comes from other processes comes through the channel.
 		f.Eventually(func() bool { return len(f.Rows("{status} = 2")) == 3 }, suite.Patience, 2*time.Millisecond)
-		f.Exec("UPDATE {outbox_state} SET {status} = 0, {processed_at} = NULL, {worker_id} = NULL")
+		f.ExecStates("UPDATE {outbox_state} SET {status} = 0, {processed_at} = NULL, {worker_id} = NULL")
 		wakeups <- "another topic"
 		wakeups <- topic
 		for _, msg := range f.ReceiveN(messages, 3) {

@@ -284,7 +284,7 @@ func (f *Fixture) Works() {
 	f.NoError(err)
 	f.Equal(1, n)
 	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
+	f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2")
 	n, err = f.Outbox.Purge(f.Context(), outbox.PurgeParams{})
 	f.NoError(err)
 	f.Equal(1, n)

@@ -45,7 +45,13 @@ func (f *Fixture) CheckInvariants() {
 	}
 	f.checkJoinInvariants(ctx)
 	f.checkAll(ctx, streamInvariants)
+	if f.DB.Name == testdb.Postgres {
+		f.checkHolds(ctx, "ready and dead_at repeat the status", "{outbox_state} r WHERE "+repeatedWrong)
+	}
 }
+
+// repeatedWrong holds for a state r on PostgreSQL that is in an index in which it does not belong, or not in one in which it does.
+const repeatedWrong = "r.ready <> (r.status = 0) OR r.dead_at IS DISTINCT FROM CASE r.status WHEN 3 THEN r.processed_at END"
 
 // checkHolds reports an error if rows break an invariant.
 func (f *Fixture) checkHolds(ctx context.Context, name, broken string) {

@@ -113,7 +113,24 @@ func (f *Fixture) Exec(text string, args ...any) int {
 	return f.ExecOn(f.DB, text, args...)
 }
 
-// ExecOn does so in a transaction, or on another pool.
+// ExecStates runs a statement that changes states as no operation does. On PostgreSQL it also corrects the columns that repeat for
+// the indexes what status says.
+func (f *Fixture) ExecStates(text string, args ...any) int {
+	f.T.Helper()
+	return f.ExecStatesOn(f.DB, text, args...)
+}
+
+// ExecStatesOn does so in a transaction, or on another pool.
+func (f *Fixture) ExecStatesOn(x outbox.Executor, text string, args ...any) int {
+	f.T.Helper()
+	n := f.ExecOn(x, text, args...)
+	if f.DB.Name == testdb.Postgres {
+		f.ExecOn(x, "UPDATE {outbox_state} AS r SET ready = (status = 0), dead_at = CASE status WHEN 3 THEN processed_at END WHERE "+repeatedWrong)
+	}
+	return n
+}
+
+// ExecOn does what Exec does, in a transaction or on another pool.
 func (f *Fixture) ExecOn(x outbox.Executor, text string, args ...any) int {
 	f.T.Helper()
 	statement := f.SQL(text, args...)

@@ -256,8 +256,8 @@ func (f *Fixture) Retained() (left []string) {
 	f.Settle(Settled(outbox.Ack, f.Claim("done", "just done")...)...)
 	f.Settle(Settled(outbox.Fail, f.Claim("failed")...)...)
 	f.Exec("UPDATE {outbox} SET {created_at} = {past}")
-	f.Exec("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} >= 2")
-	f.Exec("UPDATE {outbox_state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
+	f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} >= 2")
+	f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {future} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {uuid} = 'just done')")
 	return []string{"failed", "just done", "ready"}
 }
 

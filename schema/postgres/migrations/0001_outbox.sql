@@ -38,8 +38,10 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- owner_token is set if and only if status is 1. flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed
 -- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
 -- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
--- ready and dead_at are for the indexes: as these do not depend on status, settling a message and claiming one of a stream
--- write to no index, if the page has room for the new version. Half of each page is left for that.
+-- ready (status is 0) and dead_at (processed_at if status is 3) are for the indexes: as these do not depend on status, settling
+-- a message and claiming one of a stream write to no index, if the page has room for the new version. Half of each page is
+-- left for that. Each statement that writes status writes them, too: as generated columns they cost each row a copy, and each
+-- statement the preparation of their expressions.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
@@ -53,8 +55,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     status          smallint    NOT NULL DEFAULT 0,
     flags           smallint    NOT NULL DEFAULT 0,
     stages          integer     NULL,
-    ready           boolean     GENERATED ALWAYS AS (status = 0) STORED,
-    dead_at         timestamptz GENERATED ALWAYS AS (CASE WHEN status = 3 THEN processed_at END) STORED,
+    ready           boolean     NOT NULL DEFAULT true,
+    dead_at         timestamptz NULL,
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 

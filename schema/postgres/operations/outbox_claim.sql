@@ -137,7 +137,7 @@ BEGIN
     RETURN QUERY
     WITH taken AS (
         UPDATE "public"."outbox_state" AS s
-        SET status = 1, owner_token = taker
+        SET status = 1, ready = false, owner_token = taker
         FROM unnest(picked || runs) AS p(seq) WHERE s.seq = ANY (ARRAY[p.seq])
         RETURNING s.seq, s.retry_count, s.stream_id, s.stages),
     leased AS (

@@ -29,7 +29,8 @@ BEGIN
                             FOR UPDATE SKIP LOCKED) AS s);
     WITH ended AS (
         UPDATE "public"."outbox_state" AS s
-        SET status = CASE WHEN replaced THEN 2 ELSE 3 END, processed_at = moment, worker_id = worker,
+        SET status = CASE WHEN replaced THEN 2 ELSE 3 END, ready = false, processed_at = moment,
+            dead_at = CASE WHEN NOT replaced THEN moment END, worker_id = worker,
             flags = CASE WHEN s.stream_id IS NULL THEN s.flags ELSE s.flags | 4 END
         FROM unnest(seqs) AS n(seq) WHERE s.seq = ANY (ARRAY[n.seq])
         RETURNING s.seq, s.retry_count, s.flags, s.stream_id),

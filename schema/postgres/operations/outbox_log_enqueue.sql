@@ -17,8 +17,8 @@ arrived AS (
     INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
     SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL AND NOT $14::boolean),
 queued AS (
-    INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status)
-    SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, statement_timestamp()), a.size, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END
+    INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status, ready)
+    SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, statement_timestamp()), a.size, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END, a.stream_id IS NULL
     FROM added AS a WHERE NOT $14::boolean)
 INSERT INTO "public"."outbox_log_pending" (seq, message_id, topic)
 SELECT a.seq, a.message_id, a.topic FROM added AS a

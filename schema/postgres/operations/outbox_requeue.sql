@@ -36,7 +36,8 @@ BEGIN
               FOR UPDATE SKIP LOCKED) AS f;
     END IF;
     UPDATE "public"."outbox_state" AS s
-    SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, flags = s.flags & ~4, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL,
+    SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, ready = s.stream_id IS NULL, flags = s.flags & ~4, retry_count = 0,
+        next_attempt_at = moment, processed_at = NULL, dead_at = NULL, worker_id = NULL,
         stages = CASE WHEN (arg->>'start_over')::boolean THEN NULL ELSE s.stages END
     WHERE s.seq = ANY (seqs);
 

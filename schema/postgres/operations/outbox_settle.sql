@@ -120,6 +120,7 @@ BEGIN
                 kept AS (
                     UPDATE "public"."outbox_state" AS s
                     SET status = CASE WHEN w.outcome = 0 THEN 2 WHEN w.outcome = 3 THEN 3 WHEN s.stream_id IS NULL THEN 0 ELSE 5 END,
+                        ready = w.outcome NOT IN (0, 3) AND s.stream_id IS NULL,
                         owner_token = NULL,
                         retry_count = s.retry_count + CASE w.outcome WHEN 1 THEN 1 ELSE 0 END,
                         next_attempt_at = CASE
@@ -127,6 +128,7 @@ BEGIN
                             ELSE moment + interval '1 millisecond' * coalesce(w.delay_ms,
                                 CASE w.outcome WHEN 1 THEN least(backoff_cap, backoff * (1::bigint << least(s.retry_count, 30))) ELSE 0 END) END,
                         processed_at = CASE WHEN w.outcome IN (0, 3) THEN moment END,
+                        dead_at = CASE WHEN w.outcome = 3 THEN moment END,
                         worker_id = CASE WHEN w.outcome IN (0, 3) THEN worker END,
                         flags = CASE WHEN w.outcome = 3 AND skip_failed AND s.stream_id IS NOT NULL THEN s.flags | 4 ELSE s.flags END,
                         stages = CASE WHEN w.stages IS NULL THEN s.stages ELSE coalesce(s.stages, 0) | w.stages END

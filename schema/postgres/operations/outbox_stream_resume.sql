@@ -29,7 +29,7 @@ BEGIN
         UPDATE "public"."outbox_state" AS s SET flags = s.flags | 4 WHERE s.seq = ANY (failed);
     ELSE
         UPDATE "public"."outbox_state" AS s
-        SET status = 5, retry_count = 0, next_attempt_at = moment, processed_at = NULL, worker_id = NULL
+        SET status = 5, retry_count = 0, next_attempt_at = moment, processed_at = NULL, dead_at = NULL, worker_id = NULL
         WHERE s.seq = ANY (failed);
     END IF;
     IF cardinality(failed) > 0 THEN

@@ -38,7 +38,8 @@ BEGIN
             WHERE s.seq = h.seq AND s.owner_token = h.owner_token FOR UPDATE SKIP LOCKED) AS s),
     back AS (
         UPDATE "public"."outbox_state" AS s
-        SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, owner_token = NULL, retry_count = s.retry_count + f.spent,
+        SET status = CASE WHEN s.stream_id IS NULL THEN 0 ELSE 5 END, ready = s.stream_id IS NULL, owner_token = NULL,
+            retry_count = s.retry_count + f.spent,
             next_attempt_at = moment + f.spent * random() * coalesce(waits[least(s.retry_count + 1, cardinality(waits))], 0) * interval '1 millisecond'
         FROM free AS f WHERE s.seq = ANY (ARRAY[f.seq]) AND s.owner_token = f.owner_token
         RETURNING s.seq, f.worker_id, s.retry_count, f.spent),

@@ -7,7 +7,7 @@ WITH picked AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED),
 claimed AS (
     UPDATE {{.State}} AS s
-    SET status = 1, owner_token = '00000000-0000-4000-8000-000000000001'
+    SET status = 1, ready = false, owner_token = '00000000-0000-4000-8000-000000000001'
     FROM picked WHERE s.seq = picked.seq
     RETURNING s.seq)
 SELECT o.seq, o.uuid, o.payload FROM claimed AS c INNER JOIN {{.Outbox}} AS o ON o.seq = c.seq;
