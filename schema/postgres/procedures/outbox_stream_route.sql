@@ -21,6 +21,7 @@ DECLARE
     stale   boolean     := current_setting('transaction_isolation') <> 'read committed';
     since   bigint;
     noted   bigint;
+    rows    tid[];
     places  bigint[];
     seqs    bigint[];
     ids     bigint[];
@@ -39,8 +40,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    SELECT array_agg(n.arrival_id), array_agg(n.seq), array_agg(n.stream_id), array_agg(n.topic_key) INTO places, seqs, ids, keys
-    FROM (SELECT a.* FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since ORDER BY a.arrival_id LIMIT most) AS n;
+    SELECT array_agg(n.ctid), array_agg(n.arrival_id), array_agg(n.seq), array_agg(n.stream_id), array_agg(n.topic_key) INTO rows, places, seqs, ids, keys
+    FROM (SELECT a.ctid, a.* FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since ORDER BY a.arrival_id LIMIT most) AS n;
     IF seqs IS NULL THEN
         RETURN;
     END IF;
@@ -76,8 +77,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t WHERE t.stream_id = n.id FOR UPDATE SKIP LOCKED) AS t;
         busy := ARRAY(SELECT unnest(known) EXCEPT SELECT unnest(held));
         IF cardinality(busy) > 0 THEN
-            SELECT array_agg(n.place), array_agg(n.seq), array_agg(n.id) INTO places, seqs, ids
-            FROM unnest(places, seqs, ids) AS n(place, seq, id) WHERE n.id <> ALL (busy);
+            SELECT array_agg(n.row), array_agg(n.place), array_agg(n.seq), array_agg(n.id) INTO rows, places, seqs, ids
+            FROM unnest(rows, places, seqs, ids) AS n(row, place, seq, id) WHERE n.id <> ALL (busy);
         END IF;
         IF folded IS NOT NULL THEN
             PERFORM "public"."outbox_stream_unfold"(folded);
@@ -87,7 +88,7 @@ BEGIN
     INSERT INTO "public"."outbox_queue" (stream_id, seq)
     SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id)
     WHERE n.seq NOT IN (SELECT unnest(kept)); -- so written, they are looked up in a hash table
-    DELETE FROM "public"."outbox_arrival" AS a WHERE a.arrival_id = ANY (places);
+    DELETE FROM "public"."outbox_arrival" AS a WHERE a.ctid = ANY (rows); -- which never move
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
     -- deleted has no due time, and changes nothing.
