@@ -16,10 +16,7 @@ import (
 	"github.com/incursa/watermill-outbox/stores"
 )
 
-const (
-	quick  = 200 * time.Millisecond // for a page, at the 95th percentile
-	visits = 60                     // of each page, in turn
-)
+const quick = 200 * time.Millisecond // for a page, at the 95th percentile
 
 // Pages are quick beside a million kept messages, 100,000 dead letters and 200 stores, and what claims of another process notice of
 // them is printed. The figures are those of OUTBOX_TEST_CONSOLE=full; by default there is less of everything.
@@ -45,19 +42,20 @@ func TestLong_PagesAreQuickAndClaimsHardlyNotice(t *testing.T) {
 		w := f.startWorker()
 		w.claims(1) // the first are of new connections
 		var alone, beside []time.Duration
-		visited := 0
+		visited, claims := 0, sized(500, 2000)
 		for range sized(3, 15) {
-			alone = append(alone, w.claims(2000)...)
+			alone = append(alone, w.claims(claims)...)
 			stop := f.read(client, paths, &visited)
-			beside = append(beside, w.claims(2000)...)
+			beside = append(beside, w.claims(claims)...)
 			stop()
-			w.claims(4000) // while the last searches end
+			w.claims(2 * claims) // while the last searches end
 		}
 		f.NoError(w.Stdin.Close())
 		one, two := percentile(alone), percentile(beside)
 		t.Logf("%s: claims p95 %v alone, %v while %d pages are read (%+.0f %%)", o.DB.Name, one, two, visited, 100*(two.Seconds()/one.Seconds()-1))
 
 		took := map[string][]time.Duration{}
+		visits := sized(40, 60) // of each page, in turn
 		for range visits {
 			for _, path := range paths {
 				took[path] = append(took[path], f.visit(client, path))
