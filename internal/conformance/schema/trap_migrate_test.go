@@ -153,7 +153,11 @@ func TestTrap_InfiniteTimes(t *testing.T) {
 		}[f.DB.Name]
 		id := f.EnqueueN("orders", 1)[0]
 		for _, value := range odd {
-			for column, table := range map[string]string{"created_at": "{outbox}", "due_at": "{outbox}", "next_attempt_at": "{state}", "processed_at": "{state}"} {
+			columns := map[string]string{"created_at": "{outbox}", "due_at": "{outbox}", "next_attempt_at": "{outbox_state}", "processed_at": "{outbox_state}"}
+			if f.DB.Name == testdb.Postgres {
+				columns["dead_at"] = "{outbox_state}"
+			}
+			for column, table := range columns {
 				_, err := f.DB.ExecContext(f.Context(), f.SQL("UPDATE %s SET {%s} = %s WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {message_id} = '%s')", table, column, value, id))
 				assert.Error(t, err, "%s = %s", column, value)
 			}
@@ -208,6 +212,22 @@ func TestMigrate_NamesAnEarlierLayout(t *testing.T) {
 			f.ErrorContains(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), "drop its tables")
 		}
 		f.Exec("DROP TABLE {outbox}")
+		f.Migrate()
+	})
+}
+
+// States whose columns for the indexes are generated would be published to, and never claimed.
+func TestMigrate_NamesGeneratedColumns(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.DB.Name != testdb.Postgres {
+			return // the others have no such columns
+		}
+		f.Exec("ALTER TABLE {outbox_state} DROP COLUMN ready, ADD COLUMN ready boolean GENERATED ALWAYS AS (status = 0) STORED")
+		for _, err := range []error{outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), outbox.Migrate(f.Context(), f.DB.DB, f.MigrateConfig())} {
+			f.ErrorIs(err, outbox.ErrSchema)
+			f.ErrorContains(err, "ready is a generated column")
+		}
+		f.Exec("ALTER TABLE {outbox_state} ALTER ready DROP EXPRESSION, ALTER ready SET DEFAULT true, ALTER ready SET NOT NULL")
 		f.Migrate()
 	})
 }

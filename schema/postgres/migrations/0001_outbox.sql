@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- ready (status is 0) and dead_at (processed_at if status is 3) are for the indexes: as these do not depend on status, settling
 -- a message and claiming one of a stream write to no index, if the page has room for the new version. Half of each page is
--- left for that. Each statement that writes status writes them, too: as generated columns they cost each row a copy, and each
+-- left for that. Statements that change the status keep them right: as generated columns they cost each row a copy, and each
 -- statement the preparation of their expressions.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     flags           smallint    NOT NULL DEFAULT 0,
     stages          integer     NULL,
     ready           boolean     NOT NULL DEFAULT true,
-    dead_at         timestamptz NULL,
+    dead_at         "public"."outbox_time" NULL,
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 

@@ -54,8 +54,10 @@ BEGIN
         WHERE q.stream_id = ANY (ARRAY[e.stream_id]) AND q.seq = ANY (ARRAY[e.seq]);
         PERFORM "public"."outbox_stream_free"(streams);
         DELETE FROM "public"."outbox_arrival" AS a
-        WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)
-          AND (a.seq IN (SELECT unnest(seqs))) IS TRUE; -- so written, they are looked up in a hash table
+        WHERE a.ctid = ANY (ARRAY( -- in the order in which routing deletes
+            SELECT a.ctid FROM "public"."outbox_arrival" AS a
+            WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)
+              AND (a.seq IN (SELECT unnest(seqs))) IS TRUE)); -- so written, they are looked up in a hash table
     END IF;
 END
 $outbox$;

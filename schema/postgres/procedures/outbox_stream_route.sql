@@ -88,7 +88,7 @@ BEGIN
     INSERT INTO "public"."outbox_queue" (stream_id, seq)
     SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id)
     WHERE n.seq NOT IN (SELECT unnest(kept)); -- so written, they are looked up in a hash table
-    DELETE FROM "public"."outbox_arrival" AS a WHERE a.ctid = ANY (rows); -- which never move
+    DELETE FROM "public"."outbox_arrival" AS a WHERE a.ctid = ANY (rows); -- no place is used again before the calling statement ends
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
     -- deleted has no due time, and changes nothing.

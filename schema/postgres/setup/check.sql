@@ -133,6 +133,8 @@ FROM (SELECT '"public"."outbox"' AS of, unnest(ARRAY['seq', 'message_id', 'uuid'
       SELECT '"public"."outbox_state"', unnest(ARRAY['seq', 'topic_key', 'stream_id', 'next_attempt_at', 'processed_at', 'owner_token', 'size', 'retry_count',
                                                      'worker_id', 'status', 'flags', 'stages', 'ready', 'dead_at'])
       UNION ALL
+      SELECT '"public"."outbox_stream"', unnest(ARRAY['stream_id', 'topic_key', 'next_attempt_at', 'run_last', 'head', 'owner_token', 'status'])
+      UNION ALL
       SELECT '"public"."outbox_worker"', unnest(ARRAY['worker_id', 'name', 'started_at', 'seen_at', 'lives_until', 'stopped_at'])) AS c
 WHERE to_regclass(c.of) IS NOT NULL
   AND NOT EXISTS (SELECT FROM pg_attribute AS a
@@ -141,6 +143,10 @@ UNION ALL
 SELECT 'the table "public"."outbox" is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass('"public"."outbox"') AND a.attname = 'locked_until' AND NOT a.attisdropped
+UNION ALL
+SELECT 'the table "public"."outbox_state" is of an earlier layout, in which ' || a.attname || ' is a generated column: have its messages handled, drop its tables and migrate, or do what the CHANGELOG says'
+FROM pg_attribute AS a
+WHERE a.attrelid = to_regclass('"public"."outbox_state"') AND a.attname IN ('ready', 'dead_at') AND a.attgenerated <> ''
 UNION ALL
 SELECT 'PostgreSQL ' || current_setting('server_version') || ' is older than 14'
 WHERE current_setting('server_version_num')::int < 140000;
