@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/kept"
 )
 
 // Where nothing is installed, each missing object is not worth a line.
 func TestTrap_CheckSaysInALineThatNothingIsInstalled(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ErrorNumbers)
 		config := f.MigrateConfig()
 		err := outbox.Check(f.Context(), f.DB.DB, config)
 		f.ErrorIs(err, outbox.ErrSchema)
