@@ -39,8 +39,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
 -- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- ready (status is 0) and dead_at (processed_at if status is 3) are for the indexes: as these do not depend on status, settling
--- a message and claiming one of a stream write to no index, if the page has room for the new version. Half of each page is
--- left for that. Statements that change the status keep them right: as generated columns they cost each row a copy, and each
+-- a message and claiming one of a stream write to no index, if the page has room for the new version. Three tenths of each page are
+-- left for that: more of it costs publishers, who extend the table. Statements that change the status keep them right: as generated columns they cost each row a copy, and each
 -- statement the preparation of their expressions.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     ready           boolean     NOT NULL DEFAULT true,
     dead_at         "public"."outbox_time" NULL,
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 -- For claims, which are range seeks: only ready rows, in the order in which they are taken.
 CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE ready;
