@@ -39,9 +39,9 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
 -- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
 -- ready (status is 0) and dead_at (processed_at if status is 3) are for the indexes: as these do not depend on status, settling
--- a message and claiming one of a stream write to no index, if the page has room for the new version. Three tenths of each page are
--- left for that: more of it costs publishers, who extend the table. Statements that change the status keep them right: as generated columns they cost each row a copy, and each
--- statement the preparation of their expressions.
+-- a message and claiming one of a stream write to no index, if the page has room for the new version. Three tenths of each
+-- page are left for that: more of it costs publishers, who extend the table. Statements that change the status keep the two
+-- right: as generated columns they cost each row a copy, and each statement the preparation of their expressions.
 CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     seq             bigint      NOT NULL,
     topic_key       bigint      NOT NULL,
