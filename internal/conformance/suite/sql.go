@@ -114,7 +114,7 @@ func (f *Fixture) Exec(text string, args ...any) int {
 }
 
 // ExecStates runs a statement that changes states as no operation does. On PostgreSQL it also corrects the columns that repeat for
-// the indexes what status says.
+// the indexes what status says, which must have been right before: it hides no fault of an operation.
 func (f *Fixture) ExecStates(text string, args ...any) int {
 	f.T.Helper()
 	return f.ExecStatesOn(f.DB, text, args...)
@@ -123,6 +123,7 @@ func (f *Fixture) ExecStates(text string, args ...any) int {
 // ExecStatesOn does so in a transaction, or on another pool.
 func (f *Fixture) ExecStatesOn(x outbox.Executor, text string, args ...any) int {
 	f.T.Helper()
+	f.checkRepeated(f.Context())
 	n := f.ExecOn(x, text, args...)
 	if f.DB.Name == testdb.Postgres {
 		f.ExecOn(x, "UPDATE {outbox_state} AS r SET ready = (status = 0), dead_at = CASE status WHEN 3 THEN processed_at END WHERE "+repeatedWrong)
