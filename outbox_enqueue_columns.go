@@ -8,8 +8,8 @@ import (
 // An operation takes as many of them as it has parameters.
 func columns(rows []enqueuedMessage, payloads []byte) ([]any, error) {
 	var ids, uuids, topics, topicKeys, places, sizes, headers, correlationIDs, streamKeys, dues, delays, streamIDs dialect.Array
-	for _, a := range []*dialect.Array{&ids, &uuids, &topics, &topicKeys} {
-		a.Grow(40 * len(rows)) // an id takes 39 bytes
+	for _, a := range []*dialect.Array{&ids, &uuids} {
+		a.Grow(40 * len(rows)) // each takes 39 bytes
 	}
 	for i := range rows {
 		m := &rows[i]
@@ -19,8 +19,13 @@ func columns(rows []enqueuedMessage, payloads []byte) ([]any, error) {
 		}
 		ids.Text(m.ID)
 		uuids.Text(m.UUID)
-		topics.Text(m.Topic)
-		topicKeys.Number(m.TopicKey)
+		if i == 0 || m.Topic != rows[0].Topic { // NULL is the first topic again
+			topics.Text(m.Topic)
+			topicKeys.Number(m.TopicKey)
+		} else {
+			topics.Null()
+			topicKeys.Null()
+		}
 		places.Number(int64(m.At))
 		sizes.Number(int64(m.Size))
 		headers.OptionalText(text)

@@ -6,30 +6,27 @@ import (
 	"strings"
 )
 
-// An Array is the text of a PostgreSQL array, which every driver can send. The zero value is empty.
+// An Array is the text of a PostgreSQL array, which every driver can send, without the NULLs at its end: unnest beside longer
+// arrays adds them again. The zero value is empty.
 type Array struct {
 	text  strings.Builder
-	nulls int // at the beginning, while there is nothing else
+	nulls int // since the last value
 }
 
 // Grow makes room for n bytes more, at once.
 func (a *Array) Grow(n int) { a.text.Grow(n) }
 
+var escaper = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+
 // Text appends a text, quoted.
 func (a *Array) Text(s string) {
 	a.begin()
 	a.text.WriteByte('"')
-	for {
-		special := strings.IndexAny(s, `"\`)
-		if special < 0 {
-			break
-		}
-		a.text.WriteString(s[:special])
-		a.text.WriteByte('\\')
-		a.text.WriteByte(s[special])
-		s = s[special+1:]
+	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 { // seen sooner than each byte could be looked at
+		a.text.WriteString(s)
+	} else {
+		_, _ = escaper.WriteString(&a.text, s) // a strings.Builder returns no error
 	}
-	a.text.WriteString(s)
 	a.text.WriteByte('"')
 }
 
@@ -41,13 +38,7 @@ func (a *Array) Number(n int64) {
 }
 
 // Null appends a NULL.
-func (a *Array) Null() {
-	if a.text.Len() == 0 {
-		a.nulls++
-		return
-	}
-	a.text.WriteString(",NULL")
-}
+func (a *Array) Null() { a.nulls++ }
 
 // OptionalText appends a text, or a NULL for an empty one.
 func (a *Array) OptionalText(s string) {
@@ -71,10 +62,10 @@ func (a *Array) OptionalNumber(n int64) {
 func (a *Array) begin() {
 	if a.text.Len() > 0 {
 		a.text.WriteByte(',')
-		return
+	} else {
+		a.text.WriteByte('{')
 	}
-	a.text.WriteByte('{')
-	for range a.nulls {
+	for ; a.nulls > 0; a.nulls-- {
 		a.text.WriteString("NULL,")
 	}
 }

@@ -25,3 +25,11 @@ func TestArrayOfNumbersAndNulls(t *testing.T) {
 	a.OptionalNumber(8)
 	assert.Equal(t, "{NULL,NULL,-7,NULL,8}", a.Value().String)
 }
+
+func TestArrayHasNoNullsAtItsEnd(t *testing.T) {
+	var a Array
+	a.Text("first")
+	a.Null()
+	a.OptionalNumber(0)
+	assert.Equal(t, `{"first"}`, a.Value().String)
+}

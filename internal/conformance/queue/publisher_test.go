@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -268,6 +269,39 @@ func TestHooksTellWhatHappens(t *testing.T) {
 		_, err = o.Enqueue(f.Context(), pool, outbox.Message{Topic: "a"})
 		f.ErrorIs(err, suite.ErrBoom)
 		f.ErrorIs(published[1].Err, suite.ErrBoom)
+	})
+}
+
+// Messages of one call may have different topics, of which the first may come again after others.
+func TestMessagesOfACallKeepTheirTopics(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		topics := []string{"a", "b", "a", `c"\`, "b", "a"}
+		for name, test := range map[string]struct {
+			log       outbox.LogMode
+			streamKey string
+		}{
+			"queue":   {},
+			"streams": {streamKey: "s"},
+			"log":     {log: outbox.QueueAndLog, streamKey: "s"},
+		} {
+			o := f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = test.log })
+			var messages []outbox.Message
+			for i, topic := range topics {
+				messages = append(messages, outbox.Message{Topic: name + topic, UUID: strconv.Itoa(i), StreamKey: test.streamKey})
+			}
+			ids, err := o.Enqueue(f.Context(), f.DB.DB, messages...)
+			f.NoError(err)
+			stored, err := o.Get(f.Context(), ids...)
+			f.NoError(err)
+			byUUID := map[string]string{}
+			for _, r := range stored {
+				byUUID[r.UUID] = r.Topic
+			}
+			for _, m := range messages {
+				f.Equal(m.Topic, byUUID[m.UUID], name)
+			}
+			f.Len(f.Claim(name+"a", name+"b", name+topics[3]), len(topics), name)
+		}
 	})
 }
 

@@ -4,11 +4,11 @@
 -- JSON would cost a fifth more; as texts, because drivers would translate them; and unnest in the select list, because in FROM
 -- the server would store each of them once more.
 -- Parameters: payloads, and for each message, as texts of arrays: message_id, uuid, topic, topic_key, at, size, headers,
--- correlation_id, stream_key, due_ms, delay_ms
+-- correlation_id, stream_key, due_ms, delay_ms. A topic and its key are NULL if they are those of the first message.
 WITH added AS (
     INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, created_at, due_at)
-    SELECT m.id, m.uuid, m.topic, m.topic_key, substring($1::bytea FROM m.at + 1 FOR m.size), m.headers, m.correlation_id,
-           m.stream_key, statement_timestamp(),
+    SELECT m.id, m.uuid, coalesce(m.topic, (SELECT ($4::text::text[])[1])), coalesce(m.topic_key, (SELECT ($5::text::bigint[])[1])),
+           substring($1::bytea FROM m.at + 1 FOR m.size), m.headers, m.correlation_id, m.stream_key, statement_timestamp(),
            coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond',
                     statement_timestamp() + m.delay_ms * interval '1 millisecond')
     FROM (SELECT unnest($2::text::uuid[]) AS id, unnest($3::text::text[]) AS uuid, unnest($4::text::text[]) AS topic, unnest($5::text::bigint[]) AS topic_key,

@@ -4,8 +4,8 @@
 -- correlation_id, stream_key, due_ms, delay_ms, stream_id; log_only
 WITH added AS (
     INSERT INTO "public"."outbox" (message_id, uuid, topic, topic_key, payload, headers, correlation_id, stream_key, stream_id, created_at, due_at)
-    SELECT m.id, m.uuid, m.topic, m.topic_key, substring($1::bytea FROM m.at + 1 FOR m.size), m.headers, m.correlation_id,
-           m.stream_key, m.stream_id, statement_timestamp(),
+    SELECT m.id, m.uuid, coalesce(m.topic, (SELECT ($4::text::text[])[1])), coalesce(m.topic_key, (SELECT ($5::text::bigint[])[1])),
+           substring($1::bytea FROM m.at + 1 FOR m.size), m.headers, m.correlation_id, m.stream_key, m.stream_id, statement_timestamp(),
            coalesce(timestamptz 'epoch' + m.due_ms * interval '1 millisecond',
                     statement_timestamp() + m.delay_ms * interval '1 millisecond')
     FROM (SELECT unnest($2::text::uuid[]) AS id, unnest($3::text::text[]) AS uuid, unnest($4::text::text[]) AS topic, unnest($5::text::bigint[]) AS topic_key,
