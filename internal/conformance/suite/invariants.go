@@ -48,7 +48,7 @@ func (f *Fixture) CheckInvariants() {
 	f.checkRepeated(ctx)
 }
 
-// checkRepeated looks at the columns that repeat on PostgreSQL, for the indexes, what status says.
+// checkRepeated checks the columns that copy the status for the indexes, on PostgreSQL.
 func (f *Fixture) checkRepeated(ctx context.Context) {
 	f.T.Helper()
 	if f.DB.Name == testdb.Postgres {
