@@ -22,7 +22,7 @@ var escaper = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 func (a *Array) Text(s string) {
 	a.begin()
 	a.text.WriteByte('"')
-	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 { // seen sooner than each byte could be looked at
+	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, '\\') < 0 { // as usual, and soon seen
 		a.text.WriteString(s)
 	} else {
 		_, _ = escaper.WriteString(&a.text, s) // a strings.Builder returns no error

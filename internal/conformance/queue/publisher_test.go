@@ -272,8 +272,9 @@ func TestHooksTellWhatHappens(t *testing.T) {
 	})
 }
 
-// Messages of one call may have different topics, of which the first may come again after others.
-func TestMessagesOfACallKeepTheirTopics(t *testing.T) {
+// Messages of one call may have different topics, of which the first may come again after others; what only one of them has is
+// in no other.
+func TestMessagesOfACallKeepWhatIsTheirs(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		topics := []string{"a", "b", "a", `c"\`, "b", "a"}
 		for name, test := range map[string]struct {
@@ -289,6 +290,7 @@ func TestMessagesOfACallKeepTheirTopics(t *testing.T) {
 			for i, topic := range topics {
 				messages = append(messages, outbox.Message{Topic: name + topic, UUID: strconv.Itoa(i), StreamKey: test.streamKey})
 			}
+			messages[0].Headers = map[string]string{"only": "the first"}
 			ids, err := o.Enqueue(f.Context(), f.DB.DB, messages...)
 			f.NoError(err)
 			stored, err := o.Get(f.Context(), ids...)
@@ -300,7 +302,13 @@ func TestMessagesOfACallKeepTheirTopics(t *testing.T) {
 			for _, m := range messages {
 				f.Equal(m.Topic, byUUID[m.UUID], name)
 			}
-			f.Len(f.Claim(name+"a", name+"b", name+topics[3]), len(topics), name)
+			for topic, want := range map[string]int{"a": 3, "b": 2, `c"\`: 1} {
+				claimed := f.Claim(name + topic)
+				f.Len(claimed, want, "%s of %s", topic, name)
+				for _, c := range claimed {
+					f.Equal(c.UUID == "0", c.Headers["only"] == "the first", "message %s of %s", c.UUID, name)
+				}
+			}
 		}
 	})
 }
