@@ -131,7 +131,7 @@ func (h Hooks) published(e PublishEvent) {
 	}
 }
 
-func (h Hooks) claimed(store string, claimed []Claimed, took time.Duration, err error) {
+func (h Hooks) claimed(store string, claimed []*Claimed, took time.Duration, err error) {
 	if h.OnClaim == nil || len(claimed) == 0 && err == nil {
 		return
 	}

@@ -112,12 +112,33 @@ func validateLease(name string, lease time.Duration) error {
 // may return fewer messages than are due, so ask again; an empty list is not an error. It returns a *FieldError for bad
 // parameters.
 func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, error) {
+	claimed, err := o.claim(ctx, params)
+	if len(claimed) == 0 {
+		return nil, err
+	}
+	list := make([]Claimed, len(claimed))
+	for i, c := range claimed {
+		list[i] = *c
+	}
+	return list, err
+}
+
+// claim is Claim for whoever keeps each message by itself, until it is settled.
+func (o *Outbox) claim(ctx context.Context, params ClaimParams) ([]*Claimed, error) {
 	params.setDefaults()
 	if err := params.validate(); err != nil {
 		return nil, err
 	}
 	started := time.Now()
-	claimed, err := engine.Call(ctx, o.engine, o.db, opClaim, o.claimArg(params), nil, params.scan)
+	scanner := newClaimScanner()
+	claimed, err := engine.Call(ctx, o.engine, o.db, opClaim, o.claimArg(params), nil, func(rows *sql.Rows, c **Claimed) error {
+		if err := scanner.scan(rows); err != nil {
+			return err
+		}
+		*c = scanner.message()
+		(*c).Receipt.Owner = params.Owner
+		return nil
+	})
 	return o.took(ctx, params, claimed, started, err)
 }
 
@@ -154,9 +175,4 @@ func (o *Outbox) claimArg(params ClaimParams) claimArg {
 		arg.Waits = expiryWaits(o.config.ExpiryBackoff)
 	}
 	return arg
-}
-
-func (p *ClaimParams) scan(rows *sql.Rows, c *Claimed) error {
-	c.Receipt.Owner = p.Owner
-	return c.scan(rows)
 }

@@ -41,13 +41,31 @@ func (c *messageColumns) fill(m *Message) (err error) {
 	return err
 }
 
-func (c *Claimed) scan(rows *sql.Rows) error {
-	var columns messageColumns
-	if err := rows.Scan(columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &columns.stages, &columns.claimed)...); err != nil {
-		return err
-	}
-	c.fill(&columns)
-	return nil
+// A claimScanner reads the rows of outbox_claim. What they are scanned into is on the heap, and so is the list of it: one serves
+// for all rows.
+type claimScanner struct {
+	claimed Claimed
+	columns messageColumns
+	into    []any
+}
+
+func newClaimScanner(before ...any) *claimScanner {
+	s := new(claimScanner)
+	c := &s.claimed
+	s.into = append(before, s.columns.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &s.columns.stages, &s.columns.claimed)...)
+	return s
+}
+
+func (s *claimScanner) scan(rows *sql.Rows) error {
+	s.claimed = Claimed{}
+	return rows.Scan(s.into...)
+}
+
+// message returns the message of the last row.
+func (s *claimScanner) message() *Claimed {
+	c := s.claimed
+	c.fill(&s.columns)
+	return &c
 }
 
 func (c *Claimed) fill(columns *messageColumns) {
@@ -116,8 +134,8 @@ func fromMillis(ms sql.NullInt64) time.Time {
 }
 
 // sortBySeq is needed because databases return rows in any order.
-func sortBySeq(claimed []Claimed) {
-	slices.SortFunc(claimed, func(a, b Claimed) int { return cmp.Compare(a.Receipt.Seq, b.Receipt.Seq) })
+func sortBySeq(claimed []*Claimed) {
+	slices.SortFunc(claimed, func(a, b *Claimed) int { return cmp.Compare(a.Receipt.Seq, b.Receipt.Seq) })
 }
 
 func sortRecords(records []Record) {
@@ -125,7 +143,7 @@ func sortRecords(records []Record) {
 }
 
 // took interprets the rows that a claim returned, and reports them.
-func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed, started time.Time, err error) ([]Claimed, error) {
+func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []*Claimed, started time.Time, err error) ([]*Claimed, error) {
 	sortBySeq(claimed)
 	if len(claimed) > 0 && claimed[0].Receipt.Seq == 0 { // not a message: the number of messages that were given back
 		o.reaped(claimed[0].RetryCount)
@@ -148,10 +166,10 @@ func (o *Outbox) took(ctx context.Context, params ClaimParams, claimed []Claimed
 const strangerDelay = time.Minute
 
 // withoutStrangers gives back messages of topics that were not asked for: they have the same key as one that was.
-func (o *Outbox) withoutStrangers(ctx context.Context, claimed []Claimed, topics []TopicQuota) []Claimed {
+func (o *Outbox) withoutStrangers(ctx context.Context, claimed []*Claimed, topics []TopicQuota) []*Claimed {
 	var back []Settlement
 	known := "" // the topic of the message before: most have the same
-	asked := slices.DeleteFunc(claimed, func(c Claimed) bool {
+	asked := slices.DeleteFunc(claimed, func(c *Claimed) bool {
 		if c.Topic == known || slices.ContainsFunc(topics, func(t TopicQuota) bool { return t.Topic == c.Topic }) {
 			known = c.Topic
 			return false

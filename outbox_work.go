@@ -17,7 +17,7 @@ type round struct {
 
 	settled   settled
 	unrenewed []unrenewed
-	claimed   []Claimed
+	claimed   []*Claimed
 }
 
 // work settles, renews and claims in one transaction and, on a server, in one round trip: a worker needs these in every iteration.
@@ -56,25 +56,23 @@ func (o *Outbox) work(ctx context.Context, x Executor, r *round) (err error) {
 type workRows struct {
 	counts    []countRow
 	unrenewed []unrenewed
-	claimed   []Claimed
+	claimed   []*Claimed
 
-	row *workRow // of a single result
+	row     *workRow // of a single result
+	scanner *claimScanner
 }
 
-// A workRow is a row of a single result. It serves for all of them: what is scanned into is on the heap, and its list is long.
+// A workRow is a row of a single result. It serves for all of them.
 type workRow struct {
-	kind    int
-	count   countRow
-	claimed Claimed
-	columns messageColumns
-	into    []any
+	*claimScanner
+	kind  int
+	count countRow
 }
 
 func newWorkRow() *workRow {
 	r := new(workRow)
-	n, c, m := &r.count, &r.claimed, &r.columns
-	r.into = append([]any{&r.kind, &n.seq, &n.id, &n.topic, &n.status, &n.expected, &n.completed, &n.failed},
-		m.destinations(&c.Message, &c.Receipt.Seq, &c.RetryCount, &m.stages, &m.claimed)...)
+	n := &r.count
+	r.claimScanner = newClaimScanner(&r.kind, &n.seq, &n.id, &n.topic, &n.status, &n.expected, &n.completed, &n.failed)
 	return r
 }
 
@@ -107,14 +105,12 @@ func (w *workRows) scan(rows *sql.Rows) error {
 		w.row = newWorkRow()
 	}
 	r := w.row
-	r.claimed = Claimed{}
-	if err := rows.Scan(r.into...); err != nil {
+	if err := r.scan(rows); err != nil {
 		return err
 	}
 	switch r.kind {
 	case claimedRow:
-		r.claimed.fill(&r.columns)
-		w.claimed = append(w.claimed, r.claimed)
+		w.claimed = append(w.claimed, r.message())
 		return nil
 	case unrenewedRow:
 		u := unrenewed{held: r.count.status.Int64 == 1}
@@ -133,8 +129,14 @@ func (w *workRows) scanCount(rows *sql.Rows) error {
 }
 
 func (w *workRows) scanClaimed(rows *sql.Rows) error {
-	w.claimed = append(w.claimed, Claimed{})
-	return w.claimed[len(w.claimed)-1].scan(rows)
+	if w.scanner == nil {
+		w.scanner = newClaimScanner()
+	}
+	if err := w.scanner.scan(rows); err != nil {
+		return err
+	}
+	w.claimed = append(w.claimed, w.scanner.message())
+	return nil
 }
 
 func (w *workRows) scanUnrenewed(rows *sql.Rows) error {

@@ -96,7 +96,7 @@ func quotas(allowed flow.Allowance) []TopicQuota {
 }
 
 // take claims within ClaimTimeout, and settles answers and renews leases in the same transaction.
-func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Claimed, err error) {
+func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []*Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
 	along, due := s.settler.takeAlong(), s.keeper.leases.early()
@@ -105,7 +105,7 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 		claimed, err = s.together(ctx, along, due, params)
 	}
 	if alone || IsRetryable(err) { // locked rows hold up only settling
-		claimed, err = s.outbox.Claim(ctx, params)
+		claimed, err = s.outbox.claim(ctx, params)
 	}
 	if s.limiter != nil {
 		s.limiter.Claimed(len(claimed), err)
@@ -114,7 +114,7 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []Cl
 }
 
 // together settles, renews and claims, once.
-func (s *Subscriber) together(ctx context.Context, along takenAlong, due []*Delivery, params ClaimParams) ([]Claimed, error) {
+func (s *Subscriber) together(ctx context.Context, along takenAlong, due []*Delivery, params ClaimParams) ([]*Claimed, error) {
 	r := &round{renewals: receiptsOf(due), claim: params}
 	sent, err := s.settler.settleAlong(ctx, along, r)
 	if err != nil {

@@ -36,10 +36,9 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 
 // claimed records the messages of a claim that began at from. It skips retried messages, because the claim does not return
 // when they became due, and messages of streams, which have their own order.
-func (c *claimFrom) claimed(from map[string]time.Time, messages []Claimed) {
+func (c *claimFrom) claimed(from map[string]time.Time, messages []*Claimed) {
 	ends := map[string]time.Time{}
-	for i := range messages {
-		m := &messages[i]
+	for _, m := range messages {
 		if m.RetryCount > 0 || m.StreamKey != "" {
 			continue
 		}

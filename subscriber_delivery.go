@@ -22,7 +22,7 @@ import (
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
 // It is safe for concurrent use.
 type Delivery struct {
-	claimed Claimed
+	claimed *Claimed
 	outbox  *Outbox
 	place   *place // in the log, nil in the queue
 
@@ -307,10 +307,10 @@ type topic struct {
 }
 
 // dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
-func (s *Subscriber) dispatch(ctx context.Context, claimed []Claimed, sent time.Time) {
+func (s *Subscriber) dispatch(ctx context.Context, claimed []*Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
-	for i := range claimed {
-		deliveries[i] = &Delivery{claimed: claimed[i], outbox: s.outbox, deadline: claimed[i].deadline(sent)}
+	for i, c := range claimed {
+		deliveries[i] = &Delivery{claimed: c, outbox: s.outbox, deadline: c.deadline(sent)}
 	}
 	s.window.Claimed(deliveries)
 	s.holdings.Add(deliveries, sent)

@@ -13,11 +13,11 @@ import (
 func TestTrap_ALeaseLostWhileADeliveryOpens(t *testing.T) {
 	for name, end := range map[string]func(*Delivery) bool{"lost": (*Delivery).lose, "run out": (*Delivery).lapse} {
 		t.Run(name, func(t *testing.T) {
-			early := &Delivery{}
+			early := &Delivery{claimed: &Claimed{}}
 			assert.False(t, end(early), "no handler has it")
 			assert.False(t, early.open(t.Context()))
 
-			late := &Delivery{}
+			late := &Delivery{claimed: &Claimed{}}
 			require.True(t, late.open(t.Context()))
 			assert.True(t, end(late), "a handler has it")
 			assert.ErrorIs(t, context.Cause(late.msg.Context()), ErrLeaseLost)

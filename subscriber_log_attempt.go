@@ -213,7 +213,7 @@ func (r *logReader) ended(d *Delivery, renewing chan renewal, err error) error {
 }
 
 func (r *logReader) delivery(l *LogMessage, spent int, again bool) *Delivery {
-	c := Claimed{Message: l.Message, RetryCount: spent, CreatedAt: l.CreatedAt, Malformed: l.Malformed}
+	c := &Claimed{Message: l.Message, RetryCount: spent, CreatedAt: l.CreatedAt, Malformed: l.Malformed}
 	c.Headers = maps.Clone(l.Headers) // a handler may change them, and the next attempt needs the originals
 	if c.Headers[base.HeaderEventVersion] != "" {
 		c.Headers[base.HeaderEventPosition] = strconv.FormatInt(l.Position, 10)

@@ -71,7 +71,7 @@ func (r *runs) after(d *Delivery, goesOn bool) (next *Delivery, back []*Delivery
 }
 
 // warn logs that a stream is blocked from now on: nothing else in the log says that messages wait.
-func (s *settler) warn(a answer) {
+func (s *settler) warn(a *answer) {
 	outcome := a.settlement.Outcome
 	if inTx := a.delivery.settledInTx.Load(); inTx != nil {
 		outcome = *inTx

@@ -7,7 +7,7 @@ import (
 )
 
 func streamDelivery(seq WorkItemID, key string) *Delivery {
-	return &Delivery{claimed: Claimed{Message: Message{Topic: "orders", StreamKey: key}, Receipt: Receipt{Seq: seq}}}
+	return &Delivery{claimed: &Claimed{Message: Message{Topic: "orders", StreamKey: key}, Receipt: Receipt{Seq: seq}}}
 }
 
 func TestARunIsHandedOutOneByOne(t *testing.T) {

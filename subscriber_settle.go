@@ -47,7 +47,7 @@ type settler struct {
 	mu       sync.Mutex
 	handed   []*Delivery // given to handlers since the last sweep
 	prompt   []*Delivery // messages of streams, answered since the last sweep
-	returned []answer    // never given to a handler
+	returned []*answer   // never given to a handler
 	arrived  chan struct{}
 	prompted chan struct{}
 
@@ -68,14 +68,14 @@ type answer struct {
 	unsure     bool // it may already be settled: the answer to a try was lost
 }
 
-func (d *Delivery) answer(outcome Outcome, err error) answer {
-	return answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
+func (d *Delivery) answer(outcome Outcome, err error) *answer {
+	return &answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
 		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
 }
 
 // inTx returns the outcome by SettleTx, or nil. Only an ack says that its transaction was committed: a handler nacks if that
 // failed, or if it does not know.
-func (a answer) inTx() *Outcome {
+func (a *answer) inTx() *Outcome {
 	if a.settlement.Outcome != Ack {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (s *settler) collect() {
 }
 
 // takeAll takes what has arrived since the last call.
-func (s *settler) takeAll() (handed, prompt []*Delivery, returned []answer) {
+func (s *settler) takeAll() (handed, prompt []*Delivery, returned []*answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	handed, prompt, returned = s.handed, s.prompt, s.returned
@@ -193,7 +193,7 @@ func (s *settler) isIdle() bool {
 }
 
 // take adds the answer to a message, once.
-func (s *settler) take(d *Delivery, answers []answer) []answer {
+func (s *settler) take(d *Delivery, answers []*answer) []*answer {
 	acked, nacked := d.answered()
 	if d.over || !acked && !nacked {
 		return answers
@@ -203,7 +203,7 @@ func (s *settler) take(d *Delivery, answers []answer) []answer {
 }
 
 // sweep moves answered messages from open to answers.
-func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answer) {
+func (s *settler) sweep(open []*Delivery, answers []*answer) ([]*Delivery, []*answer) {
 	kept := open[:0]
 	now := time.Now()
 	for _, d := range open {
@@ -221,7 +221,7 @@ func (s *settler) sweep(open []*Delivery, answers []answer) ([]*Delivery, []answ
 
 // followers hands out the next messages in the streams of answered ones, or gives them back: a message must not overtake a
 // predecessor that has not ended.
-func (s *settler) followers(answers []answer) []answer {
+func (s *settler) followers(answers []*answer) []*answer {
 	for _, a := range answers {
 		outcome, inTx := a.settlement.Outcome, a.inTx()
 		if inTx != nil {
@@ -231,7 +231,7 @@ func (s *settler) followers(answers []answer) []answer {
 		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
 			if inTx == nil {
-				next.ahead = &a
+				next.ahead = a
 			}
 			s.hand(next)
 		}
@@ -245,7 +245,7 @@ func (s *settler) followers(answers []answer) []answer {
 
 // wrapUp ends the contexts of messages, queues their settlements, and then frees their places: that wakes a claim, which
 // takes the settlements along.
-func (s *settler) wrapUp(answers []answer) {
+func (s *settler) wrapUp(answers []*answer) {
 	if len(answers) == 0 {
 		return
 	}
@@ -265,9 +265,9 @@ func (s *settler) wrapUp(answers []answer) {
 
 // settleSoon queues answers to be settled. When a run has ended, its stream may be claimed again, by the same claim that takes
 // the answers along.
-func (s *settler) settleSoon(answers []answer) {
-	others := make([]answer, 0, len(answers))
-	var ordered []answer
+func (s *settler) settleSoon(answers []*answer) {
+	others := make([]*answer, 0, len(answers))
+	var ordered []*answer
 	ended := false
 	for _, a := range answers {
 		if a.delivery.StreamKey() == "" {
@@ -286,7 +286,7 @@ func (s *settler) settleSoon(answers []answer) {
 }
 
 // tell calls OnHandled if a handler had the message.
-func (s *settler) tell(a answer) {
+func (s *settler) tell(a *answer) {
 	d := a.delivery
 	if d.handed.IsZero() {
 		return
@@ -300,7 +300,7 @@ func (s *settler) tell(a answer) {
 }
 
 // decide says what an ack or a nack means.
-func (s *settler) decide(d *Delivery, acked bool) answer {
+func (s *settler) decide(d *Delivery, acked bool) *answer {
 	if d.lapsed.Load() {
 		// The handler's context ended before the answer, so even an ack may stand for unfinished work.
 		return d.answer(Release, nil)
@@ -327,7 +327,7 @@ func (s *settler) decide(d *Delivery, acked bool) answer {
 }
 
 // failed returns the settlement of a message after an error.
-func (s *settler) failed(d *Delivery, reason error) answer {
+func (s *settler) failed(d *Delivery, reason error) *answer {
 	a := d.answer(Retry, reason)
 	if base.IsUnavailable(reason) {
 		a.settlement.Outcome = Release
@@ -366,7 +366,7 @@ func (d *Delivery) outOfTime(logger watermill.LoggerAdapter) bool {
 }
 
 // takeAway gives back the message of a handler that hangs.
-func (s *settler) takeAway(d *Delivery, now time.Time) answer {
+func (s *settler) takeAway(d *Delivery, now time.Time) *answer {
 	a := s.failed(d, errHandlerTime)
 	s.logger.Error("A handler did not return after its context ended; its message is taken from it, and a late ack or nack will change nothing", errHandlerTime,
 		d.logFields().Add(watermill.LogFields{"attempt": d.Attempt(), "outcome": a.settlement.Outcome.String()}))
@@ -376,8 +376,8 @@ func (s *settler) takeAway(d *Delivery, now time.Time) answer {
 }
 
 // expireAll ends the contexts of handlers that did not finish in time; their messages go back.
-func (s *settler) expireAll(open []*Delivery) []answer {
-	var answers []answer
+func (s *settler) expireAll(open []*Delivery) []*answer {
+	var answers []*answer
 	for _, d := range open {
 		s.logger.Info("Handler did not finish before DrainTimeout, releasing its message", d.logFields())
 		d.over = true

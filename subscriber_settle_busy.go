@@ -20,7 +20,7 @@ const (
 // left and nothing more can come. No one else can take these messages meanwhile: they are settled here even after their
 // leases, except when the Subscriber closes.
 func (s *settler) comeBack(ctx context.Context) {
-	var waiting []answer
+	var waiting []*answer
 	wait := busyPauseMin
 	var closing time.Time // when the queue was closed
 	timer := time.NewTimer(wait)
@@ -32,7 +32,7 @@ func (s *settler) comeBack(ctx context.Context) {
 		}
 		select {
 		case <-s.locked.changed:
-			var arrived []answer
+			var arrived []*answer
 			if arrived, more = s.locked.all(); len(arrived) > 0 && len(waiting) == 0 {
 				wait = busyPauseMin
 				timer.Reset(wait)
@@ -56,8 +56,8 @@ func (s *settler) comeBack(ctx context.Context) {
 }
 
 // again tries to settle answers, and returns those that have to wait still.
-func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer) {
-	slices.SortFunc(waiting, func(a, b answer) int {
+func (s *settler) again(ctx context.Context, waiting []*answer) (locked []*answer) {
+	slices.SortFunc(waiting, func(a, b *answer) int {
 		return cmp.Compare(a.delivery.claimed.Receipt.Seq, b.delivery.claimed.Receipt.Seq)
 	})
 	stuck := newStuck()
@@ -71,7 +71,7 @@ func (s *settler) again(ctx context.Context, waiting []answer) (locked []answer)
 }
 
 // comeBackTo leaves answers to comeBack.
-func (s *settler) comeBackTo(busy []answer) {
+func (s *settler) comeBackTo(busy []*answer) {
 	s.stuck.add(busy)
 	s.locked.add(busy...)
 }
@@ -85,10 +85,10 @@ type stuck struct {
 
 func newStuck() *stuck { return &stuck{answers: map[streamName]int{}} }
 
-func (s *stuck) add(answers []answer)    { s.count(answers, 1) }
-func (s *stuck) remove(answers []answer) { s.count(answers, -1) }
+func (s *stuck) add(answers []*answer)    { s.count(answers, 1) }
+func (s *stuck) remove(answers []*answer) { s.count(answers, -1) }
 
-func (s *stuck) count(answers []answer, by int) {
+func (s *stuck) count(answers []*answer, by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range answers {
@@ -103,7 +103,7 @@ func (s *stuck) count(answers []answer, by int) {
 }
 
 // split returns the answers of other streams, and those that have to wait.
-func (s *stuck) split(answers []answer) (free, behind []answer) {
+func (s *stuck) split(answers []*answer) (free, behind []*answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.answers) == 0 {
@@ -120,8 +120,8 @@ func (s *stuck) split(answers []answer) (free, behind []answer) {
 }
 
 // giveUp leaves answers whose leases are over, or all of them, to the next worker.
-func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
-	var over []answer
+func (s *settler) giveUp(waiting []*answer, all bool) (left []*answer) {
+	var over []*answer
 	for _, a := range waiting {
 		if all || s.holdings.Over(a.delivery, s.config.LeaseDuration) {
 			over = append(over, a)
@@ -139,9 +139,9 @@ func (s *settler) giveUp(waiting []answer, all bool) (left []answer) {
 }
 
 // finished drops messages that are settled or whose leases are lost.
-func (s *settler) finished(answers []answer) {
+func (s *settler) finished(answers []*answer) {
 	var settled []*Delivery
-	var others []answer
+	var others []*answer
 	for _, a := range answers {
 		a.delivery.settled.Store(true)
 		if a.void || a.delivery.lost.Load() {
@@ -156,7 +156,7 @@ func (s *settler) finished(answers []answer) {
 }
 
 // leave drops messages whose leases will expire.
-func (s *settler) leave(answers []answer) {
+func (s *settler) leave(answers []*answer) {
 	deliveries := make([]*Delivery, len(answers))
 	for i, a := range answers {
 		deliveries[i] = a.delivery

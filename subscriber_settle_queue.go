@@ -21,7 +21,7 @@ const mostAlong = 250
 // An answerQueue holds answers that are to be settled. It is safe for concurrent use.
 type answerQueue struct {
 	mu       sync.Mutex
-	answers  []answer
+	answers  []*answer
 	since    time.Time     // when their wait began
 	patience time.Duration // how long it may wait for a claim
 	closed   bool
@@ -38,7 +38,7 @@ func newOrderedQueue() *answerQueue {
 	return &answerQueue{single: true, patience: runPatience, changed: flow.NewNote()}
 }
 
-func (q *answerQueue) add(answers ...answer) {
+func (q *answerQueue) add(answers ...*answer) {
 	if len(answers) == 0 {
 		return
 	}
@@ -52,7 +52,7 @@ func (q *answerQueue) add(answers ...answer) {
 }
 
 // putBack puts back answers that could not be settled: they do not wait for another claim.
-func (q *answerQueue) putBack(answers []answer) {
+func (q *answerQueue) putBack(answers []*answer) {
 	if len(answers) == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func (q *answerQueue) putBack(answers []answer) {
 }
 
 // takeAlong takes all that a claim may take along.
-func (q *answerQueue) takeAlong() []answer {
+func (q *answerQueue) takeAlong() []*answer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.answers) > mostAlong {
@@ -75,14 +75,14 @@ func (q *answerQueue) takeAlong() []answer {
 }
 
 // take takes up to a batch, at once.
-func (q *answerQueue) take() []answer {
+func (q *answerQueue) take() []*answer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.batch()
 }
 
 // batch is take for a caller that holds the lock.
-func (q *answerQueue) batch() []answer {
+func (q *answerQueue) batch() []*answer {
 	n := min(len(q.answers), maxBatch)
 	if n == 0 || q.out {
 		return nil
@@ -108,7 +108,7 @@ func (q *answerQueue) done() {
 }
 
 // all takes everything; more is false at the end.
-func (q *answerQueue) all() (answers []answer, more bool) {
+func (q *answerQueue) all() (answers []*answer, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	answers = q.answers
@@ -163,7 +163,7 @@ func (q *answerQueue) due() (in time.Duration, some, more bool) {
 }
 
 // next waits for a batch that no claim has taken along. It is empty at the end.
-func (q *answerQueue) next() []answer {
+func (q *answerQueue) next() []*answer {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {

@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func answersOf(seqs ...WorkItemID) []answer {
-	answers := make([]answer, len(seqs))
+func answersOf(seqs ...WorkItemID) []*answer {
+	answers := make([]*answer, len(seqs))
 	for i, seq := range seqs {
-		answers[i].settlement.Receipt.Seq = seq
+		answers[i] = &answer{settlement: Settlement{Receipt: Receipt{Seq: seq}}}
 	}
 	return answers
 }
 
-func seqsOf(answers []answer) []WorkItemID {
+func seqsOf(answers []*answer) []WorkItemID {
 	seqs := make([]WorkItemID, len(answers))
 	for i, a := range answers {
 		seqs[i] = a.settlement.Receipt.Seq
@@ -37,7 +37,7 @@ func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
 	q := newAnswerQueue()
 	q.wait(time.Hour)
 	q.add(answersOf(1)...)
-	written := make(chan []answer)
+	written := make(chan []*answer)
 	go func() { written <- q.next() }()
 	require.Equal(t, []WorkItemID{1}, seqsOf(q.takeAlong()))
 

@@ -54,18 +54,18 @@ func (s *settler) write(ctx context.Context) {
 }
 
 // settleOnce settles a batch, except for rows that others have locked, which it returns.
-func (s *settler) settleOnce(ctx context.Context, batch []answer) (busy []answer) {
+func (s *settler) settleOnce(ctx context.Context, batch []*answer) (busy []*answer) {
 	busy = s.settle(ctx, held(batch))
 	s.finished(without(batch, busy))
-	if slices.ContainsFunc(batch, func(a answer) bool { return a.delivery.endsRun }) {
+	if slices.ContainsFunc(batch, func(a *answer) bool { return a.delivery.endsRun }) {
 		s.freed()
 	}
 	return busy
 }
 
 // held returns the answers whose leases are not lost.
-func held(batch []answer) []answer {
-	held := make([]answer, 0, len(batch))
+func held(batch []*answer) []*answer {
+	held := make([]*answer, 0, len(batch))
 	for _, a := range batch {
 		if !a.void && !a.delivery.lost.Load() {
 			held = append(held, a)
@@ -75,7 +75,7 @@ func held(batch []answer) []answer {
 }
 
 // without returns the answers that are not among others.
-func without(answers, others []answer) []answer {
+func without(answers, others []*answer) []*answer {
 	if len(others) == 0 {
 		return answers
 	}
@@ -83,13 +83,13 @@ func without(answers, others []answer) []answer {
 	for _, a := range others {
 		among[a.delivery] = true
 	}
-	return slices.DeleteFunc(slices.Clone(answers), func(a answer) bool { return among[a.delivery] })
+	return slices.DeleteFunc(slices.Clone(answers), func(a *answer) bool { return among[a.delivery] })
 }
 
 // settle writes a batch, and returns what others have locked. While the database is down it retries, until ctx ends:
 // the leases then expire, and the messages are delivered again. A batch that takes too long is retried in halves, in
 // case it is too large.
-func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
+func (s *settler) settle(ctx context.Context, batch []*answer) (busy []*answer) {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -118,14 +118,14 @@ func (s *settler) settle(ctx context.Context, batch []answer) (busy []answer) {
 }
 
 // try settles a batch once, with a time limit, and returns what others have locked.
-func (s *settler) try(ctx context.Context, batch []answer) (busy []answer, err error) {
+func (s *settler) try(ctx context.Context, batch []*answer) (busy []*answer, err error) {
 	return s.call(ctx, batch, func(ctx context.Context, x Executor, settlements []Settlement, options settleOptions) (settled, error) {
 		return s.outbox.settleBatch(ctx, x, settlements, options)
 	})
 }
 
 // takenAlong are the answers that are settled with a claim.
-type takenAlong struct{ ordered, others []answer }
+type takenAlong struct{ ordered, others []*answer }
 
 func (t takenAlong) isEmpty() bool { return len(t.ordered)+len(t.others) == 0 }
 
@@ -135,7 +135,7 @@ func (s *settler) takeAlong() takenAlong {
 }
 
 // takeHeld takes the answers of a queue that are ready to be settled.
-func (s *settler) takeHeld(q *answerQueue) []answer {
+func (s *settler) takeHeld(q *answerQueue) []*answer {
 	for batch := q.takeAlong(); len(batch) > 0; batch = q.takeAlong() {
 		if along := s.ready(batch); len(along) > 0 {
 			return along
@@ -146,7 +146,7 @@ func (s *settler) takeHeld(q *answerQueue) []answer {
 }
 
 // ready drops the answers whose leases are lost, and leaves those behind a locked row of their stream to comeBack.
-func (s *settler) ready(batch []answer) []answer {
+func (s *settler) ready(batch []*answer) []*answer {
 	along := held(batch)
 	s.finished(without(batch, along))
 	along, behind := s.stuck.split(along)
@@ -178,9 +178,9 @@ func (s *settler) settleAlong(ctx context.Context, taken takenAlong, r *round) (
 
 // call settles a batch with f and a time limit, and returns what others have locked. After an error it records in the batch
 // whether it may be settled nevertheless.
-func (s *settler) call(ctx context.Context, batch []answer,
+func (s *settler) call(ctx context.Context, batch []*answer,
 	f func(context.Context, Executor, []Settlement, settleOptions) (settled, error),
-) (busy []answer, err error) {
+) (busy []*answer, err error) {
 	settlements := make([]Settlement, len(batch))
 	for i, a := range batch {
 		settlements[i] = a.settlement
@@ -227,11 +227,11 @@ func (s *settler) endClaims(ctx context.Context) {
 }
 
 // sortOut reports the answers that were no longer held, and returns those that others have locked.
-func (s *settler) sortOut(batch []answer, result settled, event *SettleEvent) (busy []answer) {
+func (s *settler) sortOut(batch []*answer, result settled, event *SettleEvent) (busy []*answer) {
 	if len(result.refused)+len(result.busy) == 0 {
 		return nil
 	}
-	byReceipt := make(map[Receipt]answer, len(batch))
+	byReceipt := make(map[Receipt]*answer, len(batch))
 	for _, a := range batch {
 		byReceipt[a.settlement.Receipt] = a
 	}
