@@ -40,6 +40,7 @@ type Subscriber struct {
 	settler  *settler
 	keeper   *keeper
 	pacer    *flow.Pacer
+	from     claimFrom
 
 	closing chan struct{} // closed when Close begins: from then on nothing is claimed or handed out
 	closed  chan struct{} // closed when Close is done
@@ -263,6 +264,9 @@ func (s *Subscriber) run() {
 	var claiming, settling, keeping sync.WaitGroup
 	keepCtx, stopKeeping := context.WithCancel(ctx)
 	claiming.Go(func() { s.claim(ctx) })
+	if s.limiter == nil && s.outbox.engine.Dialect.Traits().Procedures { // SQLite has one writer at a time
+		claiming.Go(func() { s.claimBeside(ctx) })
+	}
 	settling.Go(s.settler.collect)
 	settling.Go(func() { s.settler.write(ctx) })
 	keeping.Go(func() { s.keeper.run(keepCtx) })

@@ -23,7 +23,6 @@ var errNoAttemptsLeft = errors.New("no attempts left: each worker that had the m
 func (s *Subscriber) claim(ctx context.Context) {
 	var first int // the topic to begin with
 	var reaped time.Time
-	var from claimFrom
 	outage := flow.Outage()
 	defer s.settler.pending.wait(0)
 	for !flow.IsClosed(s.closing) {
@@ -40,9 +39,8 @@ func (s *Subscriber) claim(ctx context.Context) {
 				continue // Close has begun
 			}
 		}
-		params := ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
-			Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack,
-			from: from.next(time.Now()), share: s.keeper.presence.share.Load()}
+		allowed = s.window.Ask(allowed)
+		params := s.claimParams(allowed, s.from.next(time.Now()))
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
@@ -50,6 +48,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 		s.settler.pending.wait(callPatience)
 		sent := time.Now()
 		claimed, err := s.take(ctx, params)
+		s.dispatch(ctx, allowed, claimed, sent)
 		if len(claimed) == 0 {
 			s.settler.pending.wait(0)
 		}
@@ -68,8 +67,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 			s.pacer.Idle(nil, s.closing)
 		default:
 			s.pacer.Busy()
-			from.claimed(params.from, claimed)
-			s.dispatch(ctx, claimed, sent)
+			s.from.claimed(params.from, claimed)
 			first++
 		}
 		outage.Reset()
@@ -85,6 +83,11 @@ func (s *Subscriber) awaitLimiter(topics []string, allowed flow.Allowance) flow.
 	}
 	allowed.Limit = min(allowed.Limit, granted)
 	return allowed
+}
+
+func (s *Subscriber) claimParams(allowed flow.Allowance, from map[string]time.Time) ClaimParams {
+	return ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
+		Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from, share: s.keeper.presence.share.Load()}
 }
 
 func quotas(allowed flow.Allowance) []TopicQuota {

@@ -1,6 +1,10 @@
 package outbox
 
-import "time"
+import (
+	"maps"
+	"sync"
+	"time"
+)
 
 // A claim begins where the last one of its topic ended, and now and then at the beginning of the topic, to find messages of
 // long transactions.
@@ -13,10 +17,12 @@ const (
 	relearnInterval = 10 * time.Second
 )
 
-// claimFrom is where the claims of each topic begin. It belongs to the loop that claims.
+// claimFrom is where the claims of each topic begin. Only the loop that claims calls next and claimed.
 type claimFrom struct {
-	ends map[string]time.Time // by topic: when the last claimed message became due
-	full time.Time            // when a claim last began at the beginning
+	mu   sync.Mutex
+	ends map[string]time.Time // by topic: when the last claimed message became due; never changed, but replaced
+
+	full time.Time // when a claim last began at the beginning
 
 	relearned time.Time // when such a claim could last move ends back
 	relearn   bool      // the present one can
@@ -31,6 +37,13 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 		}
 		return nil
 	}
+	return c.last()
+}
+
+// last returns where a claim begins that never begins at the beginning. It is safe for concurrent use.
+func (c *claimFrom) last() map[string]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.ends
 }
 
@@ -50,11 +63,15 @@ func (c *claimFrom) claimed(from map[string]time.Time, messages []*Claimed) {
 			ends[m.Topic] = end
 		}
 	}
-	if c.ends == nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.ends
+	c.ends = maps.Clone(known)
+	if known == nil {
 		c.ends = map[string]time.Time{}
 	}
 	for topic, end := range ends {
-		if from == nil && c.relearn || end.After(c.ends[topic]) {
+		if from == nil && c.relearn || end.After(known[topic]) {
 			c.ends[topic] = end
 		}
 	}

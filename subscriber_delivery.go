@@ -306,13 +306,16 @@ type topic struct {
 	subscribers int
 }
 
-// dispatch puts the messages of a claim, which was sent at the given time, into the queues of their topics.
-func (s *Subscriber) dispatch(ctx context.Context, claimed []*Claimed, sent time.Time) {
+// dispatch ends a claim, which was sent at the given time, and puts its messages into the queues of their topics.
+func (s *Subscriber) dispatch(ctx context.Context, allowed flow.Allowance, claimed []*Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
 	for i, c := range claimed {
 		deliveries[i] = &Delivery{claimed: c, outbox: s.outbox, deadline: c.deadline(sent)}
 	}
-	s.window.Claimed(deliveries)
+	s.window.Claimed(allowed, deliveries)
+	if len(deliveries) == 0 {
+		return
+	}
 	s.holdings.Add(deliveries, sent)
 	s.keeper.leases.begin(ctx)
 	ended := map[streamName]bool{}

@@ -16,7 +16,10 @@ type Window[Message any] struct {
 	total     int
 	unsettled int // answered, and not yet settled
 	bytes     int64
+	asked     asked // by claims that are under way
+	full      bool  // the last claim brought as many messages as it might
 	freed     chan struct{}
+	roomy     chan struct{}
 }
 
 // Limits bounds a Window.
@@ -41,9 +44,28 @@ type Quota struct {
 	Quota int
 }
 
+// asked is what claims may bring.
+type asked struct {
+	claims, total int
+	of            map[string]int // by topic
+	bytes         int64
+}
+
+func (k *asked) add(a Allowance, sign int) {
+	k.claims += sign
+	k.total += sign * a.Limit
+	k.bytes += int64(sign) * a.Bytes
+	for _, q := range a.Quotas {
+		if k.of[q.Topic] += sign * q.Quota; k.of[q.Topic] == 0 {
+			delete(k.of, q.Topic)
+		}
+	}
+}
+
 // NewWindow returns an empty Window; of returns the topic and size of a message.
 func NewWindow[Message any](limits Limits, of func(Message) (topic string, bytes int64)) *Window[Message] {
-	return &Window[Message]{limits: limits, of: of, allowed: limits.Messages, out: map[string]int{}, freed: NewNote()}
+	return &Window[Message]{limits: limits, of: of, allowed: limits.Messages, out: map[string]int{},
+		asked: asked{of: map[string]int{}}, freed: NewNote(), roomy: NewNote()}
 }
 
 // Freed has a note when there is room that there was not before.
@@ -54,24 +76,30 @@ func (w *Window[Message]) Freed() <-chan struct{} { return w.freed }
 //
 // In bytes, claims wait until half of the window is free. The first message of a claim may then be of any size, so that
 // small ones do not keep a large one waiting for ever.
-func (w *Window[Message]) Allow(topics []string) (a Allowance) {
+func (w *Window[Message]) Allow(topics []string) Allowance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	limit := min(w.allowed-w.total, 4*w.limits.Batch-w.unsettled, w.limits.Batch)
-	if limit <= 0 || w.bytes >= w.limits.Bytes {
+	return w.allow(topics, w.bytes+w.asked.bytes)
+}
+
+// allow is Allow for a caller that holds the lock, where so many bytes are taken.
+func (w *Window[Message]) allow(topics []string, bytes int64) (a Allowance) {
+	limit := min(w.room(), 4*w.limits.Batch-w.unsettled, w.limits.Batch)
+	if limit <= 0 || bytes >= w.limits.Bytes {
 		return Allowance{}
 	}
-	full := w.bytes > w.limits.Bytes/2
+	full := bytes > w.limits.Bytes/2
+	out := func(topic string) int { return w.out[topic] + w.asked.of[topic] }
 	idle := 0
 	for _, topic := range topics {
-		if w.out[topic] == 0 {
+		if out(topic) == 0 {
 			idle++
 		}
 	}
 	kept := min(idle, w.allowed/4)
 	for _, topic := range topics {
 		quota := limit - kept
-		if w.out[topic] == 0 {
+		if out(topic) == 0 {
 			quota = max(quota, 1)
 		} else if full {
 			continue
@@ -79,18 +107,65 @@ func (w *Window[Message]) Allow(topics []string) (a Allowance) {
 		if full {
 			quota = 1
 		}
-		if quota = min(quota, w.limits.PerTopic-w.out[topic]); quota > 0 {
+		if quota = min(quota, w.limits.PerTopic-out(topic)); quota > 0 {
 			a.Quotas = append(a.Quotas, Quota{topic, quota})
 		}
 	}
 	if len(a.Quotas) == 0 {
 		return Allowance{}
 	}
-	a.Limit, a.Bytes, a.AllFit = limit, w.limits.Bytes-w.bytes, full
+	a.Limit, a.Bytes, a.AllFit = limit, w.limits.Bytes-bytes, full
 	if len(topics) > 1 && !full {
 		a.Bytes -= w.limits.Bytes / 4
 	}
 	return a
+}
+
+// room is for how many messages there are places. The caller holds the lock.
+func (w *Window[Message]) room() int { return w.allowed - w.total - w.asked.total }
+
+// Ask begins a claim of what Allow allows, which counts as out until Claimed is called. If the claim is likely to be full, it
+// leaves a quarter of the bytes to AskBeside.
+func (w *Window[Message]) Ask(a Allowance) Allowance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if quarter := w.limits.Bytes / 4; w.full && a.Bytes > 2*quarter {
+		a.Bytes -= quarter
+	}
+	w.asked.add(a, 1)
+	w.noteRoom()
+	return a
+}
+
+// AskBeside begins a second claim beside one that is likely to be full. It allows nothing where a later one would better bring the
+// messages: if there are places for less than half a batch, and if they are large.
+func (w *Window[Message]) AskBeside(topics []string) Allowance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	quarter := w.limits.Bytes / 4
+	if !w.roomBeside() || w.bytes+w.asked.bytes+quarter > w.limits.Bytes {
+		return Allowance{}
+	}
+	a := w.allow(topics, w.bytes)
+	if a.Limit < w.limits.Batch/2 {
+		return Allowance{}
+	}
+	a.Bytes, a.AllFit = quarter, true
+	w.asked.add(a, 1)
+	return a
+}
+
+// Roomy has a note when AskBeside may allow something that it did not before.
+func (w *Window[Message]) Roomy() <-chan struct{} { return w.roomy }
+
+func (w *Window[Message]) roomBeside() bool {
+	return w.full && w.asked.claims == 1 && w.room() >= w.limits.Batch/2
+}
+
+func (w *Window[Message]) noteRoom() {
+	if w.roomBeside() {
+		Notify(w.roomy)
+	}
 }
 
 // InFlight returns, by topic, how many messages are out.
@@ -100,10 +175,12 @@ func (w *Window[Message]) InFlight() map[string]int {
 	return maps.Clone(w.out)
 }
 
-// Claimed counts messages that were claimed.
-func (w *Window[Message]) Claimed(messages []Message) {
+// Claimed counts the messages of a claim that has asked for them.
+func (w *Window[Message]) Claimed(a Allowance, messages []Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.asked.add(a, -1)
+	w.full = len(messages) == a.Limit
 	for _, m := range messages {
 		topic, bytes := w.of(m)
 		w.out[topic]++
@@ -123,6 +200,7 @@ func (w *Window[Message]) Answered(messages []Message) {
 	}
 	w.total -= len(messages)
 	w.unsettled += len(messages)
+	w.noteRoom()
 	w.mu.Unlock()
 	Notify(w.freed)
 }
@@ -135,6 +213,7 @@ func (w *Window[Message]) Settled(messages []Message) {
 		_, bytes := w.of(m)
 		w.bytes -= bytes
 	}
+	w.noteRoom()
 	w.mu.Unlock()
 	Notify(w.freed)
 }

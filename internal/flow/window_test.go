@@ -25,20 +25,22 @@ func parcels(n int, topic string, bytes int64) []parcel {
 	return all
 }
 
+func claimed(w *flow.Window[parcel], parcels ...parcel) { w.Claimed(w.Ask(flow.Allowance{}), parcels) }
+
 func TestATopicWithNothingOutHasAPlaceKept(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 8, PerTopic: 8, Bytes: 1000, Batch: 100})
-	w.Claimed(parcels(2, "busy", 1))
+	claimed(w, parcels(2, "busy", 1)...)
 	a := w.Allow([]string{"busy", "idle"})
 	require.Equal(t, []flow.Quota{{"busy", 5}, {"idle", 5}}, a.Quotas)
 	require.Equal(t, 6, a.Limit)
-	w.Claimed(parcels(5, "busy", 1))
+	claimed(w, parcels(5, "busy", 1)...)
 	require.Equal(t, []flow.Quota{{"idle", 1}}, w.Allow([]string{"busy", "idle"}).Quotas)
 	require.Equal(t, map[string]int{"busy": 7}, w.InFlight())
 }
 
 func TestATopicGetsNoMoreThanItsShare(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 8, PerTopic: 2, Bytes: 1000, Batch: 100})
-	w.Claimed(parcels(2, "a", 1))
+	claimed(w, parcels(2, "a", 1)...)
 	require.Zero(t, w.Allow([]string{"a"}).Limit)
 	require.Equal(t, []flow.Quota{{"b", 2}}, w.Allow([]string{"a", "b"}).Quotas)
 }
@@ -47,7 +49,7 @@ func TestAnAnswerMakesRoomAndItsSettlementMore(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 2, PerTopic: 2, Bytes: 1000, Batch: 1})
 	for range 4 {
 		require.Equal(t, 1, w.Allow([]string{"a"}).Limit)
-		w.Claimed(parcels(1, "a", 1))
+		claimed(w, parcels(1, "a", 1)...)
 		w.Answered(parcels(1, "a", 1))
 		<-w.Freed()
 	}
@@ -62,12 +64,12 @@ func TestAnAnswerMakesRoomAndItsSettlementMore(t *testing.T) {
 func TestAWindowOfBytes(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 100, PerTopic: 100, Bytes: 100, Batch: 100})
 	require.Equal(t, int64(75), w.Allow([]string{"a", "b"}).Bytes, "a quarter is kept for the other topic")
-	w.Claimed(parcels(1, "a", 60))
+	claimed(w, parcels(1, "a", 60)...)
 	a := w.Allow([]string{"a", "b"})
 	require.Equal(t, []flow.Quota{{"b", 1}}, a.Quotas)
 	require.Equal(t, int64(40), a.Bytes)
 	require.True(t, a.AllFit)
-	w.Claimed(parcels(1, "b", 40))
+	claimed(w, parcels(1, "b", 40)...)
 	require.Zero(t, w.Allow([]string{"a", "b"}).Limit)
 	w.Answered(parcels(1, "a", 60))
 	require.Zero(t, w.Allow([]string{"a", "b"}).Limit, "its payload is held until it is settled")
