@@ -26,7 +26,7 @@ const closeGrace = 15 * time.Second
 // number of competing workers. One loop serves all topics that are subscribed on it: one round trip to the database settles
 // acked and nacked messages, and claims more. It is safe for concurrent use.
 //
-// It needs up to four connections of the pool at a time. In a pool with a limit it keeps one for itself while it holds
+// It needs up to five connections of the pool at a time. In a pool with a limit it keeps one for itself while it holds
 // messages, so that it can renew leases and settle even if handlers hold all others. A pool of one has none to spare:
 // handlers that hold its only connection for long then get fewer messages at a time, down to one.
 type Subscriber struct {

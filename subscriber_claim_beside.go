@@ -43,8 +43,8 @@ func (s *Subscriber) takeBeside(ctx context.Context, params ClaimParams) ([]*Cla
 	return s.outbox.claim(ctx, params)
 }
 
-// poolHasRoom reports whether half of the pool is free: handlers need it more.
+// poolHasRoom reports whether half of the pool would still be free: handlers need it more.
 func (s *Subscriber) poolHasRoom() bool {
 	pool := s.outbox.db.Stats()
-	return pool.MaxOpenConnections == 0 || pool.InUse <= pool.MaxOpenConnections/2
+	return pool.MaxOpenConnections == 0 || pool.InUse < pool.MaxOpenConnections/2
 }

@@ -38,6 +38,15 @@ type Allowance struct {
 	AllFit bool // otherwise the first message may be larger
 }
 
+// most is how many messages it allows.
+func (a Allowance) most() int {
+	total := 0
+	for _, q := range a.Quotas {
+		total += q.Quota
+	}
+	return min(a.Limit, total)
+}
+
 // A Quota is the most messages to claim of a topic.
 type Quota struct {
 	Topic string
@@ -180,7 +189,7 @@ func (w *Window[Message]) Claimed(a Allowance, messages []Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked.add(a, -1)
-	w.full = len(messages) == a.Limit
+	w.full = len(messages) >= a.most()
 	for _, m := range messages {
 		topic, bytes := w.of(m)
 		w.out[topic]++

@@ -45,6 +45,63 @@ func TestATopicGetsNoMoreThanItsShare(t *testing.T) {
 	require.Equal(t, []flow.Quota{{"b", 2}}, w.Allow([]string{"a", "b"}).Quotas)
 }
 
+// A second claim runs beside one that is likely to be full, and both together stay within all limits.
+func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
+	orders := []string{"orders"}
+	limits := flow.Limits{Messages: 20, PerTopic: 20, Bytes: 400, Batch: 10}
+	full := func(t *testing.T, limits flow.Limits, bytes int64) (*flow.Window[parcel], flow.Allowance) {
+		w := newWindow(limits)
+		a := w.Ask(w.Allow(orders))
+		require.Zero(t, w.AskBeside(orders).Limit, "the first may not be full")
+		w.Claimed(a, parcels(9, "orders", bytes)) // one place is kept for a topic with nothing out
+		return w, w.Ask(w.Allow(orders))
+	}
+	answer := func(w *flow.Window[parcel], n int, bytes int64) {
+		w.Answered(parcels(n, "orders", bytes))
+		w.Settled(parcels(n, "orders", bytes))
+	}
+
+	t.Run("as much as there is room for", func(t *testing.T) {
+		w, first := full(t, limits, 1)
+		require.Equal(t, 10, first.Limit)
+		require.Equal(t, int64(400-9-100), first.Bytes, "it leaves a quarter")
+		require.Zero(t, w.AskBeside(orders).Limit, "no place is left")
+		answer(w, 3, 1)
+		require.Empty(t, w.Roomy())
+		require.Zero(t, w.AskBeside(orders).Limit, "one claim of all is cheaper")
+		answer(w, 2, 1)
+		<-w.Roomy()
+		second := w.AskBeside(orders)
+		require.Equal(t, flow.Allowance{Quotas: []flow.Quota{{"orders", 6}}, Limit: 6, Bytes: 100, AllFit: true}, second)
+		require.Zero(t, w.AskBeside(orders).Limit, "two are enough")
+		require.Zero(t, w.Allow(orders).Limit, "all places are asked for")
+		w.Claimed(second, parcels(1, "orders", 1))
+		require.Zero(t, w.AskBeside(orders).Limit, "there is no more")
+		w.Claimed(first, parcels(10, "orders", 1))
+		require.Equal(t, 5, w.Allow(orders).Limit, "what the second did not bring is free again")
+	})
+	t.Run("not without bytes", func(t *testing.T) {
+		w, first := full(t, limits, 1)
+		answer(w, 9, 1)
+		second := w.AskBeside(orders)
+		require.Equal(t, 10, second.Limit)
+		w.Claimed(first, nil)
+		third := w.Ask(w.Allow(orders))
+		require.Equal(t, int64(400-100), third.Bytes, "all that the second leaves: it is not likely to be full")
+		w.Claimed(second, parcels(10, "orders", 1))
+		answer(w, 10, 0)
+		require.Zero(t, w.AskBeside(orders).Limit)
+	})
+	t.Run("not more of a topic than its share", func(t *testing.T) {
+		limits := limits
+		limits.PerTopic = 13
+		w, first := full(t, limits, 1)
+		require.Equal(t, []flow.Quota{{"orders", 4}}, first.Quotas)
+		answer(w, 9, 1)
+		require.Equal(t, []flow.Quota{{"orders", 9}}, w.AskBeside(orders).Quotas)
+	})
+}
+
 func TestAnAnswerMakesRoomAndItsSettlementMore(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 2, PerTopic: 2, Bytes: 1000, Batch: 1})
 	for range 4 {
