@@ -10,7 +10,7 @@ const cannotClaimBeside = "Cannot claim messages beside another claim"
 // claimBeside makes a second claim, until Close begins, whenever there is room beside one that is likely to be full: the database
 // works for one while this process reads what the other has brought.
 func (s *Subscriber) claimBeside(ctx context.Context) {
-	for {
+	for first := 0; ; first++ { // the topic to begin with
 		select {
 		case <-s.closing:
 			return
@@ -19,7 +19,7 @@ func (s *Subscriber) claimBeside(ctx context.Context) {
 		if !s.poolHasRoom() {
 			continue
 		}
-		allowed := s.window.AskBeside(s.topicNames())
+		allowed := s.window.AskBeside(rotate(s.topicNames(), first))
 		if allowed.Limit == 0 {
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// poolSize is the most connections of the pool. Bare draining takes two, the Subscriber up to four, and publishing
+	// poolSize is the most connections of the pool. Bare draining takes two, the Subscriber up to five, and publishing
 	// one a publisher.
 	poolSize = 64
 
