@@ -2,8 +2,12 @@ package subscriber_test
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/faults"
@@ -49,16 +53,25 @@ func (c *concurrency) after(_ context.Context, s faults.Statement, _ error) {
 	}
 }
 
+func isSQLite(f *fixture) bool { return f.Config.Dialect.Name() == "sqlite" }
+
+func numbers(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // While there are many messages, a second claim begins before the first has ended, except on SQLite, which has one writer at a
 // time, and in a pool that handlers need.
 func TestASecondClaimRunsBesideAFullOne(t *testing.T) {
 	for name, pool := range map[string]struct{ connections, most int }{"many connections": {0, 2}, "few": {3, 1}} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
-				const messages = 4000
-				most := pool.most
-				if f.Config.Dialect.Name() == "sqlite" {
-					most = 1
+				messages, most := 2500, pool.most
+				if isSQLite(f) {
+					messages, most = 1500, 1
 				}
 				c := &concurrency{meet: most == 2, met: make(chan struct{})}
 				db := faults.Open(t, f.DB, c.hooks())
@@ -75,4 +88,47 @@ func TestASecondClaimRunsBesideAFullOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two claims at a time take no two messages of a stream: each comes after its predecessor was acked.
+func TestStreamsKeepTheirOrderWithTwoClaimsAtATime(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const each, handlers = 3, 300
+		streams := 3000
+		if isSQLite(f) { // one claim at a time: there is less to see, and the race detector makes it slow
+			streams = 300
+		}
+		c := &concurrency{meet: !isSQLite(f), met: make(chan struct{})}
+		for n := range each {
+			for keys := range slices.Chunk(numbers(streams), 1000) {
+				messages := make([]outbox.Message, len(keys))
+				for i, key := range keys {
+					messages[i] = outbox.Message{Topic: "orders", StreamKey: strconv.Itoa(key), UUID: strconv.Itoa(n)}
+				}
+				f.Enqueue(messages...)
+			}
+		}
+		s := f.SubscriberOn(faults.Open(t, f.DB, c.hooks()), nil, func(c *outbox.SubscriberConfig) { c.MaxInFlight = 2000 })
+		orders := f.Subscribe(s, "orders")
+		acked := map[string]int{} // by stream
+		var handled []*message.Message
+		for range streams * each {
+			msg := f.Receive(orders)
+			handled = append(handled, msg)
+			d, _ := outbox.DeliveryFrom(msg.Context())
+			n, err := strconv.Atoi(msg.UUID)
+			f.NoError(err)
+			f.Equal(acked[d.StreamKey()], n, "a message of stream %s", d.StreamKey())
+			if len(handled) == handlers {
+				for _, msg := range handled {
+					d, _ := outbox.DeliveryFrom(msg.Context())
+					acked[d.StreamKey()]++
+					msg.Ack()
+				}
+				handled = nil
+			}
+		}
+		f.NoError(s.Close())
+		f.Len(f.Rows("{status} = 2"), streams*each)
+	})
 }
