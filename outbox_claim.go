@@ -123,7 +123,7 @@ func (o *Outbox) Claim(ctx context.Context, params ClaimParams) ([]Claimed, erro
 	return list, err
 }
 
-// claim is Claim for whoever keeps each message by itself, until it is settled.
+// claim is Claim without the copies: each message is kept by itself until it is settled.
 func (o *Outbox) claim(ctx context.Context, params ClaimParams) ([]*Claimed, error) {
 	params.setDefaults()
 	if err := params.validate(); err != nil {

@@ -41,8 +41,8 @@ func (c *messageColumns) fill(m *Message) (err error) {
 	return err
 }
 
-// A claimScanner reads the rows of outbox_claim. What they are scanned into is on the heap, and so is the list of it: one serves
-// for all rows.
+// A claimScanner reads the rows of outbox_claim, after those columns that newClaimScanner is given. One serves for all rows of a
+// result, because what they are scanned into is on the heap.
 type claimScanner struct {
 	claimed Claimed
 	columns messageColumns
@@ -61,7 +61,7 @@ func (s *claimScanner) scan(rows *sql.Rows) error {
 	return rows.Scan(s.into...)
 }
 
-// message returns the message of the last row.
+// message returns a copy of the message of the last row.
 func (s *claimScanner) message() *Claimed {
 	c := s.claimed
 	c.fill(&s.columns)

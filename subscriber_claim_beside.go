@@ -3,20 +3,21 @@ package outbox
 import (
 	"context"
 	"time"
+
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
-const cannotClaimBeside = "Cannot claim messages beside another claim"
-
-// claimBeside makes a second claim, until Close begins, whenever there is room beside one that is likely to be full: the database
-// works for one while this process reads what the other has brought.
+// claimBeside runs until Close begins: while claim waits for its answer, it makes a second claim if there is likely more, so that the
+// database works for one while this process reads what the other has brought. An error is left to claim, which logs the end of it.
 func (s *Subscriber) claimBeside(ctx context.Context) {
-	for first := 0; ; first++ { // the topic to begin with
+	var first int // the topic to begin with
+	for {
 		select {
 		case <-s.closing:
 			return
-		case <-s.window.Roomy():
+		case <-s.window.RoomBeside():
 		}
-		if !s.poolHasRoom() {
+		if flow.IsClosed(s.closing) || !s.poolHasRoom() {
 			continue
 		}
 		allowed := s.window.AskBeside(rotate(s.topicNames(), first))
@@ -25,15 +26,12 @@ func (s *Subscriber) claimBeside(ctx context.Context) {
 		}
 		sent := time.Now()
 		claimed, err := s.takeBeside(ctx, s.claimParams(allowed, s.from.last()))
-		s.dispatch(ctx, allowed, claimed, sent)
-		if len(claimed) < allowed.Limit {
-			s.pacer.Wake() // there is room again
-		}
 		if err != nil {
-			s.outbox.troubles.Error(cannotClaimBeside, err, nil)
-		} else {
-			s.outbox.troubles.Over(cannotClaimBeside)
+			s.outbox.troubles.Error(cannotClaim, err, nil)
 		}
+		s.dispatch(ctx, allowed, claimed, sent)
+		s.pacer.Wake() // it asked for more than it brought, and claim may wait for such room
+		first++
 	}
 }
 
@@ -43,7 +41,7 @@ func (s *Subscriber) takeBeside(ctx context.Context, params ClaimParams) ([]*Cla
 	return s.outbox.claim(ctx, params)
 }
 
-// poolHasRoom reports whether half of the pool would still be free: handlers need it more.
+// poolHasRoom reports whether half of the pool would still be free, which handlers need more. In a pool of three it never is.
 func (s *Subscriber) poolHasRoom() bool {
 	pool := s.outbox.db.Stats()
 	return pool.MaxOpenConnections == 0 || pool.InUse < pool.MaxOpenConnections/2

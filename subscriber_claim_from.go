@@ -17,7 +17,7 @@ const (
 	relearnInterval = 10 * time.Second
 )
 
-// claimFrom is where the claims of each topic begin. Only the loop that claims calls next and claimed.
+// claimFrom is where the claims of each topic begin. Only Subscriber.claim calls next and claimed.
 type claimFrom struct {
 	mu   sync.Mutex
 	ends map[string]time.Time // by topic: when the last claimed message became due; never changed, but replaced
@@ -40,7 +40,7 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 	return c.last()
 }
 
-// last returns where a claim begins that never begins at the beginning. It is safe for concurrent use.
+// last returns where the claims between those from the beginning begin. It is safe for concurrent use.
 func (c *claimFrom) last() map[string]time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

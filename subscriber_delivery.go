@@ -306,7 +306,8 @@ type topic struct {
 	subscribers int
 }
 
-// dispatch ends a claim, which was sent at the given time, and puts its messages into the queues of their topics.
+// dispatch ends a claim, which was sent at the given time, also one that failed, and puts its messages into the queues of their
+// topics.
 func (s *Subscriber) dispatch(ctx context.Context, allowed flow.Allowance, claimed []*Claimed, sent time.Time) {
 	deliveries := make([]*Delivery, len(claimed))
 	for i, c := range claimed {

@@ -35,10 +35,8 @@ func NewLeases[Message comparable](owner func(Message) base.OwnerToken) *Leases[
 func (ls *Leases[Message]) Add(messages []Message, sent time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	leases := make([]lease, len(messages))
-	for i, m := range messages {
-		leases[i] = lease{given: sent, asked: sent}
-		ls.leases[m] = &leases[i]
+	for _, m := range messages {
+		ls.leases[m] = &lease{given: sent, asked: sent}
 		ls.claims[ls.owner(m)]++
 	}
 }

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -16,10 +17,10 @@ type Window[Message any] struct {
 	total     int
 	unsettled int // answered, and not yet settled
 	bytes     int64
-	asked     asked // by claims that are under way
-	full      bool  // the last claim brought as many messages as it might
+	asked     asked // by the claims that are under way
+	more      bool  // there is likely more than the last claim brought
 	freed     chan struct{}
-	roomy     chan struct{}
+	beside    chan struct{}
 }
 
 // Limits bounds a Window.
@@ -38,26 +39,18 @@ type Allowance struct {
 	AllFit bool // otherwise the first message may be larger
 }
 
-// most is how many messages it allows.
-func (a Allowance) most() int {
-	total := 0
-	for _, q := range a.Quotas {
-		total += q.Quota
-	}
-	return min(a.Limit, total)
-}
-
 // A Quota is the most messages to claim of a topic.
 type Quota struct {
 	Topic string
 	Quota int
 }
 
-// asked is what claims may bring.
+// asked is the most that claims under way may bring.
 type asked struct {
-	claims, total int
-	of            map[string]int // by topic
-	bytes         int64
+	claims int // how many are under way: at most two
+	total  int
+	of     map[string]int // by topic
+	bytes  int64
 }
 
 func (k *asked) add(a Allowance, sign int) {
@@ -74,7 +67,7 @@ func (k *asked) add(a Allowance, sign int) {
 // NewWindow returns an empty Window; of returns the topic and size of a message.
 func NewWindow[Message any](limits Limits, of func(Message) (topic string, bytes int64)) *Window[Message] {
 	return &Window[Message]{limits: limits, of: of, allowed: limits.Messages, out: map[string]int{},
-		asked: asked{of: map[string]int{}}, freed: NewNote(), roomy: NewNote()}
+		asked: asked{of: map[string]int{}}, freed: NewNote(), beside: NewNote()}
 }
 
 // Freed has a note when there is room that there was not before.
@@ -91,40 +84,40 @@ func (w *Window[Message]) Allow(topics []string) Allowance {
 	return w.allow(topics, w.bytes+w.asked.bytes)
 }
 
-// allow is Allow for a caller that holds the lock, where so many bytes are taken.
+// allow is Allow with so many bytes taken. The caller holds the lock.
 func (w *Window[Message]) allow(topics []string, bytes int64) (a Allowance) {
 	limit := min(w.room(), 4*w.limits.Batch-w.unsettled, w.limits.Batch)
 	if limit <= 0 || bytes >= w.limits.Bytes {
 		return Allowance{}
 	}
-	full := bytes > w.limits.Bytes/2
-	out := func(topic string) int { return w.out[topic] + w.asked.of[topic] }
+	heavy := bytes > w.limits.Bytes/2
 	idle := 0
 	for _, topic := range topics {
-		if out(topic) == 0 {
+		if w.out[topic] == 0 {
 			idle++
 		}
 	}
 	kept := min(idle, w.allowed/4)
 	for _, topic := range topics {
 		quota := limit - kept
-		if out(topic) == 0 {
+		if w.out[topic] == 0 {
 			quota = max(quota, 1)
-		} else if full {
+		} else if heavy {
 			continue
 		}
-		if full {
+		if heavy {
 			quota = 1
 		}
-		if quota = min(quota, w.limits.PerTopic-out(topic)); quota > 0 {
+		if quota = min(quota, w.limits.PerTopic-w.out[topic]-w.asked.of[topic]); quota > 0 {
 			a.Quotas = append(a.Quotas, Quota{topic, quota})
+			a.Limit += quota
 		}
 	}
 	if len(a.Quotas) == 0 {
 		return Allowance{}
 	}
-	a.Limit, a.Bytes, a.AllFit = limit, w.limits.Bytes-bytes, full
-	if len(topics) > 1 && !full {
+	a.Limit, a.Bytes, a.AllFit = min(a.Limit, limit), w.limits.Bytes-bytes, heavy
+	if len(topics) > 1 && !heavy {
 		a.Bytes -= w.limits.Bytes / 4
 	}
 	return a
@@ -133,12 +126,12 @@ func (w *Window[Message]) allow(topics []string, bytes int64) (a Allowance) {
 // room is for how many messages there are places. The caller holds the lock.
 func (w *Window[Message]) room() int { return w.allowed - w.total - w.asked.total }
 
-// Ask begins a claim of what Allow allows, which counts as out until Claimed is called. If the claim is likely to be full, it
-// leaves a quarter of the bytes to AskBeside.
+// Ask begins the claim of what Allow has just allowed. That counts as out until Claimed is called. If there is likely more than
+// it brings, it leaves a quarter of the bytes to AskBeside. One goroutine alone calls Allow and Ask.
 func (w *Window[Message]) Ask(a Allowance) Allowance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if quarter := w.limits.Bytes / 4; w.full && a.Bytes > 2*quarter {
+	if quarter := w.limits.Bytes / 4; w.more && w.bytes+w.asked.bytes <= quarter {
 		a.Bytes -= quarter
 	}
 	w.asked.add(a, 1)
@@ -146,13 +139,17 @@ func (w *Window[Message]) Ask(a Allowance) Allowance {
 	return a
 }
 
-// AskBeside begins a second claim beside one that is likely to be full. It allows nothing where a later one would better bring the
-// messages: if there are places for less than half a batch, and if they are large.
+// AskBeside begins a second claim while one is under way and there is likely more than that brings. It allows nothing if there are
+// places for less than half a batch: the next claim brings those at a lower price. Nor does it if few bytes are left.
 func (w *Window[Message]) AskBeside(topics []string) Allowance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	quarter := w.limits.Bytes / 4
-	if !w.roomBeside() || w.bytes+w.asked.bytes+quarter > w.limits.Bytes {
+	kept := quarter
+	if len(topics) > 1 { // another one for topics with nothing out
+		kept += quarter
+	}
+	if !w.roomBeside() || w.bytes+w.asked.bytes+kept > w.limits.Bytes {
 		return Allowance{}
 	}
 	a := w.allow(topics, w.bytes)
@@ -164,16 +161,17 @@ func (w *Window[Message]) AskBeside(topics []string) Allowance {
 	return a
 }
 
-// Roomy has a note when AskBeside may allow something that it did not before.
-func (w *Window[Message]) Roomy() <-chan struct{} { return w.roomy }
+// RoomBeside has a note when AskBeside may allow something that it did not before.
+func (w *Window[Message]) RoomBeside() <-chan struct{} { return w.beside }
 
+// roomBeside reports whether a second claim is worth asking for. The caller holds the lock, as that of noteRoom does.
 func (w *Window[Message]) roomBeside() bool {
-	return w.full && w.asked.claims == 1 && w.room() >= w.limits.Batch/2
+	return w.more && w.asked.claims == 1 && w.room() >= w.limits.Batch/2
 }
 
 func (w *Window[Message]) noteRoom() {
 	if w.roomBeside() {
-		Notify(w.roomy)
+		Notify(w.beside)
 	}
 }
 
@@ -184,18 +182,21 @@ func (w *Window[Message]) InFlight() map[string]int {
 	return maps.Clone(w.out)
 }
 
-// Claimed counts the messages of a claim that has asked for them.
+// Claimed ends a claim that Ask or AskBeside began, and counts its messages as out. After an error there are none.
 func (w *Window[Message]) Claimed(a Allowance, messages []Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked.add(a, -1)
-	w.full = len(messages) >= a.most()
+	brought := make(map[string]int, len(a.Quotas))
 	for _, m := range messages {
 		topic, bytes := w.of(m)
+		brought[topic]++
 		w.out[topic]++
 		w.bytes += bytes
 	}
 	w.total += len(messages)
+	w.more = len(messages) > 0 && (len(messages) == a.Limit ||
+		slices.ContainsFunc(a.Quotas, func(q Quota) bool { return brought[q.Topic] >= q.Quota }))
 }
 
 // Answered makes room for others; the messages then count as unsettled.

@@ -67,10 +67,10 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 		require.Equal(t, int64(400-9-100), first.Bytes, "it leaves a quarter")
 		require.Zero(t, w.AskBeside(orders).Limit, "no place is left")
 		answer(w, 3, 1)
-		require.Empty(t, w.Roomy())
+		require.Empty(t, w.RoomBeside())
 		require.Zero(t, w.AskBeside(orders).Limit, "one claim of all is cheaper")
 		answer(w, 2, 1)
-		<-w.Roomy()
+		<-w.RoomBeside()
 		second := w.AskBeside(orders)
 		require.Equal(t, flow.Allowance{Quotas: []flow.Quota{{"orders", 6}}, Limit: 6, Bytes: 100, AllFit: true}, second)
 		require.Zero(t, w.AskBeside(orders).Limit, "two are enough")
@@ -84,12 +84,30 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 		w, first := full(t, limits, 1)
 		answer(w, 9, 1)
 		second := w.AskBeside(orders)
-		require.Equal(t, 10, second.Limit)
+		require.Equal(t, 9, second.Limit)
 		w.Claimed(first, nil)
 		third := w.Ask(w.Allow(orders))
 		require.Equal(t, int64(400-100), third.Bytes, "all that the second leaves: it is not likely to be full")
-		w.Claimed(second, parcels(10, "orders", 1))
-		answer(w, 10, 0)
+		w.Claimed(second, parcels(9, "orders", 1))
+		answer(w, 9, 0)
+		require.Zero(t, w.AskBeside(orders).Limit)
+	})
+	t.Run("not with the bytes that are kept for a topic with nothing out", func(t *testing.T) {
+		topics := []string{"a", "b"}
+		w := newWindow(limits)
+		out := append(parcels(5, "a", 15), parcels(5, "b", 15)...)
+		w.Claimed(w.Ask(w.Allow(append(topics, "c"))), out)
+		first := w.Ask(w.Allow(topics))
+		require.Equal(t, int64(400-150-100), first.Bytes)
+		w.Answered(out)
+		require.Zero(t, w.AskBeside(topics).Limit)
+		w.Settled(out)
+		require.NotZero(t, w.AskBeside(topics).Limit, "all that the last claim might bring was of two topics")
+	})
+	t.Run("not of heavy messages", func(t *testing.T) {
+		w, first := full(t, limits, 20)
+		require.Equal(t, int64(400-180), first.Bytes, "a first message may be of any size: it leaves nothing")
+		w.Answered(parcels(9, "orders", 20))
 		require.Zero(t, w.AskBeside(orders).Limit)
 	})
 	t.Run("not more of a topic than its share", func(t *testing.T) {
@@ -97,8 +115,33 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 		limits.PerTopic = 13
 		w, first := full(t, limits, 1)
 		require.Equal(t, []flow.Quota{{"orders", 4}}, first.Quotas)
-		answer(w, 9, 1)
-		require.Equal(t, []flow.Quota{{"orders", 9}}, w.AskBeside(orders).Quotas)
+		answer(w, 8, 1)
+		require.Equal(t, []flow.Quota{{"orders", 13 - 1 - 4}}, w.AskBeside(orders).Quotas)
+	})
+	t.Run("not for a few places of several topics", func(t *testing.T) {
+		w := newWindow(flow.Limits{Messages: 30, PerTopic: 6, Bytes: 400, Batch: 10})
+		w.Claimed(w.Ask(w.Allow([]string{"a", "b"})), append(parcels(5, "a", 1), parcels(5, "b", 1)...))
+		first := w.Ask(w.Allow([]string{"a", "b"}))
+		require.Equal(t, 2, first.Limit, "one of each")
+		w.Answered(parcels(1, "a", 1))
+		require.Zero(t, w.AskBeside([]string{"a", "b"}).Limit)
+	})
+	t.Run("not the place and the bytes that are kept for a topic with nothing out", func(t *testing.T) {
+		topics := []string{"busy", "idle"}
+		w := newWindow(limits)
+		a := w.Ask(w.Allow(topics))
+		require.Equal(t, []flow.Quota{{"busy", 8}, {"idle", 8}}, a.Quotas)
+		out := append(parcels(8, "busy", 1), parcels(1, "idle", 1)...)
+		w.Claimed(a, out) // of one topic all that it might
+		first := w.Ask(w.Allow(topics))
+		require.Equal(t, int64(400-9-200), first.Bytes)
+		w.Answered(out)
+		w.Settled(out)
+		second := w.AskBeside(topics)
+		require.Equal(t, int64(100), second.Bytes)
+		w.Claimed(first, parcels(first.Quotas[0].Quota, "busy", 1))
+		w.Claimed(second, parcels(second.Quotas[0].Quota, "busy", 1))
+		require.Equal(t, []flow.Quota{{"busy", 1}, {"idle", 1}}, w.Allow(topics).Quotas)
 	})
 }
 
@@ -145,5 +188,5 @@ func TestAWindowNarrowsAndWidens(t *testing.T) {
 	for range 10 {
 		w.Widen()
 	}
-	require.Equal(t, 10, w.Allow([]string{"a"}).Limit)
+	require.Equal(t, 9, w.Allow([]string{"a"}).Limit, "one place is kept for topics with nothing out")
 }
