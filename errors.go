@@ -52,6 +52,11 @@ var (
 // the Publisher's own.
 var errMixedTx = field.Bad("messages", "carry transactions that differ from each other, or from the publisher's; publish them in separate calls")
 
+// errPublishOtherTx is returned by a Publisher on a *sql.DB for messages that carry a transaction of InTx on another one: they
+// would be published into the outbox of another database, if there is one.
+var errPublishOtherTx = field.Bad("messages", "carry a transaction of another *sql.DB than the publisher's; "+
+	"call InTx with the publisher's *sql.DB, or, if both are of the same database, put the transaction into their context with WithTx")
+
 // errOtherTx is returned by a call without an Executor when its context carries a transaction of InTx on another *sql.DB.
 var errOtherTx = field.Bad("ctx", "carries a transaction of another *sql.DB; pass the Executor that you mean, or a context without it")
 

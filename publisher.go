@@ -97,8 +97,9 @@ var _ message.Publisher = (*Publisher)(nil)
 // NewPublisher returns a publisher on x: a *sql.DB, or a *sql.Tx for a publisher that lives as long as that transaction.
 //
 // On a *sql.DB, the messages of a call that carry a transaction in their context (WithTx, InTx) are written in that
-// transaction, others in one of their own. x may be nil if RequireTx is set and every message carries a transaction. A nil
-// logger logs nothing. It returns an error if x is nil without RequireTx, or a *FieldError that names a bad field.
+// transaction, others in one of their own. A transaction of InTx on another *sql.DB is refused, because that may be another
+// database. x may be nil if RequireTx is set and every message carries a transaction. A nil logger logs nothing. It returns an
+// error if x is nil without RequireTx, or a *FieldError that names a bad field.
 func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAdapter) (*Publisher, error) {
 	if isNil(x) {
 		if !config.RequireTx {
@@ -129,10 +130,11 @@ func NewPublisher(x Executor, config PublisherConfig, logger watermill.LoggerAda
 // Watermill's delay headers. Publishing no messages is no error.
 //
 // It returns ErrClosed, ErrTxRequired, ErrSchema, ErrDuplicateID if PublisherConfig.MessageID repeats an id, or a *FieldError
-// for an invalid message, or for messages that carry different transactions. ErrUnknownOutcome means that the answer to its
-// own commit was lost: the messages may have been published. With Interval and Batch it is also returned when the context of
-// the first message ends after the batch was sent. It is never returned on your own *sql.Tx; on a *sql.Conn the outbox cannot
-// tell whether you have begun a transaction, and returns it whenever the connection breaks.
+// for an invalid message, or for messages that carry different transactions or one of InTx on another *sql.DB.
+// ErrUnknownOutcome means that the answer to its own commit was lost: the messages may have been published. With Interval and
+// Batch it is also returned when the context of the first message ends after the batch was sent. It is never returned on your
+// own *sql.Tx; on a *sql.Conn the outbox cannot tell whether you have begun a transaction, and returns it whenever the
+// connection breaks.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if p.closed.Load() {
 		return ErrClosed
@@ -143,16 +145,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if i := slices.Index(messages, nil); i >= 0 {
 		return field.Bad("messages", "message %d of %d is nil", i+1, len(messages))
 	}
-	tx, err := commonTx(messages)
+	x, err := p.executor(messages)
 	if err != nil {
 		return err
-	}
-	x := p.x
-	if tx != nil {
-		if own, fixed := p.x.(*sql.Tx); fixed && own != tx {
-			return errMixedTx
-		}
-		x = tx
 	}
 	if _, own := x.(*sql.DB); p.config.RequireTx && (own || x == nil) {
 		return ErrTxRequired
@@ -218,13 +213,26 @@ func (p *Publisher) Close() error {
 	return p.close()
 }
 
-// commonTx is the transaction that the messages carry: all the same one, or none.
-func commonTx(messages []*message.Message) (*sql.Tx, error) {
-	first, _ := TxFrom(messages[0].Context())
+// executor is what the messages are written on: the transaction that they carry, all the same one, or the publisher's own.
+func (p *Publisher) executor(messages []*message.Message) (Executor, error) {
+	carried := carriedBy(messages[0].Context())
 	for _, msg := range messages[1:] {
-		if tx, _ := TxFrom(msg.Context()); tx != first {
+		if carriedBy(msg.Context()).tx != carried.tx {
 			return nil, errMixedTx
 		}
 	}
-	return first, nil
+	if carried.tx == nil {
+		return p.x, nil
+	}
+	switch own := p.x.(type) {
+	case *sql.Tx:
+		if own != carried.tx {
+			return nil, errMixedTx
+		}
+	case *sql.DB:
+		if carried.db != nil && carried.db != own {
+			return nil, errPublishOtherTx
+		}
+	}
+	return carried.tx, nil
 }

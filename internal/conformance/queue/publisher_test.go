@@ -161,6 +161,34 @@ func TestAPublisherOnATransaction(t *testing.T) {
 	})
 }
 
+// A transaction of another pool may be of another database, whose outbox the messages are not for.
+func TestTrap_ATransactionOfAnotherPool(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		other := f.DB.Reopen(t)
+		for _, p := range []*outbox.Publisher{
+			f.Publisher(other.DB), f.Publisher(other.DB, func(c *outbox.PublisherConfig) { c.RequireTx = true }),
+			f.Publisher(other.DB, func(c *outbox.PublisherConfig) { c.Flush = outbox.Scoped }),
+		} {
+			f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				msg := message.NewMessage("1", nil)
+				msg.SetContext(ctx)
+				f.RequireField(p.Publish("orders", msg), "messages")
+				msg.SetContext(outbox.WithTx(ctx, tx))
+				f.NoError(p.Publish("said to be the same", msg))
+				return p.Flush(msg.Context())
+			}))
+			f.NoError(outbox.InTx(f.Context(), other.DB, func(ctx context.Context, _ *sql.Tx) error {
+				msg := message.NewMessage("2", nil)
+				msg.SetContext(ctx)
+				return p.Publish("its own", msg)
+			}))
+		}
+		f.Empty(f.Rows("{topic} = 'orders'"))
+		f.Len(f.Rows("{topic} = 'said to be the same'"), 3)
+		f.Len(f.Rows("{topic} = 'its own'"), 3)
+	})
+}
+
 func TestRequireTxRefusesToPublishOutside(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		require := func(c *outbox.PublisherConfig) { c.RequireTx = true }
