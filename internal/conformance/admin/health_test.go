@@ -10,6 +10,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -61,6 +62,46 @@ func TestHealth(t *testing.T) {
 		f.Equal([]any{"bills", 1, "orders", 2, "", 0, "lost", 1}, held)
 		f.NotEmpty(leases[0].Worker)
 		f.True(leases[0].Until.After(h.Now))
+	})
+}
+
+// A sequencer that is at work has locked what it writes, and neither hides nor anticipates the last position.
+func TestTrap_HealthBesideASequencer(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		suite.Need(t, f.DB, suite.ConcurrentWriters)
+		ctx := t.Context()
+		logged, err := outbox.New(f.DB.DB, outbox.Config{Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema, Log: outbox.LogOnly}, nil)
+		f.NoError(err)
+		stamp := func(tx *sql.Tx) {
+			_, err := logged.Enqueue(ctx, f.DB.DB, outbox.Message{UUID: "a", Topic: "orders"}, outbox.Message{UUID: "b", Topic: "orders"})
+			f.NoError(err)
+			f.NoError(seam.Outbox(logged).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
+				var topic string
+				var n int
+				return rows.Scan(&topic, &n)
+			}))
+		}
+		inTx := func(then func()) {
+			f.NoError(outbox.InTx(ctx, f.DB.DB, func(_ context.Context, tx *sql.Tx) error {
+				stamp(tx)
+				then()
+				return nil
+			}))
+		}
+		inTx(func() {})
+		before, err := f.admin.Health(ctx)
+		f.NoError(err)
+		f.EqualValues(2, before.Position)
+		f.False(before.LoggedAt.IsZero())
+		inTx(func() {
+			h, err := f.admin.Health(ctx)
+			f.NoError(err)
+			f.EqualValues(2, h.Position)
+			f.Equal(before.LoggedAt, h.LoggedAt)
+		})
+		h, err := f.admin.Health(ctx)
+		f.NoError(err)
+		f.EqualValues(4, h.Position)
 	})
 }
 

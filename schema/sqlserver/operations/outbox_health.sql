@@ -83,12 +83,17 @@ BEGIN
     SELECT @OldestUnlogged = o.CreatedAt FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE o.Seq = @OldestSeq
     OPTION (MAXDOP 1);
-    SELECT @Position = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (NOLOCK, FORCESEEK)
-    WHERE c.Id = 1
+    -- The last position that is committed. Only if no message has one any more it is the counter's, which a sequencer that is
+    -- at work may have moved on already.
+    SELECT TOP (1) @Position = g.Position, @LoggedAt = g.LoggedAt
+    FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    WHERE g.Position > 0
+    ORDER BY g.Position DESC
     OPTION (MAXDOP 1);
-    SELECT @LoggedAt = g.LoggedAt FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-    WHERE g.Position = @Position
-    OPTION (MAXDOP 1);
+    IF @LoggedAt IS NULL
+        SELECT @Position = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (NOLOCK, FORCESEEK)
+        WHERE c.Id = 1
+        OPTION (MAXDOP 1);
 
     SELECT DATEDIFF_BIG(MILLISECOND, @Epoch, @Now), @Leases, @Expired, DATEDIFF_BIG(MILLISECOND, @Epoch, @ExpiredAt),
            @Failed, DATEDIFF_BIG(MILLISECOND, @Epoch, @OldestFailed), DATEDIFF_BIG(MILLISECOND, @Epoch, @NewestFailed),
