@@ -83,8 +83,8 @@ BEGIN
     SELECT @OldestUnlogged = o.CreatedAt FROM [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE o.Seq = @OldestSeq
     OPTION (MAXDOP 1);
-    -- The last position that is committed. Only if no message has one any more it is the counter's, which a sequencer that is
-    -- at work may have moved on already.
+    -- The last committed position. The counter is read only if the log is empty, because a sequencer may have moved it without
+    -- committing yet.
     SELECT TOP (1) @Position = g.Position, @LoggedAt = g.LoggedAt
     FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE g.Position > 0
