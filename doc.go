@@ -33,7 +33,8 @@
 //     ([Message].StreamKey): they are delivered in order, one at a time, each after those before it have ended.
 //   - A message that keeps failing ends as Failed, with its last error, and stays until it is requeued or purged.
 //   - Payload, UUID and metadata are delivered unchanged.
-//   - The database's clock decides on leases, due times and backoff; a worker's clock decides nothing.
+//   - The database's clock decides on leases, due times and backoff; a worker's clock decides only when its own
+//     handlers stop, before their leases expire.
 //   - Only [Migrate] creates anything. Payloads are never logged.
 //
 // # Use

@@ -37,7 +37,7 @@ type Config struct {
 	// is confirmed first. The forwarder sets PipelineStreams itself. MaxInFlight defaults to four times what may be
 	// published at once, so that a batch is ready while others are claimed, published and acknowledged, but to no more than
 	// 100,000, and MaxInFlightPerTopic to each topic's share of it. MaxHandlerTime defaults to -1, because an outage may be
-	// long.
+	// long, and DrainTimeout to 5 s.
 	Subscriber outbox.SubscriberConfig
 
 	// MarkPublished adds the stage Published, see middleware.Stages, to each message that the broker has taken. It is saved
