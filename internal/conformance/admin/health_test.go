@@ -10,7 +10,6 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
-	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testdb"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
@@ -72,36 +71,37 @@ func TestTrap_HealthBesideASequencer(t *testing.T) {
 		ctx := t.Context()
 		logged, err := outbox.New(f.DB.DB, outbox.Config{Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema, Log: outbox.LogOnly}, nil)
 		f.NoError(err)
-		stamp := func(tx *sql.Tx) {
+		stamp := func(meanwhile func()) {
 			_, err := logged.Enqueue(ctx, f.DB.DB, outbox.Message{UUID: "a", Topic: "orders"}, outbox.Message{UUID: "b", Topic: "orders"})
 			f.NoError(err)
-			f.NoError(seam.Outbox(logged).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
-				var topic string
-				var n int
-				return rows.Scan(&topic, &n)
-			}))
-		}
-		inTx := func(then func()) {
-			f.NoError(outbox.InTx(ctx, f.DB.DB, func(_ context.Context, tx *sql.Tx) error {
-				stamp(tx)
-				then()
+			f.NoError(outbox.InTx(ctx, f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				f.NoError(suite.StampIn(ctx, logged, tx))
+				meanwhile()
 				return nil
 			}))
 		}
-		inTx(func() {})
-		before, err := f.admin.Health(ctx)
-		f.NoError(err)
-		f.EqualValues(2, before.Position)
-		f.False(before.LoggedAt.IsZero())
-		inTx(func() {
+		health := func() admin.Health {
 			h, err := f.admin.Health(ctx)
 			f.NoError(err)
+			return h
+		}
+		stamp(func() { f.Zero(health().LoggedAt) })
+		before := health()
+		f.EqualValues(2, before.Position)
+		f.False(before.LoggedAt.IsZero())
+		stamp(func() {
+			h := health()
 			f.EqualValues(2, h.Position)
 			f.Equal(before.LoggedAt, h.LoggedAt)
 		})
-		h, err := f.admin.Health(ctx)
+		f.EqualValues(4, health().Position)
+
+		purged, err := logged.Purge(ctx, outbox.PurgeParams{Log: true})
 		f.NoError(err)
-		f.EqualValues(4, h.Position)
+		f.Equal(4, purged)
+		h := health()
+		f.EqualValues(4, h.Position, "a position is never given twice")
+		f.Zero(h.LoggedAt)
 	})
 }
 

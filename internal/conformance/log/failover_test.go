@@ -33,11 +33,7 @@ func (f *fixture) comeBackOlder(position int64, topic string, from, to int) {
 		if len(messages) == 0 {
 			return nil
 		}
-		return seam.Outbox(f.Outbox).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
-			var topic string
-			var n int
-			return rows.Scan(&topic, &n)
-		})
+		return suite.StampIn(ctx, f.Outbox, tx)
 	}))
 }
 

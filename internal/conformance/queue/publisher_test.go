@@ -172,7 +172,9 @@ func TestTrap_ATransactionOfAnotherPool(t *testing.T) {
 			f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
 				msg := message.NewMessage("1", nil)
 				msg.SetContext(ctx)
-				f.RequireField(p.Publish("orders", msg), "messages")
+				err := p.Publish("orders", msg)
+				f.RequireField(err, "messages")
+				f.ErrorContains(err, "WithTx")
 				msg.SetContext(outbox.WithTx(ctx, tx))
 				f.NoError(p.Publish("said to be the same", msg))
 				return p.Flush(msg.Context())

@@ -226,6 +226,15 @@ func (f *Fixture) StampOn(db *sql.DB) {
 	}
 }
 
+// StampIn gives positions in a transaction, whose end decides on them.
+func StampIn(ctx context.Context, o *outbox.Outbox, tx *sql.Tx) error {
+	return seam.Outbox(o).Run(ctx, tx, "outbox_log_stamp", map[string]int{"limit": 1000}, func(rows *sql.Rows) error {
+		var topic string
+		var n int
+		return rows.Scan(&topic, &n)
+	})
+}
+
 // LogOutbox writes to the log alone.
 func (f *Fixture) LogOutbox() *outbox.Outbox {
 	return f.NewOutbox(f.DB.DB, func(c *outbox.Config) { c.Log = outbox.LogOnly })

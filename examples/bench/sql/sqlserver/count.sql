@@ -1,2 +1,2 @@
--- How many messages are in each state.
-SELECT Status, COUNT_BIG(*) FROM {{.State}} GROUP BY Status;
+-- How many messages are in each state; -1 is of contents without one.
+SELECT COALESCE(s.Status, -1), COUNT_BIG(*) FROM {{.Outbox}} AS o LEFT JOIN {{.State}} AS s ON s.Seq = o.Seq GROUP BY s.Status;
