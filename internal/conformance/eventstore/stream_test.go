@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/eventstore"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
@@ -148,6 +149,24 @@ func TestPurgingTheLogAndTheQueueLeavesEvents(t *testing.T) {
 		f.stamp()
 		f.Eventually(func() bool { return purge() > 0 }, testoutbox.Patience, time.Millisecond, "what comes later is not purged")
 		f.Equal(numbers(1, 7), f.readAll(eventstore.ReadAllParams{}))
+	})
+}
+
+// The janitor's call over a log that begins with millions of events would be cut off at its time limit each time, and get nowhere.
+func TestPurgingTheLogPassesSomeEventsAtATime(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		const passed = 100 // for each message that a call may look at
+		f.append("s", eventstore.NoStream, events(1, 2*passed+1)...)
+		f.stamp()
+		purge := func(limit int) int {
+			arg := map[string]int{"limit": limit, "older_than_ms": 0}
+			f.NoError(seam.Outbox(f.Outbox.Outbox).Run(f.ctx(), f.DB.DB, "outbox_log_purge", arg, func(*sql.Rows) error { return nil }))
+			return f.Number("SELECT {position} FROM %s", f.part("event_swept"))
+		}
+		f.Equal(passed, purge(1))
+		f.Equal(2*passed, purge(1))
+		f.Equal(2*passed+1, purge(2))
+		f.Equal(2*passed+1, f.rows("log"))
 	})
 }
 

@@ -42,12 +42,15 @@ func (p *procedure) readSteps() (steps []step) {
 			inserted[table] = true
 		}
 	}
+	committed := 0
 	walk(p.StatementList, func(node any) bool {
 		switch node := node.(type) {
 		case *ast.BeginTransactionStatement:
 			if len(steps) > 0 {
-				steps = append(steps, step{how: "|", node: node})
+				steps = append(steps, bar)
 			}
+		case *ast.CommitTransactionStatement:
+			committed = len(steps)
 		case *ast.ExecutableProcedureReference:
 			steps = append(steps, step{call: node.ProcedureReference.ProcedureReference.Name.BaseIdentifier.Value, node: node})
 		case *ast.NamedTableReference:
@@ -57,8 +60,14 @@ func (p *procedure) readSteps() (steps []step) {
 		}
 		return true
 	})
+	if 0 < committed && committed < len(steps) {
+		steps = slices.Insert(steps, committed, bar)
+	}
 	return steps
 }
+
+// bar is where a transaction begins, or ends.
+var bar = step{how: "|"}
 
 // sign says by a sign of docs/locks.md what is done to a table.
 func sign(table *ast.NamedTableReference, inserted, written bool) string {
@@ -94,7 +103,7 @@ func shortName(name string) string {
 // line writes steps as docs/locks.md does: what is done to one table without another between is one step.
 func inOneLine(steps []step) string {
 	var b strings.Builder
-	before := step{how: "|"}
+	before := bar
 	for _, s := range steps {
 		switch {
 		case s.how == "|":
@@ -149,8 +158,10 @@ func (s *tsql) inlined(p *procedure) (steps []step) {
 			continue
 		}
 		for _, inner := range s.inlined(s.procedures[at]) {
-			inner.node = one.node // the line is one of the caller's
-			steps = append(steps, inner)
+			if inner != bar {
+				inner.node = one.node // the line is one of the caller's
+				steps = append(steps, inner)
+			}
 		}
 	}
 	return steps
@@ -162,7 +173,11 @@ func locksInOneOrder(s *tsql) (found []finding) {
 	rank := func(table string) int { return slices.Index(s.order, shortName(table)) }
 	for _, p := range s.procedures {
 		steps := s.inlined(p)
+		begun := 0
 		for i, one := range steps {
+			if one == bar {
+				begun = i
+			}
 			f := finding{p: p, node: one.node}
 			held := func(b step) bool { return b.table != "" && strings.ContainsAny(b.how, "UX+") }
 			mine := slices.ContainsFunc(steps[:i], func(b step) bool { return held(b) && b.table == one.table })
@@ -170,7 +185,7 @@ func locksInOneOrder(s *tsql) (found []finding) {
 			case one.waits(steps[:i]) && rank(one.table) < 0:
 				f.broken = "it waits for " + one.table + ", which the order does not name"
 			case (one.waits(steps[:i]) || one.how == "S" && !mine) && rank(one.table) >= 0:
-				for _, before := range steps[:i] {
+				for _, before := range steps[begun:i] {
 					if held(before) && rank(before.table) > rank(one.table) {
 						f.broken = "it waits for " + one.table + " and has " + before.table
 					}

@@ -106,7 +106,8 @@ var tsqlRules = []tsqlRule{
 	{"reads what is committed now", readsWhatIsCommittedNow, []string{
 		"SET XACT_ABORT OFF; SELECT @a = a FROM [dbo].[T] WITH (FORCESEEK) WHERE Seq = 1; UPDATE t SET a = 1 FROM [dbo].[T] AS t WITH (ROWLOCK, FORCESEEK) WHERE t.Seq = 1;",
 		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (UPDLOCK, ROWLOCK, FORCESEEK) WHERE k.Seq = 1;",
-		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) WHERE k.Seq = 1;",
+		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (UPDLOCK, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) WHERE k.Seq = 1;",
+		"INSERT INTO [dbo].[T] (a) SELECT a FROM [dbo].[K] AS k WITH (READCOMMITTED, FORCESEEK) WHERE k.Seq = 1;",
 	}},
 	{"locks in one order", locksInOneOrder, []string{
 		"UPDATE j SET a = 1 FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK) WHERE j.Seq = 1; UPDATE s SET a = 1 FROM [dbo].[Outbox_State] AS s WITH (ROWLOCK) WHERE s.Seq = 1;",
@@ -118,9 +119,12 @@ var tsqlRules = []tsqlRule{
 		"SET XACT_ABORT ON; SET NOCOUNT ON;",
 		"SET NOCOUNT ON; SELECT 1 FROM [dbo].[T];",
 	}},
-	{"leaves a caller's transaction alone", each(leavesTheCallersTransaction), []string{
+	{"leaves a caller's transaction alone", leavesTheCallersTransaction, []string{
 		"SET XACT_ABORT ON;",
 		"IF @a = 1 SET XACT_ABORT ON;",
+	}},
+	{"returns contents after it commits", returnsContentsAfterItCommits, []string{
+		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN TRANSACTION; SELECT o.Payload FROM [dbo].[Outbox] AS o WITH (FORCESEEK) WHERE o.Seq = 1; COMMIT TRANSACTION;",
 	}},
 	{"commits what it begins", each(commitsWhatItBegins), []string{
 		"BEGIN TRANSACTION; COMMIT TRANSACTION;",

@@ -10,7 +10,8 @@ import (
 // The rules about transactions, their levels and the options of a session.
 
 // readsWhatIsCommittedNow: in a caller's transaction the level is the caller's. A snapshot may be from before a join ended, and
-// SERIALIZABLE locks the gaps beside what is read, where others insert.
+// SERIALIZABLE locks the gaps beside what is read, where others insert. READCOMMITTED would read versions if
+// READ_COMMITTED_SNAPSHOT is on.
 func readsWhatIsCommittedNow(s *tsql) (found []finding) {
 	for _, p := range s.procedures {
 		if !s.takesPart(p) {
@@ -24,12 +25,12 @@ func readsWhatIsCommittedNow(s *tsql) (found []finding) {
 					continue
 				}
 				f := finding{p: p, node: table}
-				levels := []string{"READCOMMITTED", "READCOMMITTEDLOCK", "REPEATABLEREAD", "NOLOCK", "HOLDLOCK"}
+				levels := []string{"READCOMMITTEDLOCK", "REPEATABLEREAD", "NOLOCK", "HOLDLOCK"}
 				switch {
 				case !slices.ContainsFunc(levels, func(hint string) bool { return has(table, hint) }):
 					f.broken = table.SchemaObject.BaseIdentifier.Value + " is read at the caller's level"
-				case has(table, "UPDLOCK") && has(table, "READCOMMITTED"):
-					f.broken = "the server ignores READCOMMITTED beside UPDLOCK"
+				case has(table, "UPDLOCK") && has(table, "READCOMMITTEDLOCK") && !has(table, "READPAST"):
+					f.broken = "the server ignores READCOMMITTEDLOCK beside UPDLOCK"
 				}
 				found = append(found, f)
 			}
@@ -124,7 +125,16 @@ func opensWithItsOptions(p *procedure) []finding {
 }
 
 // leavesTheCallersTransaction: an error in a caller's transaction is the caller's to decide on.
-func leavesTheCallersTransaction(p *procedure) (found []finding) {
+func leavesTheCallersTransaction(s *tsql) []finding {
+	return each(func(p *procedure) []finding {
+		if s.whose(p) == "its caller's" && !s.runsInACallers(p) {
+			return nil
+		}
+		return leavesXactAbort(p)
+	})(s)
+}
+
+func leavesXactAbort(p *procedure) (found []finding) {
 	guarded := outsideATransaction[*ast.PredicateSetStatement](p)
 	for _, set := range nodes[*ast.PredicateSetStatement](p) {
 		if set.Options != string(ast.SetOptionsXactAbort) || !set.IsOn {
@@ -247,4 +257,50 @@ func namesEachSavepointOnce(s *tsql) (found []finding) {
 		}
 	}
 	return found
+}
+
+// returnsContentsAfterItCommits: a client that reads slowly, or has stopped, would hold the locks for as long.
+func returnsContentsAfterItCommits(s *tsql) (found []finding) {
+	for _, p := range s.procedures {
+		if s.whose(p) != "own" {
+			continue
+		}
+		open := false
+		walk(p.StatementList, func(node any) bool {
+			switch node := node.(type) {
+			case *ast.BeginTransactionStatement:
+				open = true
+			case *ast.CommitTransactionStatement:
+				open = false
+			case *ast.SelectStatement, *ast.ExecutableProcedureReference:
+				if !s.returnsContents(node) {
+					break
+				}
+				f := finding{p: p, node: node}
+				if open {
+					f.broken = "payloads are sent while the transaction is open"
+				}
+				found = append(found, f)
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func (s *tsql) returnsContents(node any) bool {
+	call, ok := node.(*ast.ExecutableProcedureReference)
+	if !ok {
+		return slices.ContainsFunc(nodes[*ast.ColumnReferenceExpression](node), func(column *ast.ColumnReferenceExpression) bool {
+			name := column.MultiPartIdentifier
+			return name != nil && name.Identifiers[len(name.Identifiers)-1].Value == "Payload"
+		})
+	}
+	at := slices.IndexFunc(s.procedures, func(p *procedure) bool { return p.name() == call.ProcedureReference.ProcedureReference.Name.BaseIdentifier.Value })
+	if at < 0 {
+		return false
+	}
+	called := s.procedures[at].StatementList
+	return slices.ContainsFunc(nodes[*ast.SelectStatement](called), func(q *ast.SelectStatement) bool { return s.returnsContents(q) }) ||
+		slices.ContainsFunc(nodes[*ast.ExecutableProcedureReference](called), func(c *ast.ExecutableProcedureReference) bool { return s.returnsContents(c) })
 }

@@ -1,8 +1,9 @@
 -- Looks at up to limit positions, and deletes those that are older than the given age and that every consumer group of their
--- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the
--- log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, and ends at
--- the first position that is too young. Returns how many were deleted, and where to continue: the after of the next call, or 0
--- at the end. Rows are looked up by subqueries, so that the planner has no choice.
+-- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for
+-- the log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, of
+-- which it passes at most a hundred times limit that it has not passed before, and ends at the first position that is too
+-- young. Returns how many were deleted, and where to continue: the after of the next call, or 0 at the end. Rows are looked
+-- up by subqueries, so that the planner has no choice.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
 CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
@@ -24,8 +25,9 @@ BEGIN
     IF done_to = 0 THEN
         SELECT c.position INTO highest FROM "public"."outbox_log_counter" AS c WHERE c.id = 1;
         SELECT least(w.position, highest) INTO swept FROM "public"."outbox_event_swept" AS w WHERE w.id = 1;
+        highest := least(highest, swept + 100 * most::bigint);
         SELECT l.position INTO other FROM "public"."outbox_log" AS l
-        WHERE l.position > swept
+        WHERE l.position > swept AND l.position <= highest
           AND (SELECT e.seq FROM "public"."outbox_event" AS e
                WHERE e.seq = (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = l.message_id LIMIT 1) LIMIT 1) IS NULL
         ORDER BY l.position LIMIT 1;

@@ -1,16 +1,18 @@
 -- Looks at up to limit positions, and deletes those that are older than the given age and that every consumer group of their
--- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the
--- log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, and ends at
--- the first position that is too young. Returns how many were deleted, and where to continue: the after of the next call, or 0
--- at the end.
+-- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for
+-- the log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, of
+-- which it passes at most a hundred times limit that it has not passed before, and ends at the first position that is too
+-- young. Returns how many were deleted, and where to continue: the after of the next call, or 0 at the end.
+WITH range AS MATERIALIZED (
+    SELECT min(w.position, c.position) AS swept, min(c.position, w.position + 100 * (?1 ->> '$.limit')) AS highest
+    FROM "main"."outbox_event_swept" AS w, "main"."outbox_log_counter" AS c WHERE w.id = 1 AND c.id = 1)
 UPDATE "main"."outbox_event_swept"
 SET position = coalesce((
-    SELECT l.position - 1 FROM "main"."outbox_log" AS l
-    WHERE l.position > min("outbox_event_swept".position, (SELECT c.position FROM "main"."outbox_log_counter" AS c WHERE c.id = 1))
-      AND NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o INDEXED BY "outbox_message_id"
+    SELECT l.position - 1 FROM range AS r CROSS JOIN "main"."outbox_log" AS l ON l.position > r.swept AND l.position <= r.highest
+    WHERE NOT EXISTS (SELECT 1 FROM "main"."outbox" AS o INDEXED BY "outbox_message_id"
                       CROSS JOIN "main"."outbox_event" AS e INDEXED BY "outbox_event_seq" ON e.seq = o.seq
                       WHERE o.message_id = l.message_id)
-    ORDER BY l.position LIMIT 1), (SELECT c.position FROM "main"."outbox_log_counter" AS c WHERE c.id = 1))
+    ORDER BY l.position LIMIT 1), (SELECT r.highest FROM range AS r))
 WHERE id = 1 AND coalesce(?1 ->> '$.after', 0) = 0;
 
 WITH start AS MATERIALIZED (

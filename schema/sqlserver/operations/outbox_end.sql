@@ -77,7 +77,7 @@ BEGIN
         BEGIN
             INSERT INTO @Locked (StreamId)
             SELECT t.StreamId
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON t.StreamId = w.StreamId
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON t.StreamId = w.StreamId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             DELETE q

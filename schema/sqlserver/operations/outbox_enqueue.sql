@@ -41,7 +41,7 @@ BEGIN
         INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, NextAttemptAt, Size)
         SELECT a.Seq, a.TopicKey, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END,
                CAST(DATALENGTH(o.Payload) + COALESCE(DATALENGTH(o.Headers), 0) AS INT)
-        FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = a.Seq
+        FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = a.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         IF @Outer = 0 COMMIT TRANSACTION;

@@ -27,23 +27,23 @@ BEGIN
     INSERT INTO @Found (N, Seq)
     SELECT w.N, e.Seq
     FROM @Wanted AS w
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, FORCESEEK) ON e.Handler = w.Handler AND e.Source = w.Source AND e.MessageId = w.MessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE f
     SET QueueSeq = o.Seq
     FROM @Found AS f
-    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
-    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
+    INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, FORCESEEK) ON e.Seq = f.Seq
+    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = e.QueueId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE f
     SET Status = s.Status, RetryCount = s.RetryCount
-    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = f.QueueSeq
+    FROM @Found AS f INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = f.QueueSeq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     UPDATE f
-    SET Error = (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK)
+    SET Error = (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, FORCESEEK)
                  WHERE a.Seq = f.QueueSeq AND a.Error IS NOT NULL ORDER BY a.AttemptId DESC)
     FROM @Found AS f
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -52,7 +52,7 @@ BEGIN
     SELECT f.N, e.ContentHash, DATEDIFF_BIG(MILLISECOND, @Epoch, e.FirstSeenAt), DATEDIFF_BIG(MILLISECOND, @Epoch, e.LastSeenAt),
            e.Seen, CAST(e.QueueId AS CHAR(36)), DATEDIFF_BIG(MILLISECOND, @Epoch, e.ProcessedAt),
            COALESCE(f.Status, 2), COALESCE(f.RetryCount, 0), f.Error, e.Result
-    FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = f.Seq
+    FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, FORCESEEK) ON e.Seq = f.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

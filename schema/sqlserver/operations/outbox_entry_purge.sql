@@ -36,9 +36,9 @@ BEGIN
         INSERT INTO @Found (Seq, QueueId, QueueSeq, Flags)
         SELECT TOP (@Limit) e.Seq, e.QueueId, o.Seq, s.Flags
         FROM [dbo].[OutboxEntry] AS e WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-        LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = e.QueueId
-        LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
-        OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = e.QueueId) AS pending
+        LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = e.QueueId
+        LEFT JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = o.Seq
+        OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE g.MessageId = e.QueueId) AS pending
         OUTER APPLY (SELECT TOP (1) k.MessageId FROM [dbo].[Outbox_Kept] AS k WHERE k.MessageId = e.QueueId) AS kept
         WHERE e.LastSeenAt >= @Since AND e.LastSeenAt <= @Before
           AND COALESCE(s.Status, 2) = @Status AND COALESCE(s.ProcessedAt, @Before) <= @Before

@@ -17,7 +17,7 @@ BEGIN
     DECLARE @MessageId NVARCHAR(255) = JSON_VALUE(@Arg, '$.message_id');
     DECLARE @Seq BIGINT;
 
-    SELECT @Seq = Seq FROM [dbo].[OutboxEntry] WITH (READCOMMITTED, FORCESEEK)
+    SELECT @Seq = Seq FROM [dbo].[OutboxEntry] WITH (READCOMMITTEDLOCK, FORCESEEK)
     WHERE Handler = @Handler AND Source = @Source AND MessageId = @MessageId
     OPTION (MAXDOP 1);
 

@@ -127,14 +127,14 @@ BEGIN
 
             INSERT INTO [dbo].[Outbox_Event] (StreamNo, Version, Seq, Size)
             SELECT @StreamNo, @Last - @Many + ROW_NUMBER() OVER (ORDER BY a.Seq), a.Seq, CAST(DATALENGTH(o.Payload) + DATALENGTH(o.Headers) AS INT)
-            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = a.Seq
+            FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = a.Seq
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             IF @Queued = 1
             BEGIN
                 INSERT INTO [dbo].[Outbox_State] (Seq, TopicKey, StreamId, NextAttemptAt, Size, Status, Flags, Stages)
                 SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END, e.Size, CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END, 2, 2
-                FROM @Added AS a INNER JOIN [dbo].[Outbox_Event] AS e WITH (READCOMMITTED, FORCESEEK) ON e.Seq = a.Seq
+                FROM @Added AS a INNER JOIN [dbo].[Outbox_Event] AS e WITH (READCOMMITTEDLOCK, FORCESEEK) ON e.Seq = a.Seq
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
                 INSERT INTO [dbo].[Outbox_Arrival] (Seq, StreamId, TopicKey)

@@ -4,8 +4,8 @@
 -- goes on while a long transaction attaches. Only the holder of that lock inserts steps of the join, so no duplicate key can
 -- doom the caller's transaction. The states are written to, so that none ends unnoticed at any isolation level: flag 1 tells
 -- settling to count. Messages of this same transaction (fresh) cannot have ended. A message without a state was deleted on
--- acknowledgement, or is for the log alone. Rows that are only read are read as currently committed (READCOMMITTED at the
--- tables), because a caller's snapshot may be from before the join ended.
+-- acknowledgement, or is for the log alone. Rows that are only read are read as currently committed (READCOMMITTEDLOCK at
+-- the tables), because a caller's snapshot may be from before the join ended.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Attach]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Attach] AS RETURN 0');
 GO
@@ -34,13 +34,13 @@ BEGIN
         ELSE SAVE TRANSACTION Outbox_Join_Attach;
 
         UPDATE z SET Attached = Attached FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Room = ExpectedSteps - @Attached, @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Room = ExpectedSteps - @Attached, @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id;
 
         INSERT INTO @Steps (MessageId)
         SELECT DISTINCT CAST(i.value AS UNIQUEIDENTIFIER)
         FROM OPENJSON(@Arg, '$.messages') AS i
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (READCOMMITTED, FORCESEEK)
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] AS m WITH (READCOMMITTEDLOCK, FORCESEEK)
                           WHERE m.JoinId = @Id AND m.OutboxMessageId = CAST(i.value AS UNIQUEIDENTIFIER))
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         SET @New = @@ROWCOUNT;
@@ -53,7 +53,7 @@ BEGIN
         BEGIN
             INSERT INTO @Rows (Seq, MessageId)
             SELECT o.Seq, t.MessageId
-            FROM @Steps AS t INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = t.MessageId
+            FROM @Steps AS t INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = t.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT TOP (1) @Missing = t.MessageId, @Refusal = -4
@@ -72,19 +72,19 @@ BEGIN
             UPDATE t
             SET Status = CASE s.Status WHEN 2 THEN 1 WHEN 3 THEN 2 ELSE 0 END
             FROM @Rows AS r
-            INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = r.Seq
+            INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = r.Seq
             INNER JOIN @Steps AS t ON t.MessageId = r.MessageId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             -- In this order, because messages move from the one to the other.
             SELECT TOP (1) @Missing = t.MessageId, @Refusal = -6
             FROM @Steps AS t
-            WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = t.MessageId)
+            WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Pending] AS g WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE g.MessageId = t.MessageId)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             IF @Refusal = 0
                 SELECT TOP (1) @Missing = t.MessageId, @Refusal = -6
                 FROM @Steps AS t
-                WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTED, FORCESEEK) WHERE g.MessageId = t.MessageId)
+                WHERE t.Status IS NULL AND EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] AS g WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE g.MessageId = t.MessageId)
                 OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             UPDATE @Steps SET Status = 1 WHERE Status IS NULL;

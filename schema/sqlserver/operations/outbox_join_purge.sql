@@ -33,9 +33,9 @@ BEGIN
         SELECT TOP (@Limit) j.JoinId
         FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         OUTER APPLY (SELECT TOP (1) w.JoinId
-                     FROM [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK)
-                     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
-                     INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTED, FORCESEEK) ON s.Seq = o.Seq
+                     FROM [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTEDLOCK, FORCESEEK)
+                     INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+                     INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = o.Seq
                      WHERE w.JoinId = j.JoinId AND s.Status <> 2) AS k
         WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before AND k.JoinId IS NULL
         ORDER BY j.CreatedUtc
@@ -99,7 +99,7 @@ BEGIN
 
         DELETE s
         FROM @Old AS d INNER JOIN [dbo].[OutboxJoinSize] AS s WITH (ROWLOCK, FORCESEEK) ON s.JoinId = d.JoinId
-        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTED, FORCESEEK) WHERE j.JoinId = d.JoinId)
+        WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE j.JoinId = d.JoinId)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         SELECT CAST(@Steps + @Joins AS BIGINT), CAST(@Joins AS BIGINT);

@@ -27,13 +27,13 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Report;
 
-        IF @Id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Step)
-            SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id) THEN CAST(-5 AS BIGINT) ELSE CAST(-1 AS BIGINT) END,
+        IF @Id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinMember] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Step)
+            SELECT CASE WHEN EXISTS (SELECT 1 FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id) THEN CAST(-5 AS BIGINT) ELSE CAST(-1 AS BIGINT) END,
                    CAST(@Id AS CHAR(36)), NULL, NULL, NULL, NULL, NULL;
 
         INSERT INTO @Found (JoinId)
         SELECT m.JoinId
-        FROM [dbo].[OutboxJoinMember] AS m WITH (READCOMMITTED, FORCESEEK)
+        FROM [dbo].[OutboxJoinMember] AS m WITH (READCOMMITTEDLOCK, FORCESEEK)
         WHERE m.OutboxMessageId = @Step AND (@Id IS NULL OR m.JoinId = @Id)
         OPTION (MAXDOP 1);
 

@@ -26,7 +26,7 @@ BEGIN
         ELSE SAVE TRANSACTION Outbox_Join_Seal;
 
         UPDATE z SET Attached = Attached FROM [dbo].[OutboxJoinSize] AS z WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Attached = Attached FROM [dbo].[OutboxJoinSize] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id;
         SELECT @Expected = ExpectedSteps, @Status = Status FROM [dbo].[OutboxJoin] WITH (UPDLOCK, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
 
         IF @Status IS NULL OR @Status <> 0

@@ -32,14 +32,14 @@ BEGIN
         IF @Outer = 0 BEGIN TRANSACTION;
         ELSE SAVE TRANSACTION Outbox_Join_Wait;
 
-        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
-        SELECT @Known = 1, @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
+        SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id;
+        SELECT @Known = 1, @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
 
         IF @Status = 0 OR @Known = 0
         BEGIN
             UPDATE j SET LastUpdatedUtc = LastUpdatedUtc FROM [dbo].[OutboxJoin] AS j WITH (ROWLOCK, FORCESEEK) WHERE JoinId = @Id;
             SET @Status = NULL;
-            SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id;
+            SELECT @Status = Status FROM [dbo].[OutboxJoin] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id;
         END
 
         IF @Status IS NOT NULL
@@ -47,16 +47,16 @@ BEGIN
             IF @Known = 0
                 INSERT INTO [dbo].[OutboxJoinWait] (JoinId, OutboxMessageId, DeadlineUtc)
                 SELECT @Id, @Message, DATEADD(MILLISECOND, @TimeoutMs % 86400000, DATEADD(DAY, @TimeoutMs / 86400000, @Now))
-                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message);
+                WHERE NOT EXISTS (SELECT 1 FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message);
 
             IF @Known = 0
-                SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTED, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
+                SELECT @Deadline = DeadlineUtc FROM [dbo].[OutboxJoinWait] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE JoinId = @Id AND OutboxMessageId = @Message;
             SET @Again = DATEADD(MILLISECOND, @RecheckMs % 86400000, DATEADD(DAY, @RecheckMs / 86400000, @Now));
             IF @Deadline < @Again SET @Again = @Deadline;
 
             IF @Status = 0 AND @Claimed = 0
             BEGIN
-                SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (READCOMMITTED, FORCESEEK) WHERE MessageId = @Message;
+                SELECT @Seq = Seq FROM [dbo].[Outbox] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE MessageId = @Message;
                 -- The join is locked, and settling locks messages before joins: a locked message is left as it is. It is
                 -- then delivered once more than necessary, sees that the join is pending, and is parked by its handler.
                 SELECT @Free = Seq FROM [dbo].[Outbox_State] WITH (UPDLOCK, READPAST, REPEATABLEREAD, ROWLOCK, FORCESEEK)
@@ -69,7 +69,7 @@ BEGIN
                    CAST(CASE WHEN j.FailFast = 1 OR j.Quorum IS NOT NULL THEN 1 ELSE 0 END AS BIT),
                    CAST(CASE WHEN @Deadline <= @Now THEN 1 ELSE 0 END AS BIT),
                    CASE WHEN @Again > @Now THEN DATEDIFF_BIG(MILLISECOND, @Now, @Again) ELSE CAST(1 AS BIGINT) END
-            FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTED, FORCESEEK) WHERE j.JoinId = @Id;
+            FROM [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE j.JoinId = @Id;
         END
 
         IF @Outer = 0 COMMIT TRANSACTION;

@@ -37,14 +37,14 @@ BEGIN
         IF @ByPositions = 1
             INSERT INTO @Chosen (Position)
             SELECT DISTINCT TOP (@Limit) d.Position
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTED, FORCESEEK) ON d.GroupName = @Group AND d.Position = w.Position
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTEDLOCK, FORCESEEK) ON d.GroupName = @Group AND d.Position = w.Position
             WHERE d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND (@Requeued = 0 OR d.Requeued = 1)
             ORDER BY d.Position
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         ELSE
             INSERT INTO @Chosen (Position)
             SELECT DISTINCT TOP (@Limit) d.Position
-            FROM [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTED, FORCESEEK)
+            FROM [dbo].[Outbox_Log_Dead] AS d WITH (READCOMMITTEDLOCK, FORCESEEK)
             WHERE d.GroupName = @Group AND d.Position > @After AND (@Topic IS NULL OR d.Topic = @Topic) AND (@Requeued = 0 OR d.Requeued = 1)
             ORDER BY d.Position
             OPTION (RECOMPILE, MAXDOP 1);

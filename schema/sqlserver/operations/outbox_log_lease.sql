@@ -49,10 +49,10 @@ BEGIN
             SELECT @Group, @Topic
             WHERE NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log_Group] WITH (UPDLOCK, HOLDLOCK, ROWLOCK, FORCESEEK) WHERE GroupName = @Group AND Topic = @Topic);
 
-        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTED, FORCESEEK) WHERE Id = 1;
+        SELECT @Last = Position FROM [dbo].[Outbox_Log_Counter] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE Id = 1;
 
         IF @MessageId IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WITH (READCOMMITTED, FORCESEEK) WHERE Position = @Position AND MessageId = @MessageId)
+           AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Log] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE Position = @Position AND MessageId = @MessageId)
             SET @There = 0;
 
         UPDATE g
@@ -72,7 +72,7 @@ BEGIN
         SET @Updated = @@ROWCOUNT;
 
         SELECT CAST(CASE WHEN OwnerToken = @Owner THEN 1 ELSE 0 END AS BIT), Position, @Last, Tried, Attempts, Version, Shape, Interrupted
-        FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK)
+        FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTEDLOCK, FORCESEEK)
         WHERE GroupName = @Group AND Topic = @Topic AND (@Once = 0 OR @Updated > 0);
 
         IF @Outer = 0 COMMIT TRANSACTION;

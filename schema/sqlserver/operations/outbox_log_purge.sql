@@ -1,9 +1,10 @@
 -- Looks at up to limit positions, and deletes those that are older than the given age and that every consumer group of their
--- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for the
--- log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, and ends at
--- the first position that is too young. Returns how many were deleted, and where to continue: the after of the next call, or 0
--- at the end. Whether a message has a state is checked before anything is locked, because it gets none later. After the first
--- lock it waits for nobody.
+-- topic, and every group of the whole log (topic ''), has passed, with their messages if they have no state, which are for
+-- the log alone. A group's dead letters stay, and so do events: a round begins after those that the log begins with, of
+-- which it passes at most a hundred times limit that it has not passed before, and ends at the first position that is too
+-- young. Returns how many were deleted, and where to continue: the after of the next call, or 0 at the end. Whether a
+-- message has a state is checked before anything is locked, because it gets none later. After the first lock it waits for
+-- nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Log_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Log_Purge] AS RETURN 0');
 GO
@@ -34,6 +35,7 @@ BEGIN
         -- Nothing is skipped here: a position that another purge has locked may stay.
         SELECT @Highest = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE c.Id = 1 OPTION (MAXDOP 1);
         IF @Swept > @Highest SET @Swept = @Highest;
+        IF @Highest > @Swept + 100 * CAST(@Limit AS BIGINT) SET @Highest = @Swept + 100 * CAST(@Limit AS BIGINT);
         SELECT TOP (1) @Other = l.Position
         FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, FORCESEEK)
         LEFT JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.MessageId = l.MessageId

@@ -88,16 +88,16 @@ BEGIN
         BEGIN
             INSERT INTO @Locked (StreamId)
             SELECT t.StreamId
-            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTED, ROWLOCK, FORCESEEK) ON t.StreamId = w.StreamId
+            FROM @Wanted AS w INNER JOIN [dbo].[Outbox_Stream] AS t WITH (UPDLOCK, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON t.StreamId = w.StreamId
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             INSERT INTO [dbo].[Outbox_Arrival] (Seq, StreamId, TopicKey)
             SELECT h.Seq, h.StreamId, h.TopicKey
             FROM @Held AS h
             WHERE h.StreamId IS NOT NULL
-              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) WHERE q.StreamId = h.StreamId AND q.Seq = h.Seq)
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Queue] AS q WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE q.StreamId = h.StreamId AND q.Seq = h.Seq)
               -- Outbox_End may have left the arrival to a router.
-              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Arrival] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = h.Seq)
+              AND NOT EXISTS (SELECT 1 FROM [dbo].[Outbox_Arrival] AS a WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE a.Seq = h.Seq)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             SELECT @Streams = N'[' + STRING_AGG(CAST(StreamId AS NVARCHAR(MAX)), N',') + N']' FROM @Wanted;

@@ -11,7 +11,7 @@
 -- a row that another transaction has locked is skipped: its receipt is returned with status 1, busy, to be tried again, and
 -- holds up only those behind it in its stream. @Own says that the open transaction is Outbox_Work's. A caller's transaction
 -- is never ended here: an error undoes what was done here, and the caller decides. Its isolation level is not changed
--- either: READCOMMITTED at the tables keeps SERIALIZABLE from locking the gaps next to rows that are read, where others
+-- either: READCOMMITTEDLOCK at the tables keeps SERIALIZABLE from locking the gaps next to rows that are read, where others
 -- insert. Beside UPDLOCK that hint would be ignored, so there it is REPEATABLEREAD; and pass_over is ignored there, because
 -- READPAST is refused in some levels.
 IF OBJECT_ID(N'[dbo].[Outbox_Settle]', N'P') IS NULL
@@ -140,7 +140,7 @@ BEGIN
             INSERT INTO [dbo].[Outbox_Attempt] (Seq, HappenedAt, WorkerId, Attempt, Outcome, Error)
             SELECT h.Seq, @Now, @WorkerId, h.RetryCount + 1, h.Outcome, h.Error
             FROM @Held AS h
-            OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTED, FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
+            OUTER APPLY (SELECT TOP (1) a.Error FROM [dbo].[Outbox_Attempt] AS a WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE a.Seq = h.Seq ORDER BY a.AttemptId DESC) AS l
             WHERE h.Outcome IN (1, 3) OR (h.Error IS NOT NULL AND (l.Error IS NULL OR CAST(l.Error AS VARBINARY(MAX)) <> CAST(h.Error AS VARBINARY(MAX))))
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -181,7 +181,7 @@ BEGIN
         BEGIN
             SELECT @Ended = N'[' + STRING_AGG(CAST(N'{"id":"' + CAST(o.MessageId AS NVARCHAR(36)) + N'","status":'
                 + CASE h.Outcome WHEN 0 THEN N'1' ELSE N'2' END + N'}' AS NVARCHAR(MAX)), N',') + N']'
-            FROM @Held AS h INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = h.Seq
+            FROM @Held AS h INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = h.Seq
             WHERE h.Flags & 1 = 1 AND h.Outcome IN (0, 3)
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
             EXEC [dbo].[Outbox_Join_Count] @Arg = @Ended, @Outer = @Outer;

@@ -1,6 +1,6 @@
 -- Adds stages, which are bits, to a held message in the transaction of what they stand for; returns whether they were there
 -- before, or nothing if the message is no longer held with this token. The row stays locked until the transaction ends, so
--- that nobody else can take the message meanwhile. READCOMMITTED keeps SERIALIZABLE from locking the gap beside it.
+-- that nobody else can take the message meanwhile. REPEATABLEREAD keeps SERIALIZABLE from locking the gap beside it.
 IF OBJECT_ID(N'[dbo].[Outbox_Stage_Save]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Stage_Save] AS RETURN 0');
 GO

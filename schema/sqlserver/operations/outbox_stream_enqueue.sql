@@ -42,7 +42,7 @@ BEGIN
         SELECT a.Seq, a.TopicKey, a.StreamId, CASE WHEN a.DueAt > @Now THEN a.DueAt ELSE @Now END,
                CAST(DATALENGTH(o.Payload) + COALESCE(DATALENGTH(o.Headers), 0) AS INT),
                CASE WHEN a.StreamId IS NULL THEN 0 ELSE 5 END
-        FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = a.Seq
+        FROM @Added AS a INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = a.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         INSERT INTO [dbo].[Outbox_Arrival] (Seq, StreamId, TopicKey)

@@ -21,8 +21,9 @@ BEGIN
     DECLARE @Streams NVARCHAR(MAX);
     DECLARE @LastWait INT, @Gone INT, @Locked BIT = 0;
     DECLARE @Wait TABLE (Retry INT NOT NULL PRIMARY KEY, Ms BIGINT NOT NULL);
+    DECLARE @Late TABLE (Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Expired TABLE (
-        Place INT IDENTITY(1, 1) NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL,
+        Place INT NOT NULL PRIMARY KEY, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL,
         Streams NVARCHAR(MAX) NULL);
     DECLARE @First TABLE (OwnerToken UNIQUEIDENTIFIER NOT NULL PRIMARY KEY, WorkerId INT NOT NULL, Seqs NVARCHAR(MAX) NOT NULL, Streams NVARCHAR(MAX) NULL);
     DECLARE @Listed TABLE (Seq BIGINT NOT NULL, OwnerToken UNIQUEIDENTIFIER NOT NULL, WorkerId INT NOT NULL, PRIMARY KEY (Seq, OwnerToken));
@@ -35,11 +36,19 @@ BEGIN
     SET @Messages = 0;
     SET @Leases = 0;
 
-    INSERT INTO @Expired (OwnerToken, WorkerId, Seqs, Streams)
-    SELECT TOP (@Most) OwnerToken, WorkerId, Seqs, Streams FROM [dbo].[Outbox_Lease] WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    -- Found in the index and locked by token: a lease that is skipped keeps no lock on its index entry.
+    INSERT INTO @Late (OwnerToken)
+    SELECT TOP (@Most) OwnerToken FROM [dbo].[Outbox_Lease] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE LockedUntil < @Now
     ORDER BY LockedUntil, OwnerToken
     OPTION (MAXDOP 1);
+    IF @@ROWCOUNT = 0 RETURN;
+
+    INSERT INTO @Expired (Place, OwnerToken, WorkerId, Seqs, Streams)
+    SELECT t.Place, l.OwnerToken, l.WorkerId, l.Seqs, l.Streams
+    FROM @Late AS t INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON l.OwnerToken = t.OwnerToken
+    WHERE l.LockedUntil < @Now
+    OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     IF @@ROWCOUNT = 0 RETURN;
 
     INSERT INTO @Wait (Retry, Ms) SELECT CAST(w.[key] AS INT), CAST(w.value AS BIGINT) FROM OPENJSON(@Waits) AS w;
@@ -106,6 +115,7 @@ BEGIN
             IF ERROR_NUMBER() <> 1222 OR XACT_STATE() <> 1 THROW;
             SET @Locked = 1;
         END CATCH
+        SET XACT_ABORT ON;
         IF @Locked = 1 INSERT INTO @Staying (OwnerToken) SELECT DISTINCT u.OwnerToken FROM @Unseen AS u;
     END
 

@@ -44,8 +44,8 @@ BEGIN
     INSERT INTO @Waiting (JoinId, Seq)
     SELECT DISTINCT e.JoinId, o.Seq
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTED, FORCESEEK) ON w.JoinId = e.JoinId
-    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = w.OutboxMessageId
+    INNER JOIN [dbo].[OutboxJoinWait] AS w WITH (READCOMMITTEDLOCK, FORCESEEK) ON w.JoinId = e.JoinId
+    INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     -- Thousands may wait for one join: in batches, because thousands of locks of one statement escalate.
@@ -77,9 +77,9 @@ BEGIN
 
     SELECT DISTINCT CAST(0 AS BIGINT), CAST(j.JoinId AS CHAR(36)), o.Topic, CAST(j.Status AS INT), j.ExpectedSteps, j.CompletedSteps, j.FailedSteps
     FROM @Ended AS e
-    INNER JOIN [dbo].[OutboxJoin] AS j WITH (READCOMMITTED, FORCESEEK) ON j.JoinId = e.JoinId
+    INNER JOIN [dbo].[OutboxJoin] AS j WITH (READCOMMITTEDLOCK, FORCESEEK) ON j.JoinId = e.JoinId
     LEFT JOIN @Waiting AS w ON w.JoinId = j.JoinId
-    LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = w.Seq
+    LEFT JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = w.Seq
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
 GO

@@ -16,18 +16,18 @@ BEGIN
     DECLARE @Page TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NOT NULL);
     UPDATE g SET Position = Position FROM [dbo].[Outbox_Log_Group] AS g WITH (UPDLOCK, READPAST, REPEATABLEREAD, ROWLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
     IF @@ROWCOUNT = 1
-        SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTED, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
+        SELECT @After = Position FROM [dbo].[Outbox_Log_Group] WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE GroupName = @GroupName AND Topic = @Topic;
 
     -- Rows are found by id and read by Seq, because a delete locks the row first and its id after that.
     INSERT INTO @Page (Position, Seq)
     SELECT TOP (@Limit) l.Position, o.Seq
-    FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTED, FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.MessageId = l.MessageId
+    FROM [dbo].[Outbox_Log] AS l WITH (READCOMMITTEDLOCK, FORCESEEK) INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = l.MessageId
     WHERE l.Topic = @Topic AND l.Position > @After
     ORDER BY l.Position
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     SELECT p.Position, o.Uuid, o.Payload, o.Headers
-    FROM @Page AS p INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTED, FORCESEEK) ON o.Seq = p.Seq
+    FROM @Page AS p INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.Seq = p.Seq
     ORDER BY p.Position
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END

@@ -97,7 +97,7 @@ BEGIN
             SELECT q.Seq, p.StreamId, p.Turn, q.Place
             FROM @Picked AS p
             CROSS APPLY (SELECT TOP (@Depth) n.Seq, ROW_NUMBER() OVER (ORDER BY n.Seq) AS Place
-                         FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = p.StreamId ORDER BY n.Seq) AS q
+                         FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE n.StreamId = p.StreamId ORDER BY n.Seq) AS q
             OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
             INSERT INTO @Held (Seq, Size)

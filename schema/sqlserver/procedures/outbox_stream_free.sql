@@ -35,13 +35,13 @@ BEGIN
     -- The messages in progress, otherwise the head.
     INSERT INTO @Rows (Seq, StreamId)
     SELECT q.Seq, h.StreamId
-    FROM @Held AS h INNER JOIN [dbo].[Outbox_Queue] AS q WITH (READCOMMITTED, FORCESEEK) ON q.StreamId = h.StreamId AND q.Seq <= h.RunLast
+    FROM @Held AS h INNER JOIN [dbo].[Outbox_Queue] AS q WITH (READCOMMITTEDLOCK, FORCESEEK) ON q.StreamId = h.StreamId AND q.Seq <= h.RunLast
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     INSERT INTO @Rows (Seq, StreamId)
     SELECT q.Seq, h.StreamId
     FROM @Held AS h
-    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
+    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
     WHERE q.Seq > h.RunLast
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
@@ -74,6 +74,7 @@ BEGIN
                 IF ERROR_NUMBER() <> 1222 OR XACT_STATE() <> 1 THROW;
                 SET @Locked = 1;
             END CATCH
+            SET XACT_ABORT ON;
             IF @Locked = 1 INSERT INTO @Seen (Seq, NextAttemptAt, Status, Flags, Sure) SELECT u.Seq, @Now, 1, 0, 0 FROM @Unseen AS u;
         END
     END
@@ -92,7 +93,7 @@ BEGIN
     INSERT INTO @Heads (StreamId, Seq)
     SELECT h.StreamId, q.Seq
     FROM @Held AS h
-    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
+    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
     DELETE FROM @Unseen;

@@ -76,7 +76,7 @@ BEGIN
     INSERT INTO @Heads (StreamId, Seq)
     SELECT h.StreamId, q.Seq
     FROM @Held AS h
-    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTED, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
+    CROSS APPLY (SELECT TOP (1) n.Seq FROM [dbo].[Outbox_Queue] AS n WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE n.StreamId = h.StreamId ORDER BY n.Seq) AS q
     WHERE h.Status = 0
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
