@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	outbox "github.com/incursa/watermill-outbox"
 )
@@ -27,6 +28,17 @@ type Received struct {
 // outbox.WithTx), or else one of its own on the Inbox's *sql.DB; an *outbox.FieldError says that InTx began that of the context
 // on another *sql.DB.
 func (in *Inbox) Enqueue(ctx context.Context, x outbox.Executor, received ...Received) ([]outbox.MessageID, error) {
+	received = slices.Clone(received)
+	for i := range received {
+		if r := &received[i]; r.Hash == (Hash{}) {
+			r.Hash = HashOf(r.Message.Payload)
+		}
+	}
+	return in.enqueue(ctx, x, received)
+}
+
+// enqueue takes the hashes as they are: one of zero may be what Identity.Hash returned.
+func (in *Inbox) enqueue(ctx context.Context, x outbox.Executor, received []Received) ([]outbox.MessageID, error) {
 	if len(received) == 0 {
 		return nil, nil
 	}
@@ -98,9 +110,6 @@ func (in *Inbox) prepare(received []Received) ([]candidate, []wireKey, error) {
 func (in *Inbox) complete(r *Received) (err error) {
 	if err := r.Key.validate(); err != nil {
 		return err
-	}
-	if r.Hash == (Hash{}) {
-		r.Hash = HashOf(r.Message.Payload)
 	}
 	if r.Message.Topic == "" {
 		r.Message.Topic = r.Key.Handler

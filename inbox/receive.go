@@ -24,7 +24,7 @@ type Identity struct {
 	// sets, or without that to the message's UUID.
 	MessageID func(*message.Message) string
 
-	// Hash tells different contents apart. Defaults to the SHA-256 of the payload.
+	// Hash tells different contents apart; what it returns is taken as it is, zero too. Defaults to the SHA-256 of the payload.
 	Hash func(*message.Message) Hash
 }
 
@@ -85,8 +85,8 @@ func (in *Inbox) Receive(identity Identity) (message.NoPublishHandlerFunc, error
 		if err != nil {
 			return err
 		}
-		_, err = in.Enqueue(msg.Context(), in.db, Received{
-			Key: key, Hash: hash, Message: outbox.Message{UUID: msg.UUID, Payload: msg.Payload, Headers: msg.Metadata}})
+		_, err = in.enqueue(msg.Context(), in.db, []Received{{
+			Key: key, Hash: hash, Message: outbox.Message{UUID: msg.UUID, Payload: msg.Payload, Headers: msg.Metadata}}})
 		return err
 	}, nil
 }

@@ -258,6 +258,30 @@ func TestInbox_TheIdentityOfAMessage(t *testing.T) {
 	}
 }
 
+// A Hash that is zero tells no contents apart, whichever way a message comes in.
+func TestTrap_InboxAHashOfZeroIsTheSameForEachWayIn(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		identity := suite.Identity
+		identity.Hash = func(*message.Message) inbox.Hash { return inbox.Hash{} }
+		receive, err := f.In.Receive(identity)
+		f.NoError(err)
+		once, err := middleware.Inbox(f.In, identity)
+		f.NoError(err)
+		handle := once(func(*message.Message) ([]*message.Message, error) { return nil, nil })
+
+		f.NoError(receive(f.Coming("1", "order")))
+		_, err = handle(f.Coming("1", "order"))
+		f.NoError(err)
+		_, err = handle(f.Coming("2", "order"))
+		f.NoError(err)
+		f.NoError(receive(f.Coming("2", "another order")))
+		for _, id := range []string{"1", "2"} {
+			e := f.Entry(suite.KeyOf(id))
+			f.Equal([]any{inbox.Hash{}, 2}, []any{e.Hash, e.Seen})
+		}
+	})
+}
+
 // With a pool of one connection, a handler that uses nothing but its transaction works.
 func TestTrap_InboxAPoolOfOneConnection(t *testing.T) {
 	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
