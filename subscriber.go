@@ -337,7 +337,7 @@ func (s *Subscriber) beginClose() {
 func (s *Subscriber) Shutdown(ctx context.Context) error {
 	s.beginClose()
 	if deadline, limited := ctx.Deadline(); limited {
-		defer time.AfterFunc(time.Until(deadline)*4/5, s.expire).Stop()
+		defer time.AfterFunc(time.Until(deadline)/5*4, s.expire).Stop()
 	}
 	select {
 	case <-s.closed:
