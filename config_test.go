@@ -16,6 +16,7 @@ import (
 func TestASubscriberRefusesWhatIsTooLarge(t *testing.T) {
 	for name, config := range map[string]outbox.SubscriberConfig{
 		"SubscriberConfig.MaxInFlight":      {MaxInFlight: math.MaxInt},
+		"SubscriberConfig.ClaimTimeout":     {ClaimTimeout: math.MaxInt64}, // package stores adds to it
 		"SubscriberConfig.DrainTimeout":     {DrainTimeout: math.MaxInt64},
 		"SubscriberConfig.Janitor.Interval": {Janitor: outbox.JanitorConfig{Interval: math.MaxInt64}},
 	} {

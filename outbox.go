@@ -78,7 +78,6 @@ type Outbox struct {
 const (
 	maxBatch        = 1000    // rows per statement: SQL Server would escalate to a table lock at 5,000 locks
 	maxBatchBytes   = 8 << 20 // bytes of messages per insert; a larger message is inserted alone
-	maxLease        = 24 * time.Hour
 	maxWorkerName   = 100
 	backlogCountCap = 10_000
 )

@@ -8,6 +8,7 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // ClaimParams say what a claim takes.
@@ -102,8 +103,8 @@ func (p *ClaimParams) validate() error {
 }
 
 func validateLease(name string, lease time.Duration) error {
-	if lease < time.Millisecond || lease > maxLease {
-		return field.Bad(name, "%v is not between 1 ms and %v", lease, maxLease)
+	if lease < time.Millisecond || lease > limits.Longest {
+		return field.Bad(name, "%v is not between 1 ms and %v", lease, limits.Longest)
 	}
 	return nil
 }

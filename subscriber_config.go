@@ -103,7 +103,7 @@ type SubscriberConfig struct {
 	// MaxPollInterval is the longest pause between claims. Defaults to 500 ms.
 	MaxPollInterval time.Duration
 
-	// ClaimTimeout is how long a claim may take, including the wait for a connection, before it fails.
+	// ClaimTimeout is how long a claim may take, including the wait for a connection, before it fails, up to 24 h.
 	// Defaults to half of LeaseDuration, but at least 500 ms and at most 30 s.
 	ClaimTimeout time.Duration
 
@@ -193,18 +193,18 @@ func (c *SubscriberConfig) validate() error {
 		return field.Bad("SubscriberConfig.MaxAttempts", "%d is neither positive nor -1 for unlimited", c.MaxAttempts)
 	case c.PollInterval < 0:
 		return field.Bad("SubscriberConfig.PollInterval", "is negative")
-	case c.ClaimTimeout < 0:
-		return field.Bad("SubscriberConfig.ClaimTimeout", "is negative")
+	case c.ClaimTimeout < 0 || c.ClaimTimeout > limits.Longest:
+		return field.Bad("SubscriberConfig.ClaimTimeout", "%v is not between 0 and %v", c.ClaimTimeout, limits.Longest)
 	case c.MaxHandlerTime < 0 && c.MaxHandlerTime != never:
 		return field.Bad("SubscriberConfig.MaxHandlerTime", "is negative; -1 means no limit")
 	case c.MaxStreamRun < 1 || c.MaxStreamRun > maxBatch:
 		return field.Bad("SubscriberConfig.MaxStreamRun", "%d is not between 1 and %d", c.MaxStreamRun, maxBatch)
-	case (c.StreamAffinity < 0 && c.StreamAffinity != never) || c.StreamAffinity > maxLease:
-		return field.Bad("SubscriberConfig.StreamAffinity", "%v is neither between 0 and %v nor -1 for none", c.StreamAffinity, maxLease)
+	case (c.StreamAffinity < 0 && c.StreamAffinity != never) || c.StreamAffinity > limits.Longest:
+		return field.Bad("SubscriberConfig.StreamAffinity", "%v is neither between 0 and %v nor -1 for none", c.StreamAffinity, limits.Longest)
 	case c.MaxPollInterval < c.PollInterval:
 		return field.Bad("SubscriberConfig.MaxPollInterval", "%v is less than PollInterval, %v", c.MaxPollInterval, c.PollInterval)
-	case c.DrainTimeout < 0 || c.DrainTimeout > maxLease:
-		return field.Bad("SubscriberConfig.DrainTimeout", "%v is not between 0 and %v", c.DrainTimeout, maxLease)
+	case c.DrainTimeout < 0 || c.DrainTimeout > limits.Longest:
+		return field.Bad("SubscriberConfig.DrainTimeout", "%v is not between 0 and %v", c.DrainTimeout, limits.Longest)
 	case c.UnhandledAfter < 0 && c.UnhandledAfter != never:
 		return field.Bad("SubscriberConfig.UnhandledAfter", "is negative; -1 means never")
 	case !slices.Contains([]slog.Level{slog.LevelInfo, slog.LevelDebug, watermill.LevelTrace, LogOff}, c.HandlerLog):

@@ -7,6 +7,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // Config configures a Dispatcher.
@@ -46,7 +47,7 @@ type Config struct {
 	// 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
 
-	// DrainTimeout is how long Close lets the policies finish their current batches. Defaults to 5 s.
+	// DrainTimeout is how long Close lets the policies finish their current batches, up to 24 h. Defaults to 5 s.
 	DrainTimeout time.Duration
 
 	// OnDispatch is called after each batch, whether it could be dispatched or not, from any goroutine; it must not call the
@@ -90,8 +91,8 @@ func (c *Config) validate() error {
 		return field.Bad("Config.PollInterval", "%v is not between 0 and MaxPollInterval, %v", c.PollInterval, c.MaxPollInterval)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
 		return field.Bad("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
-	case c.DrainTimeout < 0:
-		return field.Bad("Config.DrainTimeout", "%v is negative", c.DrainTimeout)
+	case c.DrainTimeout < 0 || c.DrainTimeout > limits.Longest:
+		return field.Bad("Config.DrainTimeout", "%v is not between 0 and %v", c.DrainTimeout, limits.Longest)
 	}
 	names := map[string]bool{}
 	for i := range c.Policies {

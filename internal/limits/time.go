@@ -12,6 +12,9 @@ const (
 	// DefaultLease is the lease of a Subscriber, a consumer group and a Cursor.
 	DefaultLease = 30 * time.Second
 
+	// Longest is the longest lease. It also bounds settings to which more time is added, so that the sum does not overflow.
+	Longest = 24 * time.Hour
+
 	// leastTime is what a busy machine needs, whatever the lease; mostTime is enough even for a lease of hours, because a
 	// healthy database answers long before.
 	leastTime = 500 * time.Millisecond
