@@ -19,14 +19,14 @@ type Config struct {
 	// is away does not hold up the others. Defaults to the same topic.
 	Destination func(topic string, msg *message.Message) (string, error)
 
-	// BatchSize is the most messages in one Publish, all of one destination. Defaults to 500.
+	// BatchSize is the most messages in one Publish, all of one destination, 1 to 100,000. Defaults to 500.
 	BatchSize int
 
 	// BatchBytes is the most payload and metadata in one batch, in bytes; a single message may have more. Defaults to 8 MiB.
 	BatchBytes int64
 
-	// Concurrency is how many batches of a topic are published at once. Above 1, messages keep their order only within a
-	// stream, whose messages are then published one at a time. Defaults to 1.
+	// Concurrency is how many batches of a topic are published at once, 1 to 1,000. Above 1, messages keep their order only
+	// within a stream, whose messages are then published one at a time. Defaults to 1.
 	Concurrency int
 
 	// RetryMin and RetryMax bound the pause between tries while the broker is away. Default to 100 ms and 10 s.
@@ -49,6 +49,9 @@ type Config struct {
 	OnState func(State)
 }
 
+// maxConcurrency bounds Config.Concurrency: each batch has goroutines of its own.
+const maxConcurrency = 1_000
+
 func (c *Config) setDefaults() {
 	if c.Destination == nil {
 		c.Destination = func(topic string, _ *message.Message) (string, error) { return topic, nil }
@@ -68,6 +71,11 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// queued is the most messages of a topic that wait for their batches: those of all batches, or whatever may be in flight.
+func (c *Config) queued() int {
+	return min(c.BatchSize*c.Concurrency, c.Subscriber.MaxInFlightPerTopic)
+}
+
 // held is how many unpublishable messages a worker holds: a quarter of its limit, so that others can pass.
 func (c *Config) held() int { return max(1, c.Subscriber.MaxInFlightPerTopic/c.Concurrency/4) }
 
@@ -75,12 +83,12 @@ func (c *Config) validate() error {
 	switch {
 	case len(c.Topics) == 0:
 		return field.Bad("Config.Topics", "is empty; name the topics to forward")
-	case c.BatchSize < 1:
-		return field.Bad("Config.BatchSize", "%d is less than 1", c.BatchSize)
+	case c.BatchSize < 1 || c.BatchSize > limits.MaxInFlight: // a larger one would never be full
+		return field.Bad("Config.BatchSize", "%d is not between 1 and %d", c.BatchSize, limits.MaxInFlight)
 	case c.BatchBytes < 1:
 		return field.Bad("Config.BatchBytes", "%d is less than 1", c.BatchBytes)
-	case c.Concurrency < 1:
-		return field.Bad("Config.Concurrency", "%d is less than 1", c.Concurrency)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return field.Bad("Config.Concurrency", "%d is not between 1 and %d", c.Concurrency, maxConcurrency)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
 		return field.Bad("Config.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
 	}

@@ -3,6 +3,7 @@ package forwarder
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,13 +27,36 @@ func TestTrap_ManyTopicsStayWithinTheLimit(t *testing.T) {
 		{50, 0, limits.MaxInFlight, 2_000},
 		{51, 0, limits.MaxInFlight, limits.MaxInFlight / 51},
 		{7, 8, limits.MaxInFlight, limits.MaxInFlight / 7},
-		{100, 1_000_000, limits.MaxInFlight, limits.MaxInFlight / 100},
+		{100, maxConcurrency, limits.MaxInFlight, limits.MaxInFlight / 100},
 	} {
 		config := Config{Topics: topicNames(c.topics), Concurrency: c.concurrency, Subscriber: outbox.SubscriberConfig{Dialect: outbox.SQLite{}}}
 		f, err := New(new(sql.DB), partAway{}, config, nil)
 		require.NoError(t, err, "%d topics, %d at once", c.topics, c.concurrency)
 		require.Equal(t, c.inFlight, f.config.Subscriber.MaxInFlight)
 		require.Equal(t, c.perTopic, f.config.Subscriber.MaxInFlightPerTopic)
+	}
+}
+
+// What would exhaust memory later, or end the process, is refused by name. What is allowed needs no more room than may be in flight.
+func TestTrap_AForwarderRefusesWhatIsTooLarge(t *testing.T) {
+	largest := Config{
+		Topics: topicNames(1), BatchSize: limits.MaxInFlight, Concurrency: maxConcurrency, Subscriber: outbox.SubscriberConfig{Dialect: outbox.SQLite{}},
+	}
+	f, err := New(new(sql.DB), partAway{}, largest, nil)
+	require.NoError(t, err)
+	require.Equal(t, limits.MaxInFlight, f.config.queued())
+	for name, change := range map[string]func(c *Config, n int){
+		"Config.BatchSize":   func(c *Config, n int) { c.BatchSize = n },
+		"Config.Concurrency": func(c *Config, n int) { c.Concurrency = n },
+	} {
+		for _, n := range []int{limits.MaxInFlight + 1, math.MaxInt} {
+			config := largest
+			change(&config, n)
+			_, err := New(new(sql.DB), partAway{}, config, nil)
+			var bad *outbox.FieldError
+			require.ErrorAs(t, err, &bad)
+			require.Equal(t, name, bad.Field)
+		}
 	}
 }
 

@@ -108,7 +108,7 @@ func (f *Forwarder) start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("forward the topic %q: %w", topic, err)
 		}
-		items := make(chan *item, f.config.BatchSize*f.config.Concurrency)
+		items := make(chan *item, f.config.queued())
 		f.workers.Go(func() { f.collect(topic, messages, items) }) //nolint:contextcheck // the context is the message's
 		for range f.config.Concurrency {
 			w := &worker{Forwarder: f, items: items, waiting: newWaiting(f.config.held(), topic, f.logger)}

@@ -23,8 +23,8 @@ type SubscriberConfig struct {
 	// Strategy chooses the store whose messages are claimed next. Defaults to RoundRobin.
 	Strategy SelectionStrategy
 
-	// Concurrency is how many stores claim at the same time. A store that hangs does not count after a second. Defaults to
-	// 4.
+	// Concurrency is how many stores claim at the same time, 1 to 10,000. A store that hangs does not count after a second.
+	// Defaults to 4.
 	Concurrency int
 
 	// MaxInFlight is the most messages that are claimed and not yet acked or nacked, over all stores; messages of a claim
@@ -34,6 +34,9 @@ type SubscriberConfig struct {
 	// RetryMin and RetryMax bound the pause before a store that does not answer is tried again. Default to 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 }
+
+// maxConcurrency bounds SubscriberConfig.Concurrency: the scheduler keeps something for each claim.
+const maxConcurrency = 10_000
 
 func (c *SubscriberConfig) setDefaults() {
 	field.Default(&c.MaxInFlight, 1000)
@@ -56,8 +59,8 @@ func (c *SubscriberConfig) validate() error {
 	switch {
 	case c.MaxInFlight < 1:
 		return field.Bad("SubscriberConfig.MaxInFlight", "%d is less than 1", c.MaxInFlight)
-	case c.Concurrency < 1:
-		return field.Bad("SubscriberConfig.Concurrency", "%d is less than 1", c.Concurrency)
+	case c.Concurrency < 1 || c.Concurrency > maxConcurrency:
+		return field.Bad("SubscriberConfig.Concurrency", "%d is not between 1 and %d", c.Concurrency, maxConcurrency)
 	case c.RetryMin < 0 || c.RetryMax < c.RetryMin:
 		return field.Bad("SubscriberConfig.RetryMin", "%v is not between 0 and RetryMax, %v", c.RetryMin, c.RetryMax)
 	case c.Subscriber.ConsumerGroup != "":

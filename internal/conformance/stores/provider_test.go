@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -337,6 +338,8 @@ func TestStoresConfigsAreValidated(t *testing.T) {
 		_, err := stores.NewSubscriber(empty, config, nil)
 		require.Equal(t, want, field(err))
 	}
+	_, err = stores.NewSubscriber(empty, stores.SubscriberConfig{Concurrency: math.MaxInt}, nil)
+	require.Equal(t, "SubscriberConfig.Concurrency", field(err))
 	_, err = stores.NewSubscriber(nil, stores.SubscriberConfig{}, nil)
 	require.Equal(t, "provider", field(err))
 	_, err = stores.NewRouter(nil, stores.RouterConfig{}, nil)
