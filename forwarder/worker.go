@@ -1,7 +1,9 @@
 package forwarder
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -205,10 +207,19 @@ func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 // lookAround is the shortest time between two batches that go back in an outage so that other messages are tried.
 const lookAround = 10 * time.Second
 
-// lost reports whether another worker has the message by now.
+// lost reports whether the message's context has ended, and gives it back: another worker may have it by now, or MaxHandlerTime is over.
+// The latter spends an attempt whatever the last error is marked as, so only its text is passed on.
 func lost(it *item) bool {
-	if it.received.Context().Err() == nil {
+	ctx := it.received.Context()
+	if ctx.Err() == nil {
 		return false
+	}
+	reason := context.Cause(ctx)
+	if it.err != nil && !errors.Is(it.err, reason) {
+		reason = fmt.Errorf("%w; last error: %v", reason, it.err) //nolint:errorlint // without its marks
+	}
+	if d, ok := outbox.DeliveryFrom(ctx); ok {
+		d.SetErr(reason)
 	}
 	it.received.Nack()
 	return true

@@ -345,6 +345,46 @@ var inAnHour = map[string]string{
 	testdb.SQLServer: "DATEADD(HOUR, 1, SYSUTCDATETIME())",
 }
 
+// A message that is not published within MaxHandlerTime spends an attempt, as with any handler, whatever the publisher says, and the
+// row has both reasons.
+func TestTrap_TheEndOfMaxHandlerTimeIsTheReason(t *testing.T) {
+	atLast := func(err error) func(string, []*message.Message) error {
+		return func(_ string, messages []*message.Message) error {
+			<-messages[0].Context().Done()
+			return err
+		}
+	}
+	for name, test := range map[string]struct {
+		answer func(string, []*message.Message) error
+		reason string
+	}{
+		"hangs and fails":          {atLast(errAway), errAway.Error()},
+		"hangs and is unavailable": {atLast(outbox.Unavailable(errAway)), errAway.Error()},
+		"hangs and is permanent":   {atLast(outbox.Permanent(errAway)), errAway.Error()},
+		"held while it is away":    {away, errAway.Error()},
+		"held as unavailable":      {except(outbox.Unavailable(errAway), true, "0"), errAway.Error()},
+		"says why": {func(_ string, messages []*message.Message) error {
+			<-messages[0].Context().Done()
+			return fmt.Errorf("the context has ended: %w", context.Cause(messages[0].Context()))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				f.broker.answers(test.answer)
+				f.Enqueue("orders", 0, 1)
+				f.start(func(c *forwarder.Config) {
+					c.Subscriber.MaxHandlerTime, c.Subscriber.DrainTimeout, c.Subscriber.MaxAttempts = 500*time.Millisecond, time.Minute, 2
+				})
+				f.Becomes(outbox.Failed, 1)
+				r := f.Rows()[0]
+				f.Equal(1, r.RetryCount)
+				f.Contains(r.LastError, test.reason)
+				f.Equal(1, strings.Count(r.LastError, "MaxHandlerTime"), r.LastError)
+			})
+		})
+	}
+}
+
 func TestItRunsOnceUntilItsContextEnds(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		fw, err := forwarder.New(f.DB.DB, f.broker, f.config(), nil)
