@@ -107,7 +107,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 	var destinations []string
 	runs := map[string][]*item{}
 	for _, it := range batch {
-		if lost(it) {
+		if w.lost(it) {
 			continue
 		}
 		if it.lane.destination == "" {
@@ -208,8 +208,9 @@ func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 const lookAround = 10 * time.Second
 
 // lost reports whether the message's context has ended, and gives it back: another worker may have it by now, or MaxHandlerTime is over.
-// The latter spends an attempt whatever the last error is marked as, so only its text is passed on.
-func lost(it *item) bool {
+// The latter spends an attempt whatever the last error is marked as, so only its text is passed on. The rest of its claim in the same
+// stream goes back too: its time may not be over yet.
+func (w *worker) lost(it *item) bool {
 	ctx := it.received.Context()
 	if ctx.Err() == nil {
 		return false
@@ -221,6 +222,7 @@ func lost(it *item) bool {
 	if d, ok := outbox.DeliveryFrom(ctx); ok {
 		d.SetErr(reason)
 	}
+	w.waiting.stop(it)
 	it.received.Nack()
 	return true
 }
@@ -280,7 +282,7 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	}
 	w.breaker.trouble(err)
 	switch {
-	case lost(it):
+	case w.lost(it):
 		return false
 	case IsRefused(err):
 		w.breaker.reached()

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -153,6 +154,28 @@ func TestNothingIsHeldThatWouldOvertakeWhatWentBack(t *testing.T) {
 	w.refuse(newItem("b", first), errClosing)
 	w.waiting.forget(second)
 	require.True(t, w.waiting.isStopped(newItem("b", first)), "others of it wait")
+}
+
+// The messages of a stream are handed out one after the other: when the first one's time is over, the next may still have some.
+func TestTrap_AMessageWhoseTimeIsOverIsNotOvertaken(t *testing.T) {
+	w := newTestWorker(10, partAway{})
+	claim := base.NewOwnerToken()
+	var batch []*item
+	for i := range 2 {
+		msg := message.NewMessage(watermill.NewUUID(), nil)
+		it := &item{received: msg, outgoing: msg, lane: lane{destination: "orders", key: "a"}, claim: claim, seq: outbox.WorkItemID(i)}
+		batch = append(batch, it)
+	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	batch[0].received.SetContext(over)
+	require.Empty(t, w.advance(batch))
+	<-batch[0].received.Nacked()
+	select {
+	case <-batch[1].received.Nacked():
+	case <-batch[1].received.Acked():
+		require.Fail(t, "the second was published")
+	}
 }
 
 // A message that fails by itself is tried again after the others. Its stream moves with it, in order.
