@@ -26,6 +26,7 @@ DECLARE
     most    int;
     run     int;
     room    bigint;
+    budget  bigint;
     larger  boolean;
     returns int;
     waits   json;
@@ -56,6 +57,8 @@ BEGIN
     INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted
     FROM json_to_record(arg) AS a(
         topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json, share json);
+
+    budget := room;
 
     IF returns > 0 AND EXISTS (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until < moment) THEN
         SELECT b.messages INTO expired
@@ -123,15 +126,21 @@ BEGIN
               FROM unnest(picked, sizes) WITH ORDINALITY AS p(seq, size, place)) AS f
         WHERE f.total <= room OR f.place = 1 AND larger;
     END IF;
+    room := room - coalesce(total, 0);
     IF ordered AND NOT before THEN
         keys := ARRAY(SELECT (SELECT s.topic_key FROM "public"."outbox_state" AS s WHERE s.seq = p) FROM unnest(picked) AS p);
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
-        SELECT c.seqs INTO runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room - coalesce(total, 0),
+        SELECT c.seqs, c.room INTO runs, room
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room,
             larger AND picked IS NULL, share, fresh, of, alone) AS c;
     END IF;
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;
+    END IF;
+    -- What is more than the buffers of a connection is sent while the locks are held: of the router, of streams, of joins. A client that
+    -- does not read it for as long as its lease is disconnected.
+    IF budget - room > 65536 AND version() LIKE '%linux%' THEN
+        PERFORM set_config('tcp_user_timeout', greatest((arg->>'lease_ms')::int, 1000)::text, true);
     END IF;
 
     RETURN QUERY
