@@ -239,5 +239,10 @@ func (w *Window[Message]) Narrow() {
 func (w *Window[Message]) Widen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := w.allowed
 	w.allowed = min(w.limits.Messages, w.allowed+1+w.allowed/8)
+	if w.allowed > before {
+		w.noteRoom()
+		Notify(w.freed)
+	}
 }

@@ -45,6 +45,24 @@ func TestATopicGetsNoMoreThanItsShare(t *testing.T) {
 	require.Equal(t, []flow.Quota{{"b", 2}}, w.Allow([]string{"a", "b"}).Quotas)
 }
 
+// What is out may stay out for long: nobody else tells whoever waits for room.
+func TestAWindowThatWidensHasRoom(t *testing.T) {
+	orders := []string{"orders"}
+	w := newWindow(flow.Limits{Messages: 4, PerTopic: 4, Bytes: 1000, Batch: 2})
+	claimed(w, parcels(2, "orders", 1)...)
+	w.Narrow()
+	require.Zero(t, w.Allow(orders).Limit)
+	require.Empty(t, w.Freed())
+	w.Widen()
+	require.Len(t, w.Freed(), 1)
+	require.Equal(t, 1, w.Allow(orders).Limit)
+	<-w.Freed()
+	w.Widen()
+	<-w.Freed()
+	w.Widen()
+	require.Empty(t, w.Freed(), "it is as wide as it was")
+}
+
 // A second claim runs beside one that is likely to be full, and both together stay within all limits.
 func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 	orders := []string{"orders"}
