@@ -27,7 +27,8 @@ type logReader struct {
 	announce func(*Delivery) // logs a message that is handed out
 
 	closing <-chan struct{}
-	drained chan struct{} // closed at the end of DrainTimeout
+	expire  <-chan struct{} // closed by Shutdown: handlers have run out of time
+	drained chan struct{}   // closed then, or at the end of DrainTimeout
 
 	acked    int64             // the position up to which the group has acked
 	written  int64             // the position in the database
@@ -64,7 +65,8 @@ func (s *Subscriber) newLogReader(topic string) *logReader {
 	logger := s.logger.With(watermill.LogFields{"topic": topic, "group": s.config.ConsumerGroup})
 	return &logReader{
 		cursor: s.groupCursor(topic), config: s.config, pacer: flow.NewPacer(s.config.PollInterval, s.config.MaxPollInterval),
-		logger: logger, troubles: quiet.New(logger), announce: s.logDelivery, closing: s.closing, drained: make(chan struct{}),
+		logger: logger, troubles: quiet.New(logger), announce: s.logDelivery,
+		closing: s.closing, expire: s.settler.expire, drained: make(chan struct{}),
 	}
 }
 
@@ -74,7 +76,7 @@ func (s *Subscriber) groupCursor(topic string) *cursor {
 }
 
 // run delivers until ctx ends or the Subscriber closes. The message that is then being handled may be finished within
-// DrainTimeout; database calls end within closeGrace after that.
+// DrainTimeout, or until Shutdown ends it; database calls end within closeGrace after that.
 func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -109,16 +111,23 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 	}
 }
 
-// endWith ends the reading with the subscription or the Subscriber, then the handlers after DrainTimeout, and then the work.
+// endWith ends the reading with the subscription or the Subscriber, then the handlers after DrainTimeout or with Shutdown, and
+// then the work.
 func (r *logReader) endWith(subscription, work context.Context, stopReading, giveUp func()) {
 	select {
 	case <-subscription.Done():
 	case <-r.closing:
 	}
 	stopReading()
-	drain := time.AfterFunc(r.config.DrainTimeout, func() { close(r.drained) })
+	drain := time.NewTimer(r.config.DrainTimeout)
 	defer drain.Stop()
-	abandon := time.AfterFunc(r.config.DrainTimeout+closeGrace*2/3, giveUp)
+	select {
+	case <-drain.C:
+	case <-r.expire:
+	case <-work.Done():
+	}
+	close(r.drained)
+	abandon := time.AfterFunc(closeGrace*2/3, giveUp)
 	defer abandon.Stop()
 	<-work.Done()
 }

@@ -10,11 +10,6 @@ import (
 	"github.com/incursa/watermill-outbox/stores"
 )
 
-// due is a context whose deadline has come, and that leaves all the time for what follows it.
-type due struct{ context.Context } //nolint:containedctx // it is one itself
-
-func (due) Deadline() (time.Time, bool) { return time.Now(), true }
-
 // The deadline decides, and not DrainTimeout: what handlers hold by then is given back in every store, with no attempt spent.
 func TestTrap_DrainGivesBackTheMessagesOfAllStores(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
@@ -30,7 +25,7 @@ func TestTrap_DrainGivesBackTheMessagesOfAllStores(t *testing.T) {
 			second = f.Receive(messages)
 		}
 		stopped := make(chan error, 1)
-		go func() { stopped <- outbox.Drain(due{f.Context()}, nil, s) }()
+		go func() { stopped <- outbox.Drain(suite.Due{Context: f.Context()}, nil, s) }()
 		err, _ := suite.Take(f.T, stopped, "the drain")
 		f.NoError(err)
 		for _, x := range tenants {
@@ -60,7 +55,7 @@ func TestTrap_ShutdownShortensCloseAndNamesStores(t *testing.T) {
 		f.ErrorIs(err, context.Canceled)
 		f.ErrorContains(err, `"a"`)
 		f.NoError(msg.Context().Err(), "without a deadline handlers have their DrainTimeout")
-		f.NoError(s.Shutdown(due{f.Context()}))
+		f.NoError(s.Shutdown(suite.Due{Context: f.Context()}))
 		err, _ = suite.Take(f.T, closed, "the end of Close")
 		f.NoError(err)
 		f.EqualValues(1, x.Number("SELECT COUNT(*) FROM {all} WHERE {status} = %d", outbox.Ready))

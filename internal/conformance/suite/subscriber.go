@@ -21,6 +21,12 @@ import (
 // Patience is how long a test waits for what has to happen.
 const Patience = 2 * time.Minute
 
+// Due is a context whose deadline has come, and that leaves all the time for what follows it.
+type Due struct{ context.Context } //nolint:containedctx // it is one itself
+
+// Deadline is of context.Context.
+func (Due) Deadline() (time.Time, bool) { return time.Now(), true }
+
 // SubscriberOn returns a subscriber that polls quickly and is closed when the test ends.
 func (f *Fixture) SubscriberOn(db *sql.DB, logger watermill.LoggerAdapter, options ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {
 	f.T.Helper()
