@@ -188,7 +188,11 @@ func (s *Subscriber) subscribeLog(ctx context.Context, name string, out chan<- *
 			}
 		})
 		defer stopWakeups()
-		r.run(ctx, out)
+		if err := r.run(ctx, out); err != nil && flow.IsClosed(s.closing) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.failure = errors.Join(s.failure, err)
+		}
 	})
 }
 
@@ -306,7 +310,8 @@ func (s *Subscriber) InFlight() map[string]int {
 
 // Close stops claiming, releases messages that were not handed out, lets handlers finish and settle within DrainTimeout,
 // and then releases what they still hold. It is idempotent and safe for concurrent use; all calls return when it is done, no
-// later than 30 s after DrainTimeout. It returns an error if the database did not answer in time.
+// later than 30 s after DrainTimeout. It returns an error if the database did not answer in time, or if a consumer group's lease
+// could not be released.
 func (s *Subscriber) Close() error {
 	s.beginClose()
 	hung := time.NewTimer(s.config.DrainTimeout + 2*closeGrace)

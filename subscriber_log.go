@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -76,8 +77,9 @@ func (s *Subscriber) groupCursor(topic string) *cursor {
 }
 
 // run delivers until ctx ends or the Subscriber closes. The message that is then being handled may be finished within
-// DrainTimeout, or until Shutdown ends it; database calls end within closeGrace after that.
-func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
+// DrainTimeout, or until Shutdown ends it; database calls end within closeGrace after that. It returns an error if the lease
+// could not be released.
+func (r *logReader) run(ctx context.Context, out chan<- *message.Message) error {
 	work, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	reading, stopReading := context.WithCancel(work)
@@ -106,9 +108,10 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) {
 		r.troubles.Over(cannotRead)
 		outage.Reset()
 	}
-	if !r.leased.IsZero() {
-		r.giveBack(work)
+	if r.leased.IsZero() {
+		return nil
 	}
+	return r.giveBack(work)
 }
 
 // endWith ends the reading with the subscription or the Subscriber, then the handlers after DrainTimeout or with Shutdown, and
@@ -259,14 +262,17 @@ func (r *logReader) noteWritten(at time.Time, s groupState) {
 	r.written, r.leased, r.trial.written = r.acked, at, true
 }
 
-func (r *logReader) giveBack(ctx context.Context) {
+func (r *logReader) giveBack(ctx context.Context) error {
 	err := r.lease(ctx)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 		defer cancel()
 		err = r.cursor.Release(ctx)
 	}
-	if err != nil && !errors.Is(err, ErrLeaseLost) {
-		r.logger.Error("Cannot release the group's lease; it will expire", err, nil)
+	if err == nil || errors.Is(err, ErrLeaseLost) {
+		return nil
 	}
+	r.logger.Error("Cannot release the group's lease; it will expire", err, nil)
+	return fmt.Errorf("outbox: cannot release the lease of consumer group %q on topic %q; it will expire: %w",
+		r.config.ConsumerGroup, r.cursor.config.Topic, err)
 }
