@@ -286,6 +286,7 @@ func (s *Subscriber) run() {
 	s.settler.endClaims(ctx)
 	stopKeeping()
 	keeping.Wait()
+	s.keeper.remover.last(ctx)
 	s.keeper.presence.leave(ctx)
 	s.spare.release()
 	expire.Stop()

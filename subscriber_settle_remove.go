@@ -11,9 +11,11 @@ import (
 )
 
 // The contents of acknowledged messages are deleted this long after their states, or sooner once a batch is full. While they
-// cannot be deleted, at most removeMost are remembered, and the janitor finds the others.
+// cannot be deleted, at most removeMost are remembered, and the janitor finds the others. Close waits for the last of them no
+// longer than removeLast.
 const (
 	removeAfter = 200 * time.Millisecond
+	removeLast  = closeGrace / 3
 	removeMost  = 100 * maxBatch
 )
 
@@ -49,29 +51,37 @@ func (r *remover) add(seqs []WorkItemID) {
 	}
 }
 
-// run works until ctx has ended, and then once more.
+// run works until ctx ends.
 func (r *remover) run(ctx context.Context) {
-	for ended := false; !ended; {
+	for {
 		select {
 		case <-r.arrived:
 		case <-ctx.Done():
-			ended = true
+			return
 		}
-		if !r.full() && !ended {
+		if !r.full() {
 			_ = flow.Pause(ctx, removeAfter)
 		}
 		for outage := flow.Outage(); ; {
-			if err := r.removeAll(context.WithoutCancel(ctx)); err == nil {
+			err := r.removeAll(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
 				r.outbox.troubles.Over(cannotRemove)
 				break
-			} else if ctx.Err() != nil {
-				return // the janitor finds them
-			} else {
-				r.outbox.troubles.Error(cannotRemove, err, nil)
 			}
+			r.outbox.troubles.Error(cannotRemove, err, nil)
 			_ = flow.Pause(ctx, outage.Next())
 		}
 	}
+}
+
+// last deletes what run has left, if the database answers soon; otherwise the janitor finds it.
+func (r *remover) last(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, removeLast)
+	defer cancel()
+	_ = r.removeAll(ctx)
 }
 
 func (r *remover) full() bool {

@@ -1,0 +1,59 @@
+package subscriber_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/faults"
+)
+
+// With DeleteOnAck, what cannot be deleted before the end is left to the janitor, which Close does not wait for.
+func TestTrap_CloseIsBoundedWhileContentsAreDeleted(t *testing.T) {
+	for name, everything := range map[string]bool{"the deleting hangs": false, "everything hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			forEach(t, func(t *testing.T, f *fixture) {
+				var away atomic.Bool
+				deleting := make(chan struct{}, 100)
+				pool := faults.Open(t, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+					arg := fmt.Sprint(s.Args...)
+					deletes := strings.Contains(arg, `"seqs"`) && strings.Contains(arg, `"older_than_ms"`)
+					if deletes {
+						away.Store(everything)
+						deleting <- struct{}{}
+					}
+					if deletes || away.Load() {
+						return faults.Fault{Kind: faults.Hang, For: time.Hour}
+					}
+					return faults.Fault{}
+				}})
+				const drain = 50 * time.Millisecond
+				s, err := outbox.NewSubscriber(pool, outbox.SubscriberConfig{
+					Dialect: f.Config.Dialect, Schema: f.Config.Schema, DeleteOnAck: true, DrainTimeout: drain}, nil)
+				f.NoError(err)
+				n := 1
+				if everything {
+					n = 2
+				}
+				f.EnqueueN("orders", n)
+				received := f.ReceiveN(f.Subscribe(s, "orders"), n)
+				received[0].Ack()
+				if everything {
+					suite.Take(f.T, deleting, "the deleting")
+					received[1].Ack()
+				}
+				began := time.Now()
+				err = s.Close()
+				t.Logf("Close took %v: %v", time.Since(began).Round(time.Millisecond), err)
+				f.Less(time.Since(began), drain+20*time.Second)
+				f.Equal(everything, err != nil, "%v", err)
+				f.Zero(pool.Stats().InUse)
+			})
+		})
+	}
+}
