@@ -44,7 +44,9 @@ func (l *leases) renewAll(ctx context.Context) {
 	every := limits.RenewEvery(l.lease)
 	wait := every / 2
 	for flow.Pause(ctx, wait) == nil {
-		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
+		err := l.renew(ctx)
+		l.adapt(err)
+		if err != nil && ctx.Err() == nil {
 			l.outbox.troubles.Error(cannotRenew, err, nil)
 			wait = every / 4
 			continue
@@ -114,7 +116,6 @@ func (l *leases) renewBatch(ctx context.Context, due []*Delivery) error {
 		answer, err = l.outbox.renew(ctx, x, l.lease, receiptsOf(due))
 		return err
 	})
-	l.adapt(err)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,8 @@ func (l *leases) answered(due []*Delivery, answer []unrenewed, sent time.Time) {
 // mayGiveBack reports whether none of the worker's own leases can be over by the end of a give-back that begins now.
 func (l *leases) mayGiveBack() bool { return l.holdings.InTouch(l.lease / 2) }
 
-// adapt claims fewer messages at a time while handlers leave no connection for renewals.
+// adapt claims fewer messages at a time while handlers leave no connection for renewals, and more again once there is one, or
+// nothing has been held for long enough to need it.
 func (l *leases) adapt(err error) {
 	switch {
 	case err == nil:
