@@ -276,8 +276,7 @@ func (s *Subscriber) run() {
 	keeping.Go(func() { s.keeper.run(keepCtx) })
 
 	<-s.closing
-	expire := time.AfterFunc(s.config.DrainTimeout, s.expire)
-	abandon := time.AfterFunc(s.config.DrainTimeout+closeGrace-time.Second, func() { cancel(errCloseTimeout) })
+	go s.endWith(ctx, cancel)
 	stopWakeups()
 	s.subscriptions.Wait()
 	claiming.Wait()
@@ -289,12 +288,22 @@ func (s *Subscriber) run() {
 	s.keeper.remover.last(ctx)
 	s.keeper.presence.leave(ctx)
 	s.spare.release()
-	expire.Stop()
-	if !abandon.Stop() {
-		s.failure = errCloseTimeout
-	}
+	s.failure = context.Cause(ctx)
 	cancel(nil)
 	close(s.closed)
+}
+
+// endWith ends the handlers after DrainTimeout or with Shutdown, and then the work.
+func (s *Subscriber) endWith(work context.Context, giveUp context.CancelCauseFunc) {
+	drain := time.AfterFunc(s.config.DrainTimeout, s.expire)
+	defer drain.Stop()
+	select {
+	case <-s.settler.expire:
+	case <-work.Done():
+	}
+	abandon := time.AfterFunc(closeGrace-time.Second, func() { giveUp(errCloseTimeout) })
+	defer abandon.Stop()
+	<-work.Done()
 }
 
 var errCloseTimeout = errors.New("outbox: the database did not answer before Close gave up; the messages that it held are delivered again when their leases expire")

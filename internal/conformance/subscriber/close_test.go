@@ -57,3 +57,30 @@ func TestTrap_CloseIsBoundedWhileContentsAreDeleted(t *testing.T) {
 		})
 	}
 }
+
+// When Shutdown has ended the handlers' time, the database has as long as it has after DrainTimeout.
+func TestTrap_ShutdownWaitsForNoDatabase(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		var away atomic.Bool
+		pool := faults.Open(t, f.DB, faults.Hooks{Fault: func(context.Context, faults.Statement) faults.Fault {
+			if away.Load() {
+				return faults.Fault{Kind: faults.Hang, For: time.Hour}
+			}
+			return faults.Fault{}
+		}})
+		s, err := outbox.NewSubscriber(pool, outbox.SubscriberConfig{
+			Dialect: f.Config.Dialect, Schema: f.Config.Schema, LeaseDuration: time.Hour, DrainTimeout: time.Hour}, nil)
+		f.NoError(err)
+		f.EnqueueN("orders", 1)
+		msg := f.Receive(f.Subscribe(s, "orders"))
+		away.Store(true)
+		msg.Ack()
+		stopped := make(chan error, 2)
+		go func() { stopped <- s.Close() }()
+		go func() { stopped <- s.Shutdown(suite.Due{Context: context.WithoutCancel(f.Context())}) }()
+		for range cap(stopped) {
+			err, _ := suite.Take(f.T, stopped, "the end")
+			f.ErrorContains(err, "did not answer")
+		}
+	})
+}
