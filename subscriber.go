@@ -352,7 +352,11 @@ func (s *Subscriber) beginClose() {
 func (s *Subscriber) Shutdown(ctx context.Context) error {
 	s.beginClose()
 	if deadline, limited := ctx.Deadline(); limited {
-		defer time.AfterFunc(time.Until(deadline)/5*4, s.expire).Stop()
+		if left := time.Until(deadline); left > 0 {
+			defer time.AfterFunc(left/5*4, s.expire).Stop()
+		} else {
+			s.expire()
+		}
 	}
 	select {
 	case <-s.closed:

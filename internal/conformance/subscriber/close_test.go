@@ -84,3 +84,18 @@ func TestTrap_ShutdownWaitsForNoDatabase(t *testing.T) {
 		}
 	})
 }
+
+// A deadline that is over leaves handlers no time.
+func TestTrap_ShutdownAfterItsDeadline(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.DrainTimeout = time.Hour })
+		id := f.EnqueueN("orders", 1)[0]
+		msg := f.Receive(f.Subscribe(s, "orders"))
+		ctx, cancel := context.WithDeadline(f.Context(), time.Now())
+		defer cancel()
+		f.ErrorIs(s.Shutdown(ctx), context.DeadlineExceeded)
+		suite.Take(f.T, msg.Context().Done(), "the end of the handler's time")
+		f.NoError(s.Close())
+		f.Zero(f.Becomes(id, outbox.Ready).Retries)
+	})
+}
