@@ -29,7 +29,8 @@ type PublisherConfig struct {
 	Store string
 
 	// RequireTx makes Publish return ErrTxRequired outside a transaction: it catches a handler that forgot to pass one on.
-	// A *sql.Conn counts as a transaction that you have begun on it. Defaults to false.
+	// A *sql.Conn counts as a transaction that you have begun on it. It cannot be combined with a Flush of Interval or Batch,
+	// which are for calls without a transaction. Defaults to false.
 	RequireTx bool
 
 	// Log says whether messages go to the queue, to the log, or to both. Defaults to QueueOnly.
@@ -43,7 +44,8 @@ type PublisherConfig struct {
 	// repeated without publishing twice: it then returns ErrDuplicateID if the first one was committed. Defaults to new ids.
 	MessageID func(topic string, msg *message.Message) MessageID
 
-	// Flush says which calls are written together: Immediate, Scoped, Interval or Batch. Defaults to Immediate.
+	// Flush says which calls are written together: Immediate, Scoped, Interval or Batch. Interval and Batch need a publisher on
+	// a *sql.DB without RequireTx. Defaults to Immediate.
 	Flush FlushStrategy
 
 	// FlushInterval is how long the first call of a batch waits for others. Up to 1 minute, and only with Interval. Defaults

@@ -76,9 +76,9 @@ type Stage struct {
 // What is saved survives retries, releases, expired leases and Requeue, unless RequeueParams.StartOver is set. A message that
 // is acked or has failed keeps its stages, for people to see.
 //
-// Handlers like this one cannot be inside Transaction or Inbox, whose rollback would undo what is saved as done: leave their
-// topics out, with TransactionConfig.Exempt. Nor can they handle messages of a consumer group or of other subscribers, which
-// have no row to save anything in. Both fail the message.
+// Handlers like this one cannot be inside Transaction or Inbox, whose rollback would undo what is saved as done: list their
+// topics in TransactionConfig.Exempt, and add Inbox to other handlers, not to the router. Nor can they handle messages of a
+// consumer group or of other subscribers, which have no row to save anything in. Both fail the message.
 //
 // Stages returns an *outbox.FieldError that names a bad field.
 func Stages(stages ...Stage) (message.NoPublishHandlerFunc, error) {
@@ -111,8 +111,9 @@ func (s Stage) validate(seen StageSet) error {
 }
 
 var (
-	errNoRow       = outbox.Permanent(errors.New("middleware: Stages needs a message of the queue: others have no row to save stages in"))
-	errStagesInTx  = outbox.Permanent(errors.New("middleware: Stages cannot run inside a transaction, whose rollback would undo stages that are saved; add the topic to TransactionConfig.Exempt"))
+	errNoRow      = outbox.Permanent(errors.New("middleware: Stages needs a message of the queue: others have no row to save stages in"))
+	errStagesInTx = outbox.Permanent(errors.New("middleware: Stages cannot run inside a transaction, whose rollback would undo stages that are saved; " +
+		"add the topic to TransactionConfig.Exempt, and add middleware.Inbox only to handlers without stages"))
 	errStageBefore = errors.New("the stage had succeeded before")
 )
 

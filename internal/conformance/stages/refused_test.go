@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
+	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 	"github.com/incursa/watermill-outbox/middleware"
@@ -54,6 +55,26 @@ func TestStages_RefuseATransaction(t *testing.T) {
 		f.serve("orders", func(msg *message.Message) error { _, err := inside(msg); return err })
 		f.Becomes(outbox.Failed, 1)
 		f.Contains(f.Rows()[0].LastError, "TransactionConfig.Exempt")
+		f.Empty(r.ran())
+	})
+}
+
+// The inbox has no list of exempt topics, so the error says where else to put it.
+func TestStages_RefuseTheInbox(t *testing.T) {
+	forEach(t, func(t *testing.T, f fixture) {
+		config := inbox.Config{Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema}
+		f.NoError(inbox.Migrate(t.Context(), f.DB.DB, config))
+		in, err := inbox.New(f.DB.DB, config, nil)
+		f.NoError(err)
+		once, err := middleware.Inbox(in, inbox.Identity{Source: "shop", Handler: "ship"})
+		f.NoError(err)
+		r := f.newRun(firstFails)
+		handler := f.handler(r.stage("a", 0, nil))
+		inside := once(func(msg *message.Message) ([]*message.Message, error) { return nil, handler(msg) })
+		f.Enqueue("orders", 1, 1)
+		f.serve("orders", func(msg *message.Message) error { _, err := inside(msg); return err })
+		f.Becomes(outbox.Failed, 1)
+		f.Contains(f.Rows()[0].LastError, "add middleware.Inbox only to handlers without stages")
 		f.Empty(r.ran())
 	})
 }
