@@ -57,6 +57,20 @@ func TestConfigurationTablesAreComplete(t *testing.T) {
 	}
 }
 
+// The console's page has every field of its config, in any order.
+func TestTheConsolesTableIsComplete(t *testing.T) {
+	var documented, fields []string
+	for _, row := range parse(read(t, "docs/console.md")).tableUnder("Field") {
+		for _, name := range code.FindAllString(row[0], -1) {
+			documented = append(documented, strings.Trim(name, "`"))
+		}
+	}
+	for _, field := range structFields(t, "console", "Config") {
+		fields = append(fields, field.Names[0].Name)
+	}
+	require.ElementsMatch(t, fields, documented)
+}
+
 // Every other config that a user fills in is led to.
 func TestConfigurationLeadsToTheOtherConfigs(t *testing.T) {
 	links := parse(read(t, "docs/configuration.md")).links()
