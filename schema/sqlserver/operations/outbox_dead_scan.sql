@@ -35,9 +35,10 @@ BEGIN
     IF @ToMs < @UntilMs SET @UntilMs = @ToMs;
     DECLARE @LowMs BIGINT = CASE WHEN @Newest = 0 AND @MarkMs > @FromMs THEN @MarkMs ELSE @FromMs END;
     DECLARE @HighMs BIGINT = CASE WHEN @Newest = 1 AND @MarkMs < @UntilMs THEN @MarkMs ELSE @UntilMs END;
-    DECLARE @Low DATETIME2(3) = DATEADD(MILLISECOND, @LowMs % 86400000, DATEADD(DAY, @LowMs / 86400000, @Epoch));
-    DECLARE @High DATETIME2(3) = DATEADD(MILLISECOND, @HighMs % 86400000, DATEADD(DAY, @HighMs / 86400000, @Epoch));
-    DECLARE @Mark DATETIME2(3) = DATEADD(MILLISECOND, @MarkMs % 86400000, DATEADD(DAY, @MarkMs / 86400000, @Epoch));
+    -- Exact even where so many milliseconds since midnight are added as a floating-point number.
+    DECLARE @Low DATETIME2(3) = DATEADD(MILLISECOND, @LowMs % 1000, DATEADD(SECOND, @LowMs / 1000 % 86400, DATEADD(DAY, @LowMs / 86400000, @Epoch)));
+    DECLARE @High DATETIME2(3) = DATEADD(MILLISECOND, @HighMs % 1000, DATEADD(SECOND, @HighMs / 1000 % 86400, DATEADD(DAY, @HighMs / 86400000, @Epoch)));
+    DECLARE @Mark DATETIME2(3) = DATEADD(MILLISECOND, @MarkMs % 1000, DATEADD(SECOND, @MarkMs / 1000 % 86400, DATEADD(DAY, @MarkMs / 86400000, @Epoch)));
     DECLARE @Walked TABLE (Seq BIGINT NOT NULL PRIMARY KEY, ProcessedAt DATETIME2(3) NOT NULL, TopicKey BIGINT NOT NULL);
     DECLARE @Errors TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Error NVARCHAR(MAX) COLLATE Latin1_General_BIN2 NULL);
     DECLARE @LastSeq BIGINT = 0, @LastMs BIGINT = 0, @Passed INT;

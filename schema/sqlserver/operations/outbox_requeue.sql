@@ -23,7 +23,7 @@ BEGIN
     DECLARE @UntilMs BIGINT = CAST(JSON_VALUE(@Arg, '$.until') AS BIGINT);
     DECLARE @First BIT = CASE WHEN @UntilMs IS NULL THEN 1 ELSE 0 END;
     IF @First = 1 SET @UntilMs = DATEDIFF_BIG(MILLISECOND, @Epoch, @Now);
-    DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 86400000, DATEADD(DAY, @UntilMs / 86400000, @Epoch));
+    DECLARE @Until DATETIME2(3) = DATEADD(MILLISECOND, @UntilMs % 1000, DATEADD(SECOND, @UntilMs / 1000 % 86400, DATEADD(DAY, @UntilMs / 86400000, @Epoch)));
     DECLARE @AfterMs BIGINT = CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT);
     -- To the second, which no server rounds up: messages found twice are ready by then, or not wanted.
     DECLARE @After DATETIME2(3) = COALESCE(DATEADD(SECOND, @AfterMs / 1000 % 86400, DATEADD(DAY, @AfterMs / 86400000, @Epoch)), CAST('0001-01-01' AS DATETIME2(3)));
