@@ -296,7 +296,9 @@ func (s *tsql) returnsContents(node any) bool {
 			return name != nil && name.Identifiers[len(name.Identifiers)-1].Value == "Payload"
 		})
 	}
-	at := slices.IndexFunc(s.procedures, func(p *procedure) bool { return p.name() == call.ProcedureReference.ProcedureReference.Name.BaseIdentifier.Value })
+	at := slices.IndexFunc(s.procedures, func(p *procedure) bool {
+		return p.name() == call.ProcedureReference.ProcedureReference.Name.BaseIdentifier.Value
+	})
 	if at < 0 {
 		return false
 	}
