@@ -15,8 +15,12 @@ func TestTrap_AWindowThatWidensIsFilled(t *testing.T) {
 		pool := f.DB.Reopen(t)
 		pool.SetMaxOpenConns(1)
 		book := suite.NewLogBook()
+		claimTimeout := 100 * time.Millisecond // no claim waits for the connection until it is free
+		if f.Slow() {
+			claimTimeout = 5 * time.Second
+		}
 		s := f.SubscriberOn(pool.DB, book, suite.LeaseOf(shortLease), func(c *outbox.SubscriberConfig) {
-			c.MaxInFlight, c.ClaimTimeout = 4, 100*time.Millisecond // no claim waits for the connection until it is free
+			c.MaxInFlight, c.ClaimTimeout = 4, claimTimeout
 		})
 		messages := f.Subscribe(s, "orders")
 		f.EnqueueN("orders", 2)
