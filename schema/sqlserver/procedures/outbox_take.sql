@@ -1,6 +1,6 @@
 -- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what
 -- expired leases hold, which counts an attempt. Messages noted to be woken are made due too. Returns a JSON array of what it
--- took, or NULL, and how many messages it gave back. Topics are tried in the order given, each up to its quota, until the next
+-- took, or NULL, its bytes, and how many messages it gave back. Topics are tried in the order given, each up to its quota, until the next
 -- message does not fit into what is left of bytes (payload and headers); with first, the very first may be larger. A topic
 -- with from_ms begins there: it skips what became due before, and with it the ghost entries of claimed messages. A coin
 -- decides whether messages of ordered streams or others come first, so that neither starves. The outer test of Status keeps
@@ -15,6 +15,7 @@ GO
 ALTER PROCEDURE [dbo].[Outbox_Take]
     @Arg NVARCHAR(MAX),
     @Taken NVARCHAR(MAX) OUTPUT,
+    @Bytes BIGINT OUTPUT,
     @GivenBack INT OUTPUT
 AS
 BEGIN
@@ -53,6 +54,7 @@ BEGIN
     FROM OPENJSON(@Arg, '$.topics') AS t;
 
     SET @Taken = NULL;
+    SET @Bytes = @Room;
     SET @GivenBack = 0;
 
     IF EXISTS (SELECT 1 FROM [dbo].[Outbox_Wake] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) WHERE WakeId > 0)
@@ -183,5 +185,6 @@ BEGIN
         SELECT @Taken = N'[' + STRING_AGG(CAST(N'{"seq":' + CAST(Seq AS NVARCHAR(20)) + N',"retries":' + CAST(RetryCount AS NVARCHAR(11))
             + COALESCE(N',"stages":' + CAST(Stages AS NVARCHAR(11)), N'') + N'}' AS NVARCHAR(MAX)), N',') + N']' FROM @Claimed;
     END
+    SET @Bytes = @Bytes - @Room;
 END
 GO

@@ -1,5 +1,4 @@
--- Returns the messages that Outbox_Take took; a row with Seq 0 has the number of those that it gave back in RetryCount. It is
--- called after the commit: a client that reads slowly then holds no locks. If it never reads, the lease expires.
+-- Returns the messages that Outbox_Take took; a row with Seq 0 has the number of those that it gave back in RetryCount.
 IF OBJECT_ID(N'[dbo].[Outbox_Taken]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Taken] AS RETURN 0');
 GO
