@@ -1,7 +1,8 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
 -- messages in the queue; returns how many. Those still needed (outbox_kept) are kept, and those last seen longer than
--- within_ms ago, if it is given. In small batches that skip locked rows. A message is checked again under its lock, because it may have been revived since. Messages are looked up by
--- subqueries, so that the planner has no choice; the 0 keeps it from the index of dead letters.
+-- within_ms ago, if it is given. In small batches that skip locked rows. A message is checked again under its lock, because
+-- it may have been revived since. Messages are looked up by subqueries, so that the planner has no choice; the 0 keeps it
+-- from the index of dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
 DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
 CREATE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)

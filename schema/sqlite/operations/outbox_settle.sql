@@ -1,14 +1,14 @@
 -- Ends or returns held messages of any number of claims in one transaction, counts ended steps in their joins, and returns
 -- the receipts it refused and, under seq 0, the joins that have ended. Held means in progress with the same owner token; an
 -- expired lease that nobody took is still held. Outcomes: 0 ack, 1 retry (spends an attempt), 2 release (spends none), 3
--- fail. stages are bits to add to those of a message. The error of an attempt goes into outbox_attempt; a release records one only if it is new. With delete_acked, the
--- state of an acknowledged message is deleted (by a trigger), unless something depends on it; the contents are left for
--- purging. Leases that the caller says are over end here; others when they expire. Returned messages go back to the queues
--- of their streams, and finished runs free them; claims that hold no stream skip that step. With skip_failed, a failed
--- message does not block its stream. There are no locked rows to skip: a writer has the whole database. The groups are
--- unpacked first, because otherwise their JSON would be parsed again for each message. Rows are found by their keys,
--- whatever the statistics say: by subqueries on one table and its key, by INDEXED BY, and by upserts that insert no state
--- (see outbox_claim).
+-- fail. stages are bits to add to those of a message. The error of an attempt goes into outbox_attempt; a release records
+-- one only if it is new. With delete_acked, the state of an acknowledged message is deleted (by a trigger), unless something
+-- depends on it; the contents are left for purging. Leases that the caller says are over end here; others when they expire.
+-- Returned messages go back to the queues of their streams, and finished runs free them; claims that hold no stream skip
+-- that step. With skip_failed, a failed message does not block its stream. There are no locked rows to skip: a writer has
+-- the whole database. The groups are unpacked first, because otherwise their JSON would be parsed again for each message.
+-- Rows are found by their keys, whatever the statistics say: by subqueries on one table and its key, by INDEXED BY, and by
+-- upserts that insert no state (see outbox_claim).
 WITH g AS MATERIALIZED (
     SELECT e.value ->> '$.owner' AS owner, e.value -> '$.seqs' AS seqs FROM json_each(?1, '$.groups') AS e)
 SELECT i.value AS seq, g.owner, NULL, NULL, NULL, NULL, NULL

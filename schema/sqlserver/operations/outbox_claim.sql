@@ -1,6 +1,6 @@
--- Claims messages (Outbox_Take) and returns them: in the transaction if they fit into the buffers of a connection, so that none is
--- held if that fails, and otherwise after the commit, so that a client that has stopped reading holds no locks. READ COMMITTED, because READPAST is not allowed at other levels, and a pooled
--- connection may be left at one.
+-- Claims messages (Outbox_Take) and returns them: in the transaction if they fit into the buffers of a connection, so that
+-- none is held if that fails, and otherwise after the commit, so that a client that has stopped reading holds no locks. READ
+-- COMMITTED, because READPAST is not allowed at other levels, and a pooled connection may be left at one.
 IF OBJECT_ID(N'[dbo].[Outbox_Claim]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Claim] AS RETURN 0');
 GO

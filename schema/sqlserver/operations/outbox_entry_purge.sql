@@ -1,8 +1,9 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
 -- messages in the queue; returns how many. Those still needed (Outbox_Kept) are kept, and those last seen longer than
--- within_ms ago, if it is given. In small batches that skip locked entries. Entries are found without locks, which would otherwise stay on everything that is skipped, such as done entries
--- on the way to failed ones. That search waits for messages, because one that is being claimed would seem to be gone; after
--- the first lock it waits for nobody. A message is checked again under its lock, because it may have been revived since.
+-- within_ms ago, if it is given. In small batches that skip locked entries. Entries are found without locks, which would
+-- otherwise stay on everything that is skipped, such as done entries on the way to failed ones. That search waits for
+-- messages, because one that is being claimed would seem to be gone; after the first lock it waits for nobody. A message is
+-- checked again under its lock, because it may have been revived since.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Purge] AS RETURN 0');
 GO

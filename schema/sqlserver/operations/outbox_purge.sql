@@ -3,11 +3,12 @@
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
 -- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
 -- that is given. Otherwise those done before that, or without a state, in order of publishing, up to the first that was
--- published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with flags can be among them. So are messages still in the queue of their
--- stream, which they leave when the run ends or the stream is resumed. Messages are found without locks, which would
--- otherwise stay on everything that is kept, and thousands of locks escalate to one of the table. That search may wait for
--- a row, as it must if a delete is not committed; after its first lock it waits for nobody. A message moves from
--- Outbox_Log_Pending to Outbox_Log: reading the one before the other never misses it in both.
+-- published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with flags can be among
+-- them. So are messages still in the queue of their stream, which they leave when the run ends or the stream is resumed.
+-- Messages are found without locks, which would otherwise stay on everything that is kept, and thousands of locks escalate
+-- to one of the table. That search may wait for a row, as it must if a delete is not committed; after its first lock it
+-- waits for nobody. A message moves from Outbox_Log_Pending to Outbox_Log: reading the one before the other never misses it
+-- in both.
 IF OBJECT_ID(N'[dbo].[Outbox_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Purge] AS RETURN 0');
 GO

@@ -1,14 +1,15 @@
 -- Takes up to limit ready messages of the listed topics that are not paused under one lease, and first gives back what
 -- expired leases hold, which counts an attempt. Messages noted to be woken are made due too. Returns a JSON array of what it
--- took, or NULL, its bytes, and how many messages it gave back. Topics are tried in the order given, each up to its quota, until the next
--- message does not fit into what is left of bytes (payload and headers); with first, the very first may be larger. A topic
--- with from_ms begins there: it skips what became due before, and with it the ghost entries of claimed messages. A coin
--- decides whether messages of ordered streams or others come first, so that neither starves. The outer test of Status keeps
--- a row from being taken twice even if hints are ignored; what was taken is what has the token afterwards. Rows are picked
--- first and written to by their keys, and both plans are pinned: a claim then costs the same however long the backlog, and
--- takes no more than it has picked. Size is not in the index of ready messages, so the pick locks the row itself too. Paused
--- topics are read with NOLOCK: whoever pauses a topic again holds its row, and READPAST would take it for not paused. So
--- what is not committed counts early. Part of its caller's own transaction, at READ COMMITTED. It waits for nobody.
+-- took, or NULL, its bytes, and how many messages it gave back. Topics are tried in the order given, each up to its quota,
+-- until the next message does not fit into what is left of bytes (payload and headers); with first, the very first may be
+-- larger. A topic with from_ms begins there: it skips what became due before, and with it the ghost entries of claimed
+-- messages. A coin decides whether messages of ordered streams or others come first, so that neither starves. The outer test
+-- of Status keeps a row from being taken twice even if hints are ignored; what was taken is what has the token afterwards.
+-- Rows are picked first and written to by their keys, and both plans are pinned: a claim then costs the same however long
+-- the backlog, and takes no more than it has picked. Size is not in the index of ready messages, so the pick locks the row
+-- itself too. Paused topics are read with NOLOCK: whoever pauses a topic again holds its row, and READPAST would take it for
+-- not paused. So what is not committed counts early. Part of its caller's own transaction, at READ COMMITTED. It waits for
+-- nobody.
 IF OBJECT_ID(N'[dbo].[Outbox_Take]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Take] AS RETURN 0');
 GO
