@@ -170,7 +170,7 @@ func (r *logReader) attempt(ctx context.Context, l *LogMessage, spent int, again
 			stop = nil
 		case <-r.drained:
 			if handout == nil {
-				r.logger.Info("Handler did not finish before DrainTimeout; its message will be delivered to its group again", d.logFields())
+				r.logger.Info("Handler did not finish in time; its message will be delivered to its group again", d.logFields())
 			}
 			return a, nil
 		}

@@ -379,7 +379,7 @@ func (s *settler) takeAway(d *Delivery, now time.Time) *answer {
 func (s *settler) expireAll(open []*Delivery) []*answer {
 	var answers []*answer
 	for _, d := range open {
-		s.logger.Info("Handler did not finish before DrainTimeout, releasing its message", d.logFields())
+		s.logger.Info("Handler did not finish in time, releasing its message", d.logFields())
 		d.over = true
 		answers = append(answers, d.answer(Release, nil))
 	}

@@ -33,12 +33,18 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", base.ErrUnknownOutcome, err)
 }
 
+// claimedUnread is the error of Outbox_Taken on SQL Server that comes after the commit.
+const claimedUnread = 51206
+
 // neverCommitted reports whether err proves that the statement it comes from was never sent, or was refused.
 func neverCommitted(err error) bool {
 	var unsent interface{ SafeToRetry() bool } // of pgx
 	var refusal *base.JoinRefusal
+	var server interface{ SQLErrorNumber() int32 }
 	switch {
 	case errors.Is(err, base.ErrUnknownOutcome):
+		return false
+	case errors.As(err, &server) && server.SQLErrorNumber() == claimedUnread:
 		return false
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
 		return true // drivers and database/sql return these only if nothing was sent

@@ -137,10 +137,11 @@ BEGIN
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;
     END IF;
-    -- What is more than the buffers of a connection is sent while the locks are held: of the router, of streams, of joins. A client that
-    -- does not read it for as long as its lease is disconnected.
-    IF budget - room > 65536 AND version() LIKE '%linux%' THEN
-        PERFORM set_config('tcp_user_timeout', greatest((arg->>'lease_ms')::int, 1000)::text, true);
+    -- What is more than the buffers of a connection hold is sent while rows are locked: of the router, of streams, of joins. A client
+    -- that reads nothing of it for as long as its lease is disconnected. The other columns have about 300 bytes.
+    IF budget - room + 300 * (coalesce(cardinality(picked), 0) + coalesce(cardinality(runs), 0)) > 65536
+       AND version() LIKE '%linux%' AND current_setting('tcp_user_timeout')::int NOT BETWEEN 1 AND 30000 THEN
+        PERFORM set_config('tcp_user_timeout', least(greatest(extract(epoch FROM lease)::bigint * 1000, 1000), 30000)::text, true);
     END IF;
 
     RETURN QUERY

@@ -21,6 +21,7 @@ BEGIN
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @After BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
+    DECLARE @Begins BIT = CASE @After WHEN 0 THEN 1 ELSE 0 END;
     DECLARE @Swept BIGINT, @Highest BIGINT, @Other BIGINT, @Count INT, @Young BIGINT, @Next BIGINT = 0, @FirstAt DATETIME2(3);
     DECLARE @Groups TABLE (Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL, Position BIGINT NOT NULL);
     DECLARE @Looked TABLE (Position BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Topic NVARCHAR(255) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -30,7 +31,7 @@ BEGIN
     DECLARE @Old TABLE (Position BIGINT NOT NULL PRIMARY KEY, Seq BIGINT NULL);
 
     SELECT @Swept = w.Position FROM [dbo].[Outbox_Event_Swept] AS w WITH (FORCESEEK) WHERE w.Id = 1 OPTION (MAXDOP 1);
-    IF @After = 0
+    IF @Begins = 1
     BEGIN
         -- Nothing is skipped here: a position that another purge has locked may stay.
         SELECT @Highest = c.Position FROM [dbo].[Outbox_Log_Counter] AS c WITH (READCOMMITTEDLOCK, FORCESEEK) WHERE c.Id = 1 OPTION (MAXDOP 1);
@@ -107,7 +108,7 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
         UPDATE w SET Position = @Swept
-        FROM [dbo].[Outbox_Event_Swept] AS w WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE w.Id = 1 AND w.Position <> @Swept
+        FROM [dbo].[Outbox_Event_Swept] AS w WITH (ROWLOCK, READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE w.Id = 1 AND w.Position <> @Swept AND @Begins = 1
         OPTION (MAXDOP 1);
 
         SELECT CAST(COUNT(*) AS BIGINT), @Next FROM @Old;

@@ -36,18 +36,20 @@ BEGIN
     SET @Messages = 0;
     SET @Leases = 0;
 
-    -- Found in the index and locked by token: a lease that is skipped keeps no lock on its index entry.
+    -- Found in the index and locked by token: a lease that is skipped keeps no lock on its index entry. More are found than wanted,
+    -- because others may have the first ones.
     INSERT INTO @Late (OwnerToken)
-    SELECT TOP (@Most) OwnerToken FROM [dbo].[Outbox_Lease] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
+    SELECT TOP (@Most + 1000) OwnerToken FROM [dbo].[Outbox_Lease] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
     WHERE LockedUntil < @Now
     ORDER BY LockedUntil, OwnerToken
     OPTION (MAXDOP 1);
     IF @@ROWCOUNT = 0 RETURN;
 
     INSERT INTO @Expired (Place, OwnerToken, WorkerId, Seqs, Streams)
-    SELECT t.Place, l.OwnerToken, l.WorkerId, l.Seqs, l.Streams
+    SELECT TOP (@Most) t.Place, l.OwnerToken, l.WorkerId, l.Seqs, l.Streams
     FROM @Late AS t INNER JOIN [dbo].[Outbox_Lease] AS l WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON l.OwnerToken = t.OwnerToken
     WHERE l.LockedUntil < @Now
+    ORDER BY t.Place
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     IF @@ROWCOUNT = 0 RETURN;
 

@@ -186,6 +186,6 @@ BEGIN
         SELECT @Taken = N'[' + STRING_AGG(CAST(N'{"seq":' + CAST(Seq AS NVARCHAR(20)) + N',"retries":' + CAST(RetryCount AS NVARCHAR(11))
             + COALESCE(N',"stages":' + CAST(Stages AS NVARCHAR(11)), N'') + N'}' AS NVARCHAR(MAX)), N',') + N']' FROM @Claimed;
     END
-    SET @Bytes = @Bytes - @Room;
+    SELECT @Bytes = @Bytes - @Room + 300 * COUNT(*) FROM @Claimed; -- the other columns have about so many bytes
 END
 GO
