@@ -101,6 +101,7 @@ func (r *remover) removeAll(ctx context.Context) error {
 			r.add(seqs)
 			return err
 		}
+		seqs = seqs[len(batch):]
 	}
 	return nil
 }

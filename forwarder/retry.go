@@ -62,7 +62,7 @@ func (w *worker) again() (through bool) {
 		alive := make([]*item, 0, len(run))
 		for _, it := range run {
 			switch {
-			case w.lost(it):
+			case w.goesBack(it):
 			case w.waiting.isStopped(it):
 				w.park(it, time.Now())
 			default:

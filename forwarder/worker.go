@@ -107,7 +107,7 @@ func (w *worker) advance(batch []*item) (left []*item) {
 	var destinations []string
 	runs := map[string][]*item{}
 	for _, it := range batch {
-		if w.lost(it) {
+		if w.goesBack(it) {
 			continue
 		}
 		if it.lane.destination == "" {
@@ -207,13 +207,17 @@ func (w *worker) hold(it *item, what blocking, tried time.Time) bool {
 // lookAround is the shortest time between two batches that go back in an outage so that other messages are tried.
 const lookAround = 10 * time.Second
 
-// lost reports whether the message's context has ended, and gives it back: another worker may have it by now, or MaxHandlerTime is over.
-// The latter spends an attempt whatever the last error is marked as, so only its text is passed on. The rest of its claim in the same
-// stream goes back too: its time may not be over yet.
-func (w *worker) lost(it *item) bool {
+// goesBack gives a message back whose context has ended: another worker may have it by now, or MaxHandlerTime is over. The latter
+// spends an attempt whatever the last error is marked as, so only its text is passed on. Of a claim, the first message of a stream
+// pays, and the rest goes back with it: it was not tried.
+func (w *worker) goesBack(it *item) bool {
 	ctx := it.received.Context()
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		return false
+	case !w.waiting.stop(it):
+		w.park(it, time.Now())
+		return true
 	}
 	reason := context.Cause(ctx)
 	if it.err != nil && !errors.Is(it.err, reason) {
@@ -222,7 +226,6 @@ func (w *worker) lost(it *item) bool {
 	if d, ok := outbox.DeliveryFrom(ctx); ok {
 		d.SetErr(reason)
 	}
-	w.waiting.stop(it)
 	it.received.Nack()
 	return true
 }
@@ -282,7 +285,7 @@ func (w *worker) answer(it *item, err error) (again bool) {
 	}
 	w.breaker.trouble(err)
 	switch {
-	case w.lost(it):
+	case w.goesBack(it):
 		return false
 	case IsRefused(err):
 		w.breaker.reached()

@@ -345,8 +345,8 @@ var inAnHour = map[string]string{
 	testdb.SQLServer: "DATEADD(HOUR, 1, SYSUTCDATETIME())",
 }
 
-// A message that is not published within MaxHandlerTime spends an attempt, as with any handler, whatever the publisher says, and the
-// row has both reasons.
+// A message that is not published within MaxHandlerTime spends an attempt, as with any handler, whatever the publisher says, and
+// the row has both reasons.
 func TestTrap_TheEndOfMaxHandlerTimeIsTheReason(t *testing.T) {
 	atLast := func(err error) func(string, []*message.Message) error {
 		return func(_ string, messages []*message.Message) error {
@@ -383,6 +383,27 @@ func TestTrap_TheEndOfMaxHandlerTimeIsTheReason(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Those behind it in its stream have run out of time with it, and were not tried.
+func TestTrap_TheEndOfMaxHandlerTimeCostsTheFirstOfAStream(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.broker.answers(func(_ string, messages []*message.Message) error {
+			<-messages[0].Context().Done()
+			return errAway
+		})
+		for range 3 {
+			_, err := f.Outbox.Outbox.Enqueue(t.Context(), f.DB.DB, outbox.Message{Topic: "orders", StreamKey: "a"})
+			f.NoError(err)
+		}
+		f.start(func(c *forwarder.Config) {
+			c.BatchSize = 1
+			c.Subscriber.MaxHandlerTime, c.Subscriber.DrainTimeout, c.Subscriber.MaxAttempts = 500*time.Millisecond, time.Minute, 2
+		})
+		f.Becomes(outbox.Failed, 1)
+		rows := f.Rows()
+		f.Equal([]int{1, 0, 0}, []int{rows[0].RetryCount, rows[1].RetryCount, rows[2].RetryCount})
+	})
 }
 
 func TestItRunsOnceUntilItsContextEnds(t *testing.T) {

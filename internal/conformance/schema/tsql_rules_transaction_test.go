@@ -259,8 +259,8 @@ func namesEachSavepointOnce(s *tsql) (found []finding) {
 	return found
 }
 
-// returnsContentsAfterItCommits: a client that reads slowly, or has stopped, would hold the locks for as long. What the buffers of a
-// connection hold may be sent before, which needs no reader.
+// returnsContentsAfterItCommits: a client that reads slowly, or has stopped, would hold the locks for as long. What the buffers of
+// a connection hold may be sent before, which needs no reader.
 func returnsContentsAfterItCommits(s *tsql) (found []finding) {
 	for _, p := range s.procedures {
 		if s.whose(p) != "own" {

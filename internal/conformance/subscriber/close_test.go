@@ -11,11 +11,14 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/faults"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // With DeleteOnAck, what cannot be deleted before the end is left to the janitor, which Close does not wait for.
 func TestTrap_CloseIsBoundedWhileContentsAreDeleted(t *testing.T) {
-	for name, everything := range map[string]bool{"the deleting hangs": false, "everything hangs": true} {
+	for name, test := range map[string]struct{ underWay, everything bool }{
+		"the last deleting hangs": {}, "a deleting hangs": {underWay: true}, "everything hangs": {underWay: true, everything: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			forEach(t, func(t *testing.T, f *fixture) {
 				var away atomic.Bool
@@ -24,7 +27,7 @@ func TestTrap_CloseIsBoundedWhileContentsAreDeleted(t *testing.T) {
 					arg := fmt.Sprint(s.Args...)
 					deletes := strings.Contains(arg, `"seqs"`) && strings.Contains(arg, `"older_than_ms"`)
 					if deletes {
-						away.Store(everything)
+						away.Store(test.everything)
 						deleting <- struct{}{}
 					}
 					if deletes || away.Load() {
@@ -37,21 +40,24 @@ func TestTrap_CloseIsBoundedWhileContentsAreDeleted(t *testing.T) {
 					Dialect: f.Config.Dialect, Schema: f.Config.Schema, DeleteOnAck: true, DrainTimeout: drain}, nil)
 				f.NoError(err)
 				n := 1
-				if everything {
+				if test.everything {
 					n = 2
 				}
 				f.EnqueueN("orders", n)
 				received := f.ReceiveN(f.Subscribe(s, "orders"), n)
 				received[0].Ack()
-				if everything {
+				if test.underWay {
 					suite.Take(f.T, deleting, "the deleting")
+				}
+				if test.everything {
 					received[1].Ack()
 				}
 				began := time.Now()
 				err = s.Close()
 				t.Logf("Close took %v: %v", time.Since(began).Round(time.Millisecond), err)
 				f.Less(time.Since(began), drain+20*time.Second)
-				f.Equal(everything, err != nil, "%v", err)
+				hangs := test.everything || test.underWay && f.DB.Name == testdb.SQLite // which has one writer at a time
+				f.Equal(hangs, err != nil, "%v", err)
 				f.Zero(pool.Stats().InUse)
 			})
 		})

@@ -137,8 +137,8 @@ BEGIN
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;
     END IF;
-    -- What is more than the buffers of a connection hold is sent while rows are locked: of the router, of streams, of joins. A client
-    -- that reads nothing of it for as long as its lease is disconnected. The other columns have about 300 bytes.
+    -- What is more than the buffers of a connection hold is sent while rows are locked: of the router, of streams, of joins. A
+    -- client that reads nothing of it for as long as its lease is disconnected. The other columns have about 300 bytes.
     IF budget - room + 300 * (coalesce(cardinality(picked), 0) + coalesce(cardinality(runs), 0)) > 65536
        AND version() LIKE '%linux%' AND current_setting('tcp_user_timeout')::int NOT BETWEEN 1 AND 30000 THEN
         PERFORM set_config('tcp_user_timeout', least(greatest(extract(epoch FROM lease)::bigint * 1000, 1000), 30000)::text, true);

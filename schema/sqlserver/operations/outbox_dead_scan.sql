@@ -35,7 +35,7 @@ BEGIN
     IF @ToMs < @UntilMs SET @UntilMs = @ToMs;
     DECLARE @LowMs BIGINT = CASE WHEN @Newest = 0 AND @MarkMs > @FromMs THEN @MarkMs ELSE @FromMs END;
     DECLARE @HighMs BIGINT = CASE WHEN @Newest = 1 AND @MarkMs < @UntilMs THEN @MarkMs ELSE @UntilMs END;
-    -- Exact even where so many milliseconds since midnight are added as a floating-point number.
+    -- Where a walk goes on must be exact, also on a compatible server that adds milliseconds as a floating-point number.
     DECLARE @Low DATETIME2(3) = DATEADD(MILLISECOND, @LowMs % 1000, DATEADD(SECOND, @LowMs / 1000 % 86400, DATEADD(DAY, @LowMs / 86400000, @Epoch)));
     DECLARE @High DATETIME2(3) = DATEADD(MILLISECOND, @HighMs % 1000, DATEADD(SECOND, @HighMs / 1000 % 86400, DATEADD(DAY, @HighMs / 86400000, @Epoch)));
     DECLARE @Mark DATETIME2(3) = DATEADD(MILLISECOND, @MarkMs % 1000, DATEADD(SECOND, @MarkMs / 1000 % 86400, DATEADD(DAY, @MarkMs / 86400000, @Epoch)));
