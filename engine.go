@@ -11,6 +11,7 @@ const (
 	opWork       operation = "outbox_work"
 	opClaim      operation = "outbox_claim"
 	opSettle     operation = "outbox_settle"
+	opHeld       operation = "outbox_held"
 	opRenew      operation = "outbox_renew"
 	opReap       operation = "outbox_reap"
 	opRequeue    operation = "outbox_requeue"
@@ -53,7 +54,7 @@ const (
 
 // readOnly are the operations that commit nothing.
 var readOnly = map[operation]bool{
-	opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
+	opHeld: true, opTopics: true, opFailed: true, opGet: true, opLogRead: true, opLogDeadList: true, opStreamList: true, opStreamTopics: true,
 	opTopicPaused: true, "outbox_audit_list": true,
 	"outbox_event_read": true, "outbox_event_read_all": true, "outbox_event_wait": true,
 	"outbox_join_list": true, "outbox_join_members": true, "outbox_join_of": true, "outbox_entry_get": true,

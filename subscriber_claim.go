@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
@@ -86,7 +87,7 @@ func (s *Subscriber) awaitLimiter(topics []string, allowed flow.Allowance) flow.
 }
 
 func (s *Subscriber) claimParams(allowed flow.Allowance, from map[string]time.Time) ClaimParams {
-	return ClaimParams{Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
+	return ClaimParams{Owner: base.NewOwnerToken(), Topics: quotas(allowed), Limit: allowed.Limit, Bytes: allowed.Bytes, allFit: allowed.AllFit,
 		Run: s.config.MaxStreamRun, Lease: s.config.LeaseDuration, GiveBack: noGiveBack, from: from, share: s.keeper.presence.share.Load()}
 }
 
@@ -102,6 +103,7 @@ func quotas(allowed flow.Allowance) []TopicQuota {
 func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []*Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
+	sent := time.Now()
 	along, due := s.settler.takeAlong(), s.keeper.leases.early()
 	alone := along.isEmpty() && len(due) == 0
 	if !alone {
@@ -113,6 +115,7 @@ func (s *Subscriber) take(ctx context.Context, params ClaimParams) (claimed []*C
 	if s.limiter != nil {
 		s.limiter.Claimed(len(claimed), err)
 	}
+	s.keeper.lost.note(params.Owner, sent, err)
 	return claimed, err
 }
 

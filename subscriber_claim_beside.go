@@ -38,7 +38,10 @@ func (s *Subscriber) claimBeside(ctx context.Context) {
 func (s *Subscriber) takeBeside(ctx context.Context, params ClaimParams) ([]*Claimed, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ClaimTimeout)
 	defer cancel()
-	return s.outbox.claim(ctx, params)
+	sent := time.Now()
+	claimed, err := s.outbox.claim(ctx, params)
+	s.keeper.lost.note(params.Owner, sent, err)
+	return claimed, err
 }
 
 // poolHasRoom reports whether half of the pool would still be free, which handlers need more. In a pool of three it never is.

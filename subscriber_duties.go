@@ -10,11 +10,12 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// A keeper does a Subscriber's periodic duties: it renews its leases, gives back the leases of dead workers, writes
+// A keeper does a Subscriber's periodic duties: it renews its leases, gives back what lost claims and dead workers hold, writes
 // heartbeats, looks for topics without a handler, and runs the janitor.
 type keeper struct {
 	outbox   *Outbox
 	leases   *leases
+	lost     *lostClaims
 	backlog  *backlog
 	janitor  *janitor
 	remover  *remover
@@ -28,6 +29,7 @@ func (k *keeper) run(ctx context.Context) {
 	var duties sync.WaitGroup
 	duties.Go(func() { k.leases.renewAll(ctx) })
 	duties.Go(func() { k.leases.endAll(ctx) })
+	duties.Go(func() { k.lost.run(ctx) })
 	duties.Go(func() {
 		k.unhurried(ctx, k.config.LeaseDuration, duty{"Cannot give back expired leases, trying again", k.reap})
 	})

@@ -29,7 +29,7 @@ func TestHealth(t *testing.T) {
 		dialect := testoutbox.Dialect(f.DB.Name)
 		both, err := outbox.New(f.DB.DB, outbox.Config{Dialect: dialect, Schema: f.DB.Schema, Log: outbox.QueueAndLog}, nil)
 		f.NoError(err)
-		_, err = both.Enqueue(ctx, f.DB.DB, outbox.Message{UUID: "a", Topic: "orders"}, outbox.Message{UUID: "b", Topic: "orders"}, outbox.Message{UUID: "c", Topic: "bills"})
+		_, err = both.Enqueue(ctx, f.DB.DB, outbox.Message{UUID: "a", Topic: "orders"}, outbox.Message{UUID: "b", Topic: "orders", StreamKey: "b"}, outbox.Message{UUID: "c", Topic: "bills"})
 		f.NoError(err)
 		f.Enqueue("refused", 0, 2)
 		f.fail("refused", "broken", 0)

@@ -73,6 +73,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_topics"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_topics"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_failed"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_failed"(json) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_held"(json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_held"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_get"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_get"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_dead_scan"(json) FROM PUBLIC;

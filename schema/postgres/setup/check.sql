@@ -74,6 +74,7 @@ FROM (VALUES
     ('function', '"public"."outbox_purge"(json)'),
     ('function', '"public"."outbox_topics"(json)'),
     ('function', '"public"."outbox_failed"(json)'),
+    ('function', '"public"."outbox_held"(json)'),
     ('function', '"public"."outbox_get"(json)'),
     ('function', '"public"."outbox_dead_scan"(json)'),
     ('function', '"public"."outbox_list"(json)'),

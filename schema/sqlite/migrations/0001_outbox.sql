@@ -70,7 +70,8 @@ END;
 
 -- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. seqs
 -- is a JSON array of what was claimed, so that it can be given back when the lease expires; such a lease is marked by
--- locked_until 0 until the end of the transaction. streams is the same for ordered streams, or NULL.
+-- locked_until 0 until the end of the transaction. streams is the same for ordered streams, or NULL. What was claimed before
+-- under the same token, or of ordered streams by the same claim, is an array within each.
 CREATE TABLE IF NOT EXISTS "main"."outbox_lease" (
     owner_token  TEXT    NOT NULL PRIMARY KEY,
     worker_id    INTEGER NOT NULL,

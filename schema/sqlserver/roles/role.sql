@@ -16,6 +16,7 @@ GRANT EXECUTE ON [dbo].[Outbox_Requeue] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Purge] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Topics] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Failed] TO [dbo_Outbox_Role];
+GRANT EXECUTE ON [dbo].[Outbox_Held] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Get] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_Dead_Scan] TO [dbo_Outbox_Role];
 GRANT EXECUTE ON [dbo].[Outbox_List] TO [dbo_Outbox_Role];
