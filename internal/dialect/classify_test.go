@@ -23,8 +23,9 @@ func (e sqliteError) Code() int                { return int(e) }
 // Errors for which the data of a statement is to blame are told from those of the database's state, such as a full disk.
 func TestClassify(t *testing.T) {
 	for class, errs := range map[ErrorClass][]error{
-		ErrorOther: {nil, postgresError(""), postgresError("25006"), postgresError("53100"), postgresError("42501"), postgresError("57014"),
-			sqliteError(8), sqliteError(10), sqliteError(13), sqlServerError(0), sqlServerError(3906), sqlServerError(1105), sqlServerError(229)},
+		ErrorOther: {nil, postgresError(""), postgresError("53100"), postgresError("42501"), postgresError("57014"),
+			sqliteError(8), sqliteError(10), sqliteError(13), sqlServerError(0), sqlServerError(1105), sqlServerError(229)},
+		ErrorReadOnly: {postgresError("25006"), sqlServerError(3906)},
 		ErrorData: {postgresError("22001"), postgresError("22P05"), postgresError("23502"), postgresError("54000"),
 			sqliteError(18), sqliteError(19), sqliteError(275), sqliteError(1299), sqliteError(20),
 			sqlServerError(515), sqlServerError(547), sqlServerError(2628), sqlServerError(8152)},

@@ -56,6 +56,7 @@ const (
 	ErrorSchema                   // an object of the outbox is missing or out of date
 	ErrorNoTransaction            // a savepoint outside a transaction
 	ErrorDuplicate                // a key already exists
+	ErrorReadOnly                 // the server that this connection leads to takes no writes: after a failover, another one does
 	ErrorData                     // what was to be written is refused for what it is, such as a text that is too long
 )
 

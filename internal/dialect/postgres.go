@@ -68,6 +68,8 @@ func (Postgres) Classify(err error) ErrorClass {
 		return ErrorDuplicate
 	case "25P01": // a savepoint outside a transaction
 		return ErrorNoTransaction
+	case "25006": // a read-only transaction, as all are on a standby
+		return ErrorReadOnly
 	case "3F000", "42P01", "42703", "42883": // no such schema, table, column, function
 		return ErrorSchema
 	}

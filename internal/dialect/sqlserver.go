@@ -75,6 +75,8 @@ func (SQLServer) Classify(err error) ErrorClass {
 		return ErrorDuplicate
 	case 628: // a savepoint outside a transaction
 		return ErrorNoTransaction
+	case 3906: // a read-only database, as a secondary replica's is
+		return ErrorReadOnly
 	case 207, 208, 2812: // no such column, table, procedure
 		return ErrorSchema
 	}

@@ -203,7 +203,7 @@ func (e *Engine) run(ctx context.Context, x base.Executor, op Operation, args []
 			return answer(rows)
 		}
 	}
-	return onConn(ctx, x, func(x base.Executor) (again bool, err error) {
+	return e.onConn(ctx, x, func(x base.Executor) (again bool, err error) {
 		err = e.runOn(ctx, x, op, args, scan)
 		return !answers, err // scan must not see rows twice
 	})
@@ -217,11 +217,15 @@ func (e *Engine) before(ctx context.Context, x base.Executor) error {
 }
 
 // onConn runs f on x. On a *sql.DB it takes a connection, so that it can tell whether anything was sent: if not, and if f
-// allows it, f is run again on another connection.
-func onConn(ctx context.Context, x base.Executor, f func(base.Executor) (again bool, err error)) error {
+// allows it, f is run again on another connection. So it is if the connection leads to a server that takes no writes: the pool
+// would keep it for as long as it works.
+func (e *Engine) onConn(ctx context.Context, x base.Executor, f func(base.Executor) (again bool, err error)) error {
 	db, pool := x.(*sql.DB)
 	if !pool {
 		_, err := f(x)
+		if own, ok := x.(OwnConn); ok && e.isReadOnly(err) {
+			discard(own.Conn)
+		}
 		return err
 	}
 	for try := 0; ; try++ {
@@ -230,12 +234,18 @@ func onConn(ctx context.Context, x base.Executor, f func(base.Executor) (again b
 			return fmt.Errorf("take a connection: %w", err)
 		}
 		again, err := f(OwnConn{conn})
+		useless := e.isReadOnly(err)
+		if useless {
+			discard(conn)
+		}
 		_ = conn.Close() // returns it to the pool; its only error is that it was already closed
-		if !again || try == badConnections || !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
+		if !again || try == badConnections || !useless && !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
 			return err
 		}
 	}
 }
+
+func (e *Engine) isReadOnly(err error) bool { return e.Dialect.Classify(err) == dialect.ErrorReadOnly }
 
 func (e *Engine) runOn(ctx context.Context, x base.Executor, op Operation, args []any, scan func(*sql.Rows) error) error {
 	ctx = kept.Keep(ctx)
@@ -319,7 +329,7 @@ func (e *Engine) Together(ctx context.Context, x base.Executor, procedure Operat
 	if e.Dialect.Traits().Procedures {
 		err = e.run(ctx, x, procedure, args, scan)
 	} else {
-		err = onConn(ctx, x, func(x base.Executor) (again bool, err error) {
+		err = e.onConn(ctx, x, func(x base.Executor) (again bool, err error) {
 			reset()
 			return true, e.asOne(ctx, x, jobs...)
 		})

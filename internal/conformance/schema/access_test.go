@@ -39,6 +39,11 @@ func TestOBX117_118_TheRoleSufficesAndAllowsNoMore(t *testing.T) {
 
 		f.Empty(f.LacksRightTo(member, f.everyCall()...))
 		f.NotEmpty(f.Rows("1 = 1"))
+		f.Zero(f.open())
+		f.Exec(map[string]string{testdb.Postgres: "DROP FUNCTION %s(json)", testdb.SQLServer: "DROP PROCEDURE %s"}[f.DB.Name], f.Object("outbox_story"))
+		f.Migrate()
+		f.Empty(f.LacksRightTo(member, f.everyCall()...), "a migration that creates all functions again takes no right away")
+		f.Equal(map[string]int{testdb.Postgres: 1}[f.DB.Name], f.open(), "and gives none, except to what is new")
 		denied := []string{
 			"DROP TABLE {outbox}", "ALTER TABLE {outbox} ADD n INT", "SELECT COUNT(*) FROM " + f.Object("accounts"),
 			"CREATE TABLE " + f.Object("mine") + " (n INT NOT NULL)", "DELETE FROM " + f.history(),
@@ -46,6 +51,15 @@ func TestOBX117_118_TheRoleSufficesAndAllowsNoMore(t *testing.T) {
 		f.Len(f.LacksRightTo(member, denied...), len(denied))
 		f.Len(f.LacksRightTo(stranger, f.everyCall()...), len(f.everyCall()), "without the role nothing is allowed")
 	})
+}
+
+// open is how many functions everybody may call.
+func (f *fixture) open() (n int) {
+	if f.DB.Name == testdb.Postgres {
+		f.NoError(f.DB.QueryRowContext(f.Context(), `SELECT count(*) FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+			WHERE p.pronamespace = $1::regnamespace AND a.grantee = 0`, f.Config.Schema).Scan(&n))
+	}
+	return n
 }
 
 func (f *fixture) history() string {
@@ -59,7 +73,7 @@ func (f *fixture) everyCall() (calls []string) {
 		"claim":  `{"owner":"` + owner + `","lease_ms":60000,"limit":4,"give_back":1,"worker":"w","topics":[{"key":` + fmt.Sprint(testdb.TopicKey("orders")) + `,"quota":10}]}`,
 		"settle": `{"worker":"w","backoff_ms":1,"backoff_max_ms":1,"delete_acked":false,"groups":[{"owner":"` + owner + `","outcome":0,"seqs":[1]}]}`,
 		"renew":  `{"lease_ms":1000,"groups":[{"owner":"` + owner + `","seqs":[1]}]}`,
-		"reap":   `{"limit":1}`, "requeue": `{"limit":1}`, "failed": `{"limit":1}`, "topics": `{"limit":1}`,
+		"reap":   `{"limit":1}`, "requeue": `{"limit":1}`, "held": `{"owner":"` + owner + `"}`, "failed": `{"limit":1}`, "topics": `{"limit":1}`,
 		"purge": `{"status":2,"older_than_ms":3600000,"limit":1}`, "get": `{"ids":["` + owner + `"]}`,
 	}
 	id, err := f.Config.Dialect.Traits().NewMessageID()

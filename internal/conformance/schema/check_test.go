@@ -11,6 +11,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 	"github.com/incursa/watermill-outbox/internal/kept"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // Where nothing is installed, each missing object is not worth a line.
@@ -53,4 +54,17 @@ func TestTrap_CheckDoesNotSendForMigrateBecauseOfASetting(t *testing.T) {
 
 	require.EqualError(t, check("?_pragma=journal_mode(WAL)", false), `"main"."outbox": settings do not fit: `+timeout)
 	require.NoError(t, check("?_pragma=busy_timeout(10000)", false), "the file remembers WAL")
+}
+
+// Numbers that a connection keeps are given out of order, and with them the order of the log and of streams is lost.
+func TestTrap_CheckRefusesCachedNumbers(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		if f.DB.Name != testdb.Postgres {
+			return
+		}
+		f.Exec("ALTER TABLE %s ALTER arrival_id SET CACHE 20", f.Object("outbox_arrival"))
+		err := outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig())
+		f.ErrorIs(err, outbox.ErrSchema)
+		f.ErrorContains(err, "are cached by each connection")
+	})
 }

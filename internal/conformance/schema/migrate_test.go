@@ -205,11 +205,11 @@ func TestTrap_TwoMigrationsAtOnce(t *testing.T) {
 
 func TestTrap_AMigrationThatFailsLeavesNothing(t *testing.T) {
 	forEachEmpty(t, func(t *testing.T, f *fixture) {
-		for _, at := range []string{"CREATE INDEX", "CREATE FUNCTION"} {
-			if at == "CREATE FUNCTION" && !f.Config.Dialect.Traits().Procedures {
+		for _, at := range []string{"CREATE INDEX", "CREATE OR REPLACE FUNCTION"} {
+			if at == "CREATE OR REPLACE FUNCTION" && !f.Config.Dialect.Traits().Procedures {
 				continue
 			}
-			if f.DB.Name == testdb.SQLServer && at == "CREATE FUNCTION" {
+			if f.DB.Name == testdb.SQLServer && at == "CREATE OR REPLACE FUNCTION" {
 				at = "ALTER PROCEDURE"
 			}
 			pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {

@@ -1,8 +1,7 @@
 -- Records what an operator has done, in the same transaction. The first batch of an act gets a number; the others pass it and
 -- add to the count.
 -- Called as: SELECT * FROM "public"."outbox_audit_add"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_audit_add"(json);
-CREATE FUNCTION "public"."outbox_audit_add"(arg json) RETURNS TABLE (no bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_audit_add"(arg json) RETURNS TABLE (no bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $outbox$

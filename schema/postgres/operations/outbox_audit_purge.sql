@@ -1,8 +1,7 @@
 -- Deletes up to limit records of what operators did that are older than older_than_ms; returns how many. Numbers grow with
 -- time, so the oldest come first.
 -- Called as: SELECT * FROM "public"."outbox_audit_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_audit_purge"(json);
-CREATE FUNCTION "public"."outbox_audit_purge"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_audit_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

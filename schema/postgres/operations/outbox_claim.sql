@@ -8,8 +8,7 @@
 -- costs the same however long the backlog. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use
 -- a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_claim"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_claim"(json);
-CREATE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, stages int, claimed_ms bigint)
 LANGUAGE plpgsql

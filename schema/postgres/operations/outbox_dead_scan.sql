@@ -3,8 +3,7 @@
 -- walk ended, how many it passed (in retry_count), and until when they had failed, which is an argument of the next call, so
 -- that a walk ends although messages go on failing; processed_ms is that in microseconds.
 -- Called as: SELECT * FROM "public"."outbox_dead_scan"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_dead_scan"(json);
-CREATE FUNCTION "public"."outbox_dead_scan"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_dead_scan"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, correlation_id text, stream_key text, created_ms bigint, next_attempt_ms bigint,
     processed_ms bigint, status int, retry_count int, size int, processed_by text, error text, mark bigint, until bigint)
 LANGUAGE plpgsql

@@ -1,8 +1,7 @@
 -- Makes ready messages due at another time: at due_ms, or delay_ms from now; returns how many. The rows of streams are moved
 -- too, which the head's time decides. Locked rows are skipped.
 -- Called as: SELECT * FROM "public"."outbox_delay"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_delay"(json);
-CREATE FUNCTION "public"."outbox_delay"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_delay"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

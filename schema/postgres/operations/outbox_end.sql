@@ -4,8 +4,7 @@
 -- stream leaves its queue, so that those behind it go on. Its arrival is deleted last, because a router may be waiting for
 -- it with its stream locked; one that it has queued after all leaves as soon as it is the first. Locked messages are skipped.
 -- Called as: SELECT * FROM "public"."outbox_end"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_end"(json);
-CREATE FUNCTION "public"."outbox_end"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_end"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

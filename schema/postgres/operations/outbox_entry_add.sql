@@ -1,8 +1,7 @@
 -- Adds entries to an inbox, and touches existing ones; returns what outbox_entry_get returns. It waits for an entry that is
 -- not committed yet. It goes in order of the keys, so that two calls do not wait for each other.
 -- Called as: SELECT * FROM "public"."outbox_entry_add"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_entry_add"(json);
-CREATE FUNCTION "public"."outbox_entry_add"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_entry_add"(arg json) RETURNS TABLE (
     n int, content_hash bytea, first_seen_ms bigint, last_seen_ms bigint, seen int, queue_id text, processed_ms bigint,
     status int, attempts int, last_error text, result bytea)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$

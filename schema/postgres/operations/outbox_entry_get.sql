@@ -1,7 +1,6 @@
 -- Reads entries of an inbox by their keys; unknown ones are left out.
 -- Called as: SELECT * FROM "public"."outbox_entry_get"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_entry_get"(json);
-CREATE FUNCTION "public"."outbox_entry_get"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_entry_get"(arg json) RETURNS TABLE (
     n int, content_hash bytea, first_seen_ms bigint, last_seen_ms bigint, seen int, queue_id text, processed_ms bigint,
     status int, attempts int, last_error text, result bytea)
 LANGUAGE plpgsql STABLE

@@ -4,8 +4,7 @@
 -- it may have been revived since. Messages are looked up by subqueries, so that the planner has no choice; the 0 keeps it
 -- from the index of dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_entry_purge"(json);
-CREATE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

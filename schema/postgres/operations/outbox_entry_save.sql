@@ -1,7 +1,6 @@
 -- Marks an entry as processed, with its handler's result; returns whether it exists.
 -- Called as: SELECT * FROM "public"."outbox_entry_save"($1, $2)
-DROP FUNCTION IF EXISTS "public"."outbox_entry_save"(json, bytea);
-CREATE FUNCTION "public"."outbox_entry_save"(arg json, payloads bytea) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_entry_save"(arg json, payloads bytea) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 BEGIN
     RETURN QUERY

@@ -5,8 +5,7 @@
 -- instead, with kind 4: that is looked up under the stream's lock, and before the version, so that a repeated call does not
 -- conflict with itself. The version goes into the headers here, because only here is it known.
 -- Called as: SELECT * FROM "public"."outbox_event_append"($1, $2)
-DROP FUNCTION IF EXISTS "public"."outbox_event_append"(json, bytea);
-CREATE FUNCTION "public"."outbox_event_append"(arg json, payloads bytea) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_event_append"(arg json, payloads bytea) RETURNS TABLE (
     kind int, version bigint, message_id text, stream text, topic text, headers text, payload bytea)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

@@ -2,8 +2,7 @@
 -- if it was changed, or kind 2 with the stream's version. Deleting hides its events. Restoring shows them again, as far as they
 -- were not purged, and opens an archived stream. A stream that has nothing to restore is changed, too.
 -- Called as: SELECT * FROM "public"."outbox_event_change"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_event_change"(json);
-CREATE FUNCTION "public"."outbox_event_change"(arg json) RETURNS TABLE (kind int, version bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_event_change"(arg json) RETURNS TABLE (kind int, version bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $outbox$

@@ -3,8 +3,7 @@
 -- position yet, that a consumer group has not passed, or that is a dead letter of one. Returns how many it deleted, and how many
 -- of those to delete are left. Rows are looked up by subqueries, so that the planner has no choice.
 -- Called as: SELECT * FROM "public"."outbox_event_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_event_purge"(json);
-CREATE FUNCTION "public"."outbox_event_purge"(arg json) RETURNS TABLE (affected bigint, remaining bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_event_purge"(arg json) RETURNS TABLE (affected bigint, remaining bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -2,8 +2,7 @@
 -- larger event comes alone. Each row has the version at which the stream ends in that direction, so that the reader needs no
 -- further call to know. Of an archived stream, unless that is asked for, it returns one row with version -1.
 -- Called as: SELECT * FROM "public"."outbox_event_read"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_event_read"(json);
-CREATE FUNCTION "public"."outbox_event_read"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_event_read"(arg json) RETURNS TABLE (
     stream text, version bigint, "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text,
     created_ms bigint, last bigint)
 LANGUAGE plpgsql STABLE

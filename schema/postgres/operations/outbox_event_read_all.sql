@@ -2,8 +2,7 @@
 -- Messages that are no events come without contents and with version 0, so that one call never looks at more than limit rows.
 -- What is an event is said by its row: anybody may send a message with such headers.
 -- Called as: SELECT * FROM "public"."outbox_event_read_all"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_event_read_all"(json);
-CREATE FUNCTION "public"."outbox_event_read_all"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_event_read_all"(arg json) RETURNS TABLE (
     stream text, version bigint, "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text,
     created_ms bigint, last bigint)
 LANGUAGE plpgsql STABLE

@@ -1,8 +1,7 @@
 -- Returns the position of an event in the log, 0 if it has none yet and -1 if there is no such event, and how far a consumer group
 -- has read that, -1 if there is no such group: the group of the whole log (topic '') or of the event's topic.
 -- Called as: SELECT * FROM "public"."outbox_event_wait"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_event_wait"(json);
-CREATE FUNCTION "public"."outbox_event_wait"(arg json) RETURNS TABLE ("position" bigint, reached bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_event_wait"(arg json) RETURNS TABLE ("position" bigint, reached bigint)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off

@@ -1,7 +1,6 @@
 -- The most recent dead letters, of one topic or of all.
 -- Called as: SELECT * FROM "public"."outbox_failed"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_failed"(json);
-CREATE FUNCTION "public"."outbox_failed"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_failed"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, status int, next_attempt_ms bigint, locked_until_ms bigint,
     owner_token text, last_error text, processed_ms bigint, processed_by text, stages int)

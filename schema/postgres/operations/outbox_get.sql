@@ -1,8 +1,7 @@
 -- The whole state of messages by message id, for people and tools; unknown ids are left out, and so are those deleted on
 -- acknowledgement. A message without a state that is in the log is for the log alone (status 4).
 -- Called as: SELECT * FROM "public"."outbox_get"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_get"(json);
-CREATE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_get"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, status int, next_attempt_ms bigint, locked_until_ms bigint,
     owner_token text, last_error text, processed_ms bigint, processed_by text, stages int)

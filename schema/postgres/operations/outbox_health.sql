@@ -2,8 +2,7 @@
 -- waits for a position in the log. Counts end at counted. A lease stays for a while after its messages have ended: of the expired
 -- ones, the oldest looked are counted only if they still hold a message or a stream.
 -- Called as: SELECT * FROM "public"."outbox_health"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_health"(json);
-CREATE FUNCTION "public"."outbox_health"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_health"(arg json) RETURNS TABLE (
     now_ms bigint, leases bigint, expired bigint, expired_ms bigint, failed bigint, oldest_failed_ms bigint, newest_failed_ms bigint,
     unlogged bigint, oldest_unlogged_ms bigint, "position" bigint, logged_ms bigint)
 LANGUAGE plpgsql

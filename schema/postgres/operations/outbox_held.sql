@@ -1,7 +1,6 @@
 -- What a claim still holds, for a worker that did not get the answer of that claim.
 -- Called as: SELECT * FROM "public"."outbox_held"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_held"(json);
-CREATE FUNCTION "public"."outbox_held"(arg json) RETURNS TABLE (seq bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_held"(arg json) RETURNS TABLE (seq bigint)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $outbox$
     SELECT s.seq
     FROM "public"."outbox_lease" AS l

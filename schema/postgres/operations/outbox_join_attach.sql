@@ -6,8 +6,7 @@
 -- deleted on acknowledgement, or is for the log alone. Each step is looked up by a subquery, so that it costs the same in a
 -- join of any size, whatever the planner believes.
 -- Called as: SELECT * FROM "public"."outbox_join_attach"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_attach"(json);
-CREATE FUNCTION "public"."outbox_join_attach"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_attach"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

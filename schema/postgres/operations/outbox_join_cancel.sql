@@ -1,8 +1,7 @@
 -- Ends a join as cancelled; its waits take the failure path. Returns a refusal (seq -1 no such join, -2 it has ended),
 -- otherwise the join.
 -- Called as: SELECT * FROM "public"."outbox_join_cancel"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_cancel"(json);
-CREATE FUNCTION "public"."outbox_join_cancel"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_cancel"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column

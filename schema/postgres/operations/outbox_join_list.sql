@@ -1,8 +1,7 @@
 -- Reads joins: the one with an id; or a page of those with a grouping key or of those that are pending, in order of id after a
 -- given one; or of all, from the newest on, before a given one.
 -- Called as: SELECT * FROM "public"."outbox_join_list"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_list"(json);
-CREATE FUNCTION "public"."outbox_join_list"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_list"(arg json) RETURNS TABLE (
     join_id text, grouping_key text, expected int, completed int, failed int, quorum int, fail_fast boolean, status int,
     metadata text, created_ms bigint, updated_ms bigint)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $outbox$

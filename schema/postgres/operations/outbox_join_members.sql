@@ -1,7 +1,6 @@
 -- Reads a page of the steps of a join, in order of message id after a given one, where it begins to read.
 -- Called as: SELECT * FROM "public"."outbox_join_members"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_members"(json);
-CREATE FUNCTION "public"."outbox_join_members"(arg json) RETURNS TABLE (message_id text, by_report boolean, status int, created_ms bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_join_members"(arg json) RETURNS TABLE (message_id text, by_report boolean, status int, created_ms bigint)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $outbox$
 #variable_conflict use_column
 BEGIN

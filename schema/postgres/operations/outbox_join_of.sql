@@ -1,7 +1,6 @@
 -- The joins that have a message as a step, with the step's state and theirs.
 -- Called as: SELECT * FROM "public"."outbox_join_of"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_of"(json);
-CREATE FUNCTION "public"."outbox_join_of"(arg json) RETURNS TABLE (join_id text, step_status int, by_report boolean, created_ms bigint, status int, grouping_key text)
+CREATE OR REPLACE FUNCTION "public"."outbox_join_of"(arg json) RETURNS TABLE (join_id text, step_status int, by_report boolean, created_ms bigint, status int, grouping_key text)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$

@@ -1,8 +1,7 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
 -- and of joins among them. Joins that a message still waits for are kept. In small batches that skip locked rows.
 -- Called as: SELECT * FROM "public"."outbox_join_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_purge"(json);
-CREATE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -1,8 +1,7 @@
 -- Ends a step by report, in one join or, without an id, in all that have it; a second report changes nothing. Returns a
 -- refusal (seq -1 no such join, -5 the message is no step of it) or the joins that have ended.
 -- Called as: SELECT * FROM "public"."outbox_join_report"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_report"(json);
-CREATE FUNCTION "public"."outbox_join_report"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_report"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

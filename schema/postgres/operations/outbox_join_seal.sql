@@ -3,8 +3,7 @@
 -- and writes to it so that attaching with an older snapshot fails: a transaction that attaches is counted entirely or not at
 -- all.
 -- Called as: SELECT * FROM "public"."outbox_join_seal"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_seal"(json);
-CREATE FUNCTION "public"."outbox_join_seal"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_seal"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column

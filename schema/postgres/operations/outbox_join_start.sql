@@ -1,7 +1,6 @@
 -- Begins a join with counters of zero. Without expected it is open: steps are added until it is sealed.
 -- Called as: SELECT * FROM "public"."outbox_join_start"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_start"(json);
-CREATE FUNCTION "public"."outbox_join_start"(arg json) RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_join_start"(arg json) RETURNS void
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 BEGIN
     INSERT INTO "public"."outbox_join" (join_id, grouping_key, expected_steps, quorum, fail_fast, metadata)

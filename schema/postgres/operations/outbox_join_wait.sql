@@ -4,8 +4,7 @@
 -- no wake-up is lost. It is written to, so that ending it with an older snapshot is a conflict. The 0 keeps the planner from
 -- the index of ready messages, so that the message is found by its id.
 -- Called as: SELECT * FROM "public"."outbox_join_wait"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_join_wait"(json);
-CREATE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_wait"(arg json) RETURNS TABLE (
     status int, expected int, completed int, failed int, strict boolean, overdue boolean, again_ms bigint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $outbox$
 #variable_conflict use_column

@@ -1,8 +1,7 @@
 -- Leases, those that run longest first, with their worker and the topics of what they hold. Of each lease the first sample
 -- messages are looked at.
 -- Called as: SELECT * FROM "public"."outbox_leases"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_leases"(json);
-CREATE FUNCTION "public"."outbox_leases"(arg json) RETURNS TABLE (owner_token text, worker text, until_ms bigint, topic text, messages bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_leases"(arg json) RETURNS TABLE (owner_token text, worker text, until_ms bigint, topic text, messages bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -2,8 +2,7 @@
 -- without payloads. So a search costs the same in each call, however few match. The last row, without a message id, says
 -- where the walk ended (seq), how many it passed (in retry_count), and when the last of them was published (mark).
 -- Called as: SELECT * FROM "public"."outbox_list"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_list"(json);
-CREATE FUNCTION "public"."outbox_list"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_list"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, correlation_id text, stream_key text, created_ms bigint, next_attempt_ms bigint,
     processed_ms bigint, status int, retry_count int, size int, processed_by text, error text, mark bigint, until bigint)
 LANGUAGE plpgsql

@@ -1,7 +1,6 @@
 -- Stores a message that a consumer group gives up, with the reason. If the group gave it up before, the row is updated.
 -- Called as: SELECT "public"."outbox_log_dead_add"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_dead_add"(json);
-CREATE FUNCTION "public"."outbox_log_dead_add"(arg json) RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_log_dead_add"(arg json) RETURNS void
 LANGUAGE plpgsql AS $outbox$
 #variable_conflict use_column
 BEGIN

@@ -2,8 +2,7 @@
 -- are optional; requeued restricts them to those. The messages are then purged with the rest of the log. Returns how many, and
 -- the position of the last.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_discard"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_dead_discard"(json);
-CREATE FUNCTION "public"."outbox_log_dead_discard"(arg json) RETURNS TABLE (affected bigint, last bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_dead_discard"(arg json) RETURNS TABLE (affected bigint, last bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$

@@ -1,8 +1,7 @@
 -- Lists dead letters of consumer groups in log order: of one group and topic or of all, after a position. A reader asks
 -- constantly for the requeued ones of its group and topic, which looks at nothing else.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_list"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_dead_list"(json);
-CREATE FUNCTION "public"."outbox_log_dead_list"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_log_dead_list"(arg json) RETURNS TABLE (
     "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, group_name text, attempts int, reason text, failed_ms bigint, requeued boolean)
 LANGUAGE plpgsql STABLE

@@ -1,8 +1,7 @@
 -- Requeues dead letters of a consumer group, with all their attempts: up to limit, in log order, after a position. The topic
 -- and the list of positions are optional. Returns how many, and the position of the last.
 -- Called as: SELECT * FROM "public"."outbox_log_dead_requeue"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_dead_requeue"(json);
-CREATE FUNCTION "public"."outbox_log_dead_requeue"(arg json) RETURNS TABLE (affected bigint, last bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_dead_requeue"(arg json) RETURNS TABLE (affected bigint, last bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$

@@ -1,8 +1,7 @@
 -- Removes a consumer group with the dead letters that are left, so that it no longer holds up purging; returns from how many
 -- topics. Most dead letters were discarded in batches before.
 -- Called as: SELECT * FROM "public"."outbox_log_forget"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_forget"(json);
-CREATE FUNCTION "public"."outbox_log_forget"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_forget"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql AS $outbox$
 BEGIN
     DELETE FROM "public"."outbox_log_dead" AS d WHERE d.group_name = arg->>'group';

@@ -2,8 +2,7 @@
 -- not passed and dead letters, each counted up to counted, and when the first of those messages was logged. A group without
 -- a topic reads the whole log.
 -- Called as: SELECT * FROM "public"."outbox_log_groups"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_groups"(json);
-CREATE FUNCTION "public"."outbox_log_groups"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_log_groups"(arg json) RETURNS TABLE (
     group_name text, topic text, "position" bigint, behind bigint, next_ms bigint, dead bigint, locked_until_ms bigint, attempts int, now_ms bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off

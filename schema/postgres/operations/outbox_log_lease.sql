@@ -6,8 +6,7 @@
 -- older than the reader, and messages that have been given the reader's positions since are yet to be read. With once, nothing
 -- is done and returned if the group has passed the position: of two transactions that move it there, one succeeds.
 -- Called as: SELECT * FROM "public"."outbox_log_lease"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_lease"(json);
-CREATE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_log_lease"(arg json) RETURNS TABLE (
     held boolean, "position" bigint, last bigint, tried bigint, attempts int, version bigint, shape bigint, interrupted boolean)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off

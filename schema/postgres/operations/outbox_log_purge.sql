@@ -5,8 +5,7 @@
 -- young. Returns how many were deleted, and where to continue: the after of the next call, or 0 at the end. Rows are looked
 -- up by subqueries, so that the planner has no choice.
 -- Called as: SELECT * FROM "public"."outbox_log_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_purge"(json);
-CREATE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -3,8 +3,7 @@
 -- ends before the position, or has a different message there than the reader has read, the database is older than the
 -- reader: the result is one row without a message, with the last position given.
 -- Called as: SELECT * FROM "public"."outbox_log_read"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_read"(json);
-CREATE FUNCTION "public"."outbox_log_read"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_log_read"(arg json) RETURNS TABLE (
     "position" bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,
     created_ms bigint, due_ms bigint, retry_count int, logged_ms bigint, age_ms bigint)
 LANGUAGE plpgsql STABLE

@@ -1,8 +1,7 @@
 -- Moves a consumer group past the message of a topic that it has tried and not passed, and takes the lease from its reader,
 -- which then goes on from there. Returns the message's position and attempts, or nothing if there is none.
 -- Called as: SELECT * FROM "public"."outbox_log_skip"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_skip"(json);
-CREATE FUNCTION "public"."outbox_log_skip"(arg json) RETURNS TABLE ("position" bigint, attempts int)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_skip"(arg json) RETURNS TABLE ("position" bigint, attempts int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off
 AS $outbox$

@@ -2,8 +2,7 @@
 -- counter is locked first, in a statement of its own. Then the highest pending seq is read, and nothing above it is taken,
 -- so that a message inserted meanwhile cannot overtake one that the same producer committed before.
 -- Called as: SELECT * FROM "public"."outbox_log_stamp"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_log_stamp"(json);
-CREATE FUNCTION "public"."outbox_log_stamp"(arg json) RETURNS TABLE (topic text, messages bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_log_stamp"(arg json) RETURNS TABLE (topic text, messages bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -8,8 +8,7 @@
 -- found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of
 -- the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_purge"(json);
-CREATE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

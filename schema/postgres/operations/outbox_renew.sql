@@ -2,8 +2,7 @@
 -- refused, or held under a lease that is locked and was skipped. A message that a handler's own transaction has settled is
 -- held until that commits.
 -- Called as: SELECT * FROM "public"."outbox_renew"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_renew"(json);
-CREATE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text, held boolean)
+CREATE OR REPLACE FUNCTION "public"."outbox_renew"(arg json) RETURNS TABLE (seq bigint, owner_token text, held boolean)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

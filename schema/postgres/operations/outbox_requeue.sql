@@ -3,8 +3,7 @@
 -- requeue a message that has failed again since, and does not look at the same ones again.
 -- Both filters are optional: a topic, and a list of message ids. Stages stay, unless start_over is set.
 -- Called as: SELECT * FROM "public"."outbox_requeue"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_requeue"(json);
-CREATE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint, after_us bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_requeue"(arg json) RETURNS TABLE (affected bigint, until_us bigint, after_us bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

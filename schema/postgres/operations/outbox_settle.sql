@@ -14,8 +14,7 @@
 -- join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also
 -- use a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_settle"(json);
-CREATE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

@@ -2,8 +2,7 @@
 -- before, or nothing if the message is no longer held with this token. The row stays locked until the transaction ends, so
 -- that nobody else can take the message meanwhile.
 -- Called as: SELECT * FROM "public"."outbox_stage_save"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_stage_save"(json);
-CREATE FUNCTION "public"."outbox_stage_save"(arg json) RETURNS TABLE (saved boolean)
+CREATE OR REPLACE FUNCTION "public"."outbox_stage_save"(arg json) RETURNS TABLE (saved boolean)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

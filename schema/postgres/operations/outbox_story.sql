@@ -1,8 +1,7 @@
 -- What happened to one message beside its state: its attempts, its place in the log and in its stream, and the consumer groups
 -- that gave it up. Each row is an event of a kind, with a time, a number, a status, a name and a text, as far as it has them.
 -- Called as: SELECT * FROM "public"."outbox_story"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_story"(json);
-CREATE FUNCTION "public"."outbox_story"(arg json) RETURNS TABLE (kind text, at_ms bigint, number bigint, status int, name text, detail text)
+CREATE OR REPLACE FUNCTION "public"."outbox_story"(arg json) RETURNS TABLE (kind text, at_ms bigint, number bigint, status int, name text, detail text)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

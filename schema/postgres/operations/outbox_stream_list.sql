@@ -1,8 +1,7 @@
 -- Lists blocked streams, of one topic or of all, with the message that blocks each, since when and why, and how many
 -- messages wait behind it, counted up to counted.
 -- Called as: SELECT * FROM "public"."outbox_stream_list"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_stream_list"(json);
-CREATE FUNCTION "public"."outbox_stream_list"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_list"(arg json) RETURNS TABLE (
     topic text, stream_key text, message_id text, failed_ms bigint, error text, waiting bigint)
 LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off

@@ -2,8 +2,7 @@
 -- failed. Returns the number of messages: none if the stream is not blocked. It does not wait for a locked message: that is
 -- an error, and the call is tried again.
 -- Called as: SELECT * FROM "public"."outbox_stream_resume"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_stream_resume"(json);
-CREATE FUNCTION "public"."outbox_stream_resume"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_resume"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -3,8 +3,7 @@
 -- does not take messages that arrived since. It does not wait for a locked message: that is an error, and the call is tried
 -- again.
 -- Called as: SELECT * FROM "public"."outbox_stream_take"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_stream_take"(json);
-CREATE FUNCTION "public"."outbox_stream_take"(arg json) RETURNS TABLE (seq bigint, until bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_take"(arg json) RETURNS TABLE (seq bigint, until bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

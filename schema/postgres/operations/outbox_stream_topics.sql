@@ -1,8 +1,7 @@
 -- Lists the topics with messages waiting in streams, with their number (counted up to limit), the oldest due time, and how
 -- many streams are blocked. It jumps from topic to topic in the indexes; leased streams are found by their leases.
 -- Called as: SELECT * FROM "public"."outbox_stream_topics"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_stream_topics"(json);
-CREATE FUNCTION "public"."outbox_stream_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint, blocked bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint, blocked bigint)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -1,8 +1,7 @@
 -- Pauses a topic: nothing of it is claimed once this is committed. If it is paused already, only who did it and why change,
 -- not since when.
 -- Called as: SELECT "public"."outbox_topic_pause"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_topic_pause"(json);
-CREATE FUNCTION "public"."outbox_topic_pause"(arg json) RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_topic_pause"(arg json) RETURNS void
 LANGUAGE sql AS $outbox$
     INSERT INTO "public"."outbox_paused" (topic_key, topic, paused_by, reason)
     VALUES ((arg->>'topic_key')::bigint, arg->>'topic', arg->>'by', arg->>'reason')

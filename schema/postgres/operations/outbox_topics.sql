@@ -2,8 +2,7 @@
 -- letters, with their number among the newest (limit of them). A topic may come twice. It jumps from topic to topic in the
 -- index of what is due, so that the cost depends on topics and not on messages.
 -- Called as: SELECT * FROM "public"."outbox_topics"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_topics"(json);
-CREATE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint, failed bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint, failed bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
 AS $outbox$

@@ -1,8 +1,7 @@
 -- The heartbeat of a worker: it lives for live_ms from now. With start, it has just started; with stop, it has ended. Returns
 -- how many workers live, and how many of them have a lower number.
 -- Called as: SELECT * FROM "public"."outbox_worker_beat"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_worker_beat"(json);
-CREATE FUNCTION "public"."outbox_worker_beat"(arg json) RETURNS TABLE (living bigint, lower bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_worker_beat"(arg json) RETURNS TABLE (living bigint, lower bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $outbox$

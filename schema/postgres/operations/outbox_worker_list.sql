@@ -1,8 +1,7 @@
 -- Workers, those that live first, then those that were seen last, with what they hold: of the leases that run longest, and of
 -- each of these the first sample messages.
 -- Called as: SELECT * FROM "public"."outbox_worker_list"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_worker_list"(json);
-CREATE FUNCTION "public"."outbox_worker_list"(arg json) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_worker_list"(arg json) RETURNS TABLE (
     worker_id int, name text, started_ms bigint, seen_ms bigint, lives_until_ms bigint, stopped_ms bigint,
     leases bigint, messages bigint, streams bigint, now_ms bigint)
 LANGUAGE plpgsql

@@ -1,8 +1,7 @@
 -- Deletes up to limit workers that have not lived for longer than the given age; returns how many. Locked ones are skipped. What
 -- they handled then names no worker.
 -- Called as: SELECT * FROM "public"."outbox_worker_purge"($1)
-DROP FUNCTION IF EXISTS "public"."outbox_worker_purge"(json);
-CREATE FUNCTION "public"."outbox_worker_purge"(arg json) RETURNS TABLE (affected bigint)
+CREATE OR REPLACE FUNCTION "public"."outbox_worker_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -1,7 +1,6 @@
 -- Marks held messages as done. For callers in SQL: ids is a JSON array of seq. Returns the ids that are not held with the
 -- token, which it ignores.
-DROP FUNCTION IF EXISTS "public"."outbox_ack"(uuid, json);
-CREATE FUNCTION "public"."outbox_ack"(owner uuid, ids json) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION "public"."outbox_ack"(owner uuid, ids json) RETURNS SETOF bigint
 LANGUAGE sql AS $outbox$
     SELECT r.seq FROM "public"."outbox_settle"(json_build_object(
         'worker', session_user, 'backoff_ms', 1000, 'backoff_max_ms', 60000, 'delete_acked', false,

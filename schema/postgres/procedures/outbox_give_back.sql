@@ -5,8 +5,7 @@
 -- looked at again. Nothing else does: a lease whose messages have all been settled ends here at the latest. Rows are found
 -- by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of the
 -- key, which it does if it believes that there are few rows.
-DROP FUNCTION IF EXISTS "public"."outbox_give_back"(int, bigint[]);
-CREATE FUNCTION "public"."outbox_give_back"(most int, waits bigint[], OUT messages int, OUT leases int)
+CREATE OR REPLACE FUNCTION "public"."outbox_give_back"(most int, waits bigint[], OUT messages int, OUT leases int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -3,8 +3,7 @@
 -- statement, so that the next one sees everything committed before the lock was granted. NO KEY, because an attaching
 -- transaction holds the key. Ended joins no longer count. Waits are looked up by subqueries, so that the planner has no
 -- choice. The 0 keeps it from the index of ready messages, so that states are found by their keys.
-DROP FUNCTION IF EXISTS "public"."outbox_join_advance"(uuid[], int[], int[]);
-CREATE FUNCTION "public"."outbox_join_advance"(joins uuid[], done int[], dead int[]) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_advance"(joins uuid[], done int[], dead int[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off

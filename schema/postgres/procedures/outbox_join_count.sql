@@ -1,7 +1,6 @@
 -- Counts ended messages in the joins whose steps they are, except steps that end by a report. Returns the joins that have
 -- ended. The settings of its caller, outbox_settle, apply here.
-DROP FUNCTION IF EXISTS "public"."outbox_join_count"(uuid[], uuid[]);
-CREATE FUNCTION "public"."outbox_join_count"(done uuid[], dead uuid[]) RETURNS TABLE (
+CREATE OR REPLACE FUNCTION "public"."outbox_join_count"(done uuid[], dead uuid[]) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)
 LANGUAGE plpgsql AS $outbox$
 #variable_conflict use_column

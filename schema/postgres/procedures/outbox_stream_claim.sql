@@ -7,8 +7,7 @@
 -- worker among several, in thousands of virtual partitions: of the streams that have waited longest, as many for each worker
 -- as are wanted, those between low and high come first, and with them those that have waited for patience_ms. So each worker
 -- tends to get the same streams again, and none waits for a worker that does not come.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_claim"(uuid, bigint[], int, int[], int, bigint, boolean, json, bigint[], bigint[], bigint[]);
-CREATE FUNCTION "public"."outbox_stream_claim"(
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,
     fresh bigint[], fresh_topics bigint[], alone bigint[], OUT seqs bigint[])
 LANGUAGE plpgsql

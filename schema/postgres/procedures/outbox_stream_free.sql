@@ -5,8 +5,7 @@
 -- deadlock of the two kinds is tried again. The wait is short, because claiming and routing hold streams without waiting for
 -- anything.
 DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[]);
-DROP FUNCTION IF EXISTS "public"."outbox_stream_free"(bigint[], bigint[]);
-CREATE FUNCTION "public"."outbox_stream_free"(streams bigint[], ended bigint[] DEFAULT '{}') RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_free"(streams bigint[], ended bigint[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -1,8 +1,7 @@
 -- Locks streams, in order, waiting where it must, and returns those that exist, with their run_last. Their messages are all
 -- in their queues then. Above READ COMMITTED it also writes to them, so that the transaction fails, and is tried again, if a
 -- stream has changed since its snapshot.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_lock"(bigint[]);
-CREATE FUNCTION "public"."outbox_stream_lock"(streams bigint[], OUT ids bigint[], OUT lasts bigint[])
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_lock"(streams bigint[], OUT ids bigint[], OUT lasts bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -8,8 +8,7 @@
 -- again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not see
 -- concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and try
 -- again.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_route"(int, int, uuid, bigint[], json);
-CREATE FUNCTION "public"."outbox_stream_route"(
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_route"(
     most int, wanted int, taker uuid, topics bigint[], share json,
     OUT more boolean, OUT fresh bigint[], OUT fresh_topics bigint[], OUT alone bigint[])
 LANGUAGE plpgsql

@@ -1,6 +1,5 @@
 -- Puts the messages that streams have in their rows into their queues. The caller has locked the rows.
-DROP FUNCTION IF EXISTS "public"."outbox_stream_unfold"(bigint[]);
-CREATE FUNCTION "public"."outbox_stream_unfold"(streams bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_stream_unfold"(streams bigint[]) RETURNS void
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -1,6 +1,5 @@
 -- The number of a worker, by name. A new worker gets one here; two concurrent calls may each give it one.
-DROP FUNCTION IF EXISTS "public"."outbox_worker_number"(text);
-CREATE FUNCTION "public"."outbox_worker_number"(worker text) RETURNS int
+CREATE OR REPLACE FUNCTION "public"."outbox_worker_number"(worker text) RETURNS int
 LANGUAGE plpgsql AS $outbox$
 DECLARE
     number int;

@@ -27,6 +27,8 @@ BEGIN
     END IF;
 END
 $outbox$;
+REVOKE ALL ON FUNCTION "public"."outbox_text"(bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_text"(bytea) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_claim"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_claim"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_settle"(json) FROM PUBLIC;

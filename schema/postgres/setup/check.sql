@@ -149,5 +149,12 @@ SELECT 'the table "public"."outbox_state" is of an earlier layout, in which ' ||
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass('"public"."outbox_state"') AND a.attname IN ('ready', 'dead_at') AND a.attgenerated <> ''
 UNION ALL
+SELECT 'numbers of the table ' || d.refobjid::regclass || ' are cached by each connection, which loses the order of messages: ALTER SEQUENCE ' || d.objid::regclass || ' CACHE 1'
+FROM pg_depend AS d INNER JOIN pg_sequence AS s ON s.seqrelid = d.objid
+WHERE d.refobjid IN (to_regclass('"public"."outbox"'), to_regclass('"public"."outbox_arrival"')) AND d.classid = 'pg_class'::regclass AND s.seqcache > 1
+UNION ALL
+SELECT 'the encoding of the database is ' || current_setting('server_encoding') || ': only UTF8 holds every text'
+WHERE current_setting('server_encoding') <> 'UTF8'
+UNION ALL
 SELECT 'PostgreSQL ' || current_setting('server_version') || ' is older than 14'
 WHERE current_setting('server_version_num')::int < 140000;
