@@ -172,7 +172,7 @@ func TestOBX104_MigratingAgainChangesNothing(t *testing.T) {
 		f.NoError(outbox.Migrate(f.Context(), faults.Open(t, f.DB, log.Hooks()), f.MigrateConfig()))
 		for _, s := range log.Take() {
 			f.NotContains(s.Text, "CREATE INDEX")
-			f.NotContains(s.Text, "CREATE FUNCTION")
+			f.NotContains(s.Text, "REPLACE FUNCTION")
 			f.NotContains(s.Text, "ALTER PROCEDURE")
 		}
 	})
@@ -243,7 +243,7 @@ func TestTrap_ThePrintedScriptEqualsMigrate(t *testing.T) {
 		for _, s := range log.Take() {
 			f.NotContains(s.Text, "0001")
 			f.NotContains(s.Text, "CREATE INDEX")
-			f.NotContains(s.Text, "CREATE FUNCTION")
+			f.NotContains(s.Text, "REPLACE FUNCTION")
 			f.NotContains(s.Text, "ALTER PROCEDURE")
 		}
 		f.SameCatalog(byScript, f.Catalog())
