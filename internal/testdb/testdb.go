@@ -102,6 +102,20 @@ func (d *DB) Reopen(t testing.TB) *DB {
 	return again.connect(t)
 }
 
+// OneOfMany returns a pool for one of many publishers or subscribers in a process: on PostgreSQL, one of its own. SQLite's writers wait
+// for the one lock in no order, and so they queue in a small pool. On SQL Server they share one because some compatible servers need
+// a third of a second for each login.
+func (d *DB) OneOfMany(t testing.TB) *DB {
+	t.Helper()
+	switch d.Name {
+	case Postgres:
+		return d.Reopen(t)
+	case SQLite:
+		d.SetMaxOpenConns(4)
+	}
+	return d
+}
+
 func (d *DB) connect(t testing.TB) *DB {
 	t.Helper()
 	open := sql.Open

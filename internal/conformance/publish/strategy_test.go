@@ -48,12 +48,7 @@ func TestLong_PubSub(t *testing.T) {
 }
 
 func (f *fixture) pubSub(t *testing.T, strategy func(*outbox.PublisherConfig)) (message.Publisher, message.Subscriber) {
-	pool := f.DB
-	if pool.Name == testdb.SQLite { // those of a process queue in one pool
-		pool.SetMaxOpenConns(4)
-	} else {
-		pool = pool.Reopen(t)
-	}
+	pool := f.DB.OneOfMany(t)
 	pub, err := outbox.NewPublisher(pool.DB, f.config(strategy), nil)
 	require.NoError(t, err)
 	config := f.Subscriber()

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // queueFeatures is what competing consumers of one table promise. Exactly-once delivery would skip the tests of loss.
@@ -22,16 +21,10 @@ func TestPubSub(t *testing.T) {
 	})
 }
 
-// pubSub is what Watermill's suite constructs again and again, each with a pool of its own, but on SQLite: there writers
-// wait for the one lock in no order, and so those of a process share a pool, in which they queue. Several processes on
-// one file are in the kill test. The suite nacks one message hundreds of times: attempts are unlimited, the backoff short.
+// pubSub is what Watermill's suite constructs again and again. The suite nacks one message hundreds of times: attempts are
+// unlimited, the backoff short.
 func (f *fixture) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
-	pool := f.DB
-	if pool.Name == testdb.SQLite {
-		pool.SetMaxOpenConns(4)
-	} else {
-		pool = pool.Reopen(t)
-	}
+	pool := f.DB.OneOfMany(t)
 	pub, err := outbox.NewPublisher(pool.DB, outbox.PublisherConfig{Dialect: f.Config.Dialect, Schema: f.Config.Schema}, nil)
 	require.NoError(t, err)
 	sub, err := outbox.NewSubscriber(pool.DB, outbox.SubscriberConfig{
