@@ -58,8 +58,13 @@ func (e *Event) Message() *message.Message {
 	msg := message.NewMessage(cmp.Or(e.uuid, e.ID.String()), e.Payload)
 	maps.Copy(msg.Metadata, e.Metadata)
 	set := func(header, value string) {
-		if value != "" && value != "0" {
+		if value != "" {
 			msg.Metadata[header] = value
+		}
+	}
+	setNumber := func(header string, value int64) {
+		if value != 0 {
+			msg.Metadata[header] = strconv.FormatInt(value, 10)
 		}
 	}
 	set(HeaderType, e.Type)
@@ -67,8 +72,8 @@ func (e *Event) Message() *message.Message {
 	set(HeaderCausation, e.CausationID)
 	set(outbox.HeaderMessageID, e.ID.String())
 	set(HeaderStream, e.Stream)
-	set(HeaderVersion, strconv.FormatInt(e.Version, 10))
-	set(HeaderPosition, strconv.FormatInt(e.Position, 10))
+	setNumber(HeaderVersion, e.Version)
+	setNumber(HeaderPosition, e.Position)
 	return msg
 }
 

@@ -314,3 +314,17 @@ func TestReplayPublishesARangeInOrderAndGoesOnWhereItStopped(t *testing.T) {
 		f.True(slices.IsSorted(to.got[:2]))
 	})
 }
+
+// A zero is a text like any other. Only a version or position of 0 is none.
+func TestTrap_AnEventOfZerosKeepsThem(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.append("0", eventstore.NoStream, eventstore.Event{Type: "0", CorrelationID: "0", CausationID: "0"})
+		for e, err := range f.store.Read(f.ctx(), nil, "0", eventstore.ReadParams{}) {
+			f.NoError(err)
+			got := e.Message().Metadata
+			delete(got, outbox.HeaderMessageID)
+			f.Equal(message.Metadata{eventstore.HeaderType: "0", "correlation_id": "0", eventstore.HeaderCausation: "0",
+				eventstore.HeaderStream: "0", eventstore.HeaderVersion: "1"}, got)
+		}
+	})
+}
