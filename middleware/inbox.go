@@ -118,11 +118,11 @@ func encodeResult(produced []*message.Message) ([]byte, error) {
 	kept := make([]producedMessage, len(produced))
 	for i, p := range produced {
 		if !utf8.ValidString(p.UUID) {
-			return nil, field.Bad("UUID", "is not valid UTF-8")
+			return nil, outbox.Permanent(field.Bad("UUID", "is not valid UTF-8"))
 		}
 		for key, value := range p.Metadata {
 			if !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return nil, field.Bad("Metadata", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key)
+				return nil, outbox.Permanent(field.Bad("Metadata", "header %q is not valid UTF-8; put bytes into the payload, or encode them", key))
 			}
 		}
 		kept[i] = producedMessage{p.UUID, p.Metadata, p.Payload}

@@ -187,6 +187,7 @@ func TestInbox_AResultThatCannotBeKeptFailsTheHandler(t *testing.T) {
 		} {
 			_, err := f.Guarded(f.In, func(*message.Message) ([]*message.Message, error) { return []*message.Message{produced}, nil })(f.Coming("1", "order"))
 			f.RequireField(err, field)
+			f.True(outbox.IsPermanent(err), "it would return the same again")
 		}
 		f.Zero(f.CountEntries())
 		f.NoError(f.InTx(func(tx *sql.Tx) error {
