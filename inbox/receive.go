@@ -73,7 +73,8 @@ func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
 }
 
 // Receive returns a handler, for any Watermill router, that puts each message into the queue, on a topic named after its
-// handler, and acknowledges it. UUID, metadata and payload stay as they are. It returns an *outbox.FieldError for a bad Identity.
+// handler, and acknowledges it. UUID, metadata and payload stay as they are, and the header outbox.HeaderStreamKey sets the
+// StreamKey. It returns an *outbox.FieldError for a bad Identity.
 //
 // A message that the queue can never take, such as one whose metadata is not valid UTF-8, is a permanent error
 // (outbox.IsPermanent), as other content under a known key is: put Watermill's poison queue before the handler, or a broker may
@@ -91,7 +92,7 @@ func (in *Inbox) Receive(identity Identity) (message.NoPublishHandlerFunc, error
 		}
 		_, err = in.enqueue(msg.Context(), in.db, []Received{{
 			Key: key, Hash: hash, Message: outbox.Message{
-				UUID: msg.UUID, Payload: msg.Payload, Headers: msg.Metadata}}})
+				UUID: msg.UUID, Payload: msg.Payload, Headers: msg.Metadata, StreamKey: msg.Metadata[outbox.HeaderStreamKey]}}})
 		if bad := new(outbox.FieldError); errors.As(err, &bad) {
 			return outbox.Permanent(err)
 		}

@@ -315,6 +315,31 @@ func TestReplayPublishesARangeInOrderAndGoesOnWhereItStopped(t *testing.T) {
 	})
 }
 
+// Whoever reads a broker's partition gets the events of a stream in order only if they have its key.
+func TestTrap_ReplayedEventsHaveTheKeyOfTheirStream(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.append("a", eventstore.NoStream, events(1, 1)...)
+		f.append("b", eventstore.NoStream, eventstore.Event{Metadata: map[string]string{outbox.HeaderStreamKey: "of another"}})
+		f.stamp()
+		to := &keys{}
+		_, err := f.store.Replay(f.ctx(), to, "again", eventstore.ReadAllParams{})
+		f.NoError(err)
+		f.Equal([]string{"a", "b"}, to.got)
+	})
+}
+
+// keys are the stream keys of what is published.
+type keys struct{ got []string }
+
+func (k *keys) Publish(_ string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		k.got = append(k.got, msg.Metadata[outbox.HeaderStreamKey])
+	}
+	return nil
+}
+
+func (k *keys) Close() error { return nil }
+
 // A zero is a text like any other. Only a version or position of 0 is none.
 func TestTrap_AnEventOfZerosKeepsThem(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {

@@ -10,6 +10,25 @@ import (
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
 )
 
+// What a broker kept in order stays in order: the key of the stream comes with the message.
+func TestTrap_InboxReceiveKeepsTheStreamKey(t *testing.T) {
+	forEachInbox(t, func(_ *testing.T, f *inboxFixture) {
+		receive, err := f.In.Receive(suite.Identity)
+		f.NoError(err)
+		for id, key := range map[string]string{"1": "customer 1", "2": ""} {
+			msg := f.Coming(id, "order")
+			if key != "" {
+				msg.Metadata.Set(outbox.HeaderStreamKey, key)
+			}
+			f.NoError(receive(msg))
+			queued, err := f.Outbox.Get(f.Context(), f.Entry(suite.KeyOf(id)).QueueID)
+			f.NoError(err)
+			f.Len(queued, 1)
+			f.Equal(key, queued[0].StreamKey)
+		}
+	})
+}
+
 // What the queue can never take is for the poison queue, or a broker delivers it without end.
 func TestTrap_InboxReceiveRefusesForGood(t *testing.T) {
 	forEachInbox(t, func(_ *testing.T, f *inboxFixture) {
@@ -19,6 +38,7 @@ func TestTrap_InboxReceiveRefusesForGood(t *testing.T) {
 			"Headers":                    {"a": "\xff"},
 			"Headers[outbox_expires_at]": {"outbox_expires_at": "tomorrow"},
 			"Headers[correlation_id]":    {"correlation_id": strings.Repeat("c", 256)},
+			"StreamKey":                  {outbox.HeaderStreamKey: " "},
 		} {
 			msg := f.Coming("1", "order")
 			msg.Metadata = metadata
