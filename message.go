@@ -52,7 +52,8 @@ type Message struct {
 
 	// ExpiresAt is the time from which on the message is not handled any more, by the database's clock: a Subscriber fails it
 	// without spending an attempt. It travels as the header outbox_expires_at, a time in RFC 3339, also to brokers. Whoever calls
-	// Claim compares it with Claimed.ClaimedAt; the log ignores it. Defaults to that header, or to never.
+	// Claim compares it with Claimed.ClaimedAt; the log ignores it. It must be after DueAt, or after Delay has passed by this
+	// process's clock. Defaults to that header, which may be any time, or to never.
 	ExpiresAt time.Time
 }
 

@@ -24,7 +24,8 @@ func expiry(headers map[string]string) (time.Time, error) {
 	return at.UTC(), nil
 }
 
-// validateExpiry checks the time, or the header that stands for it.
+// validateExpiry checks the time, or the header that stands for it. The header is not compared with the due time: it may have
+// come with a message from elsewhere, and a refusal would stop whatever passes the message on.
 func (m *Message) validateExpiry() error {
 	if m.ExpiresAt.IsZero() {
 		_, err := expiry(m.Headers)
@@ -35,6 +36,9 @@ func (m *Message) validateExpiry() error {
 	}
 	if !m.DueAt.IsZero() && !m.ExpiresAt.After(m.DueAt) {
 		return field.Bad("ExpiresAt", "is not after DueAt, so the message would never be handled")
+	}
+	if m.Delay > 0 && !m.ExpiresAt.After(time.Now().Add(m.Delay)) {
+		return field.Bad("ExpiresAt", "is not after Delay has passed, so the message would never be handled")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -46,10 +47,11 @@ func (p *Policy) headers(source *outbox.LogMessage) map[string]string {
 	return headers
 }
 
-// stored is the copy for an outbox, without an id.
+// stored is the copy for an outbox, without an id. When it expires is among its headers, which are stored as they are: as
+// ExpiresAt it would be refused if the source is due later than that.
 func (p *Policy) stored(source *outbox.LogMessage, topic string) outbox.Message {
 	m := source.Message
-	m.ID, m.Topic, m.Headers = outbox.MessageID{}, topic, p.headers(source)
+	m.ID, m.Topic, m.Headers, m.ExpiresAt = outbox.MessageID{}, topic, p.headers(source), time.Time{}
 	return m
 }
 

@@ -81,3 +81,14 @@ func TestTheHeaderSaysWhenAMessageExpires(t *testing.T) {
 		f.Equal("ExpiresAt", bad.Field)
 	})
 }
+
+// A delay is longer than the life of the message: that is a mistake, whichever way the due time is given.
+func TestTrap_WhatExpiresDuringItsDelayIsRefused(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		expires := time.Now().Add(time.Hour)
+		_, err := f.Outbox.Enqueue(f.Context(), f.DB.DB, outbox.Message{Topic: "orders", Delay: 2 * time.Hour, ExpiresAt: expires})
+		f.RequireField(err, "ExpiresAt")
+		f.Zero(f.Count())
+		f.Enqueue(outbox.Message{Topic: "orders", Delay: time.Minute, ExpiresAt: expires})
+	})
+}
