@@ -194,6 +194,11 @@ func (d delivering) ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Durati
 	return d.delivery.releaseTx(ctx, tx, delay)
 }
 
+func (d delivering) Released() bool {
+	outcome := d.delivery.settledInTx.Load()
+	return outcome != nil && *outcome == Release
+}
+
 type stamping struct{ sequencer *Sequencer }
 
 func (s stamping) Stamp(ctx context.Context) (int, error) { return s.sequencer.stamp(ctx) }

@@ -27,7 +27,8 @@ type Config struct {
 	// Store names this outbox among several, as in outbox.Config. Defaults to none.
 	Store string
 
-	// WaitTopic is the topic of join wait messages. Defaults to join.wait.
+	// WaitTopic is the topic of join wait messages. Where middleware.Transaction or middleware.Inbox is on the router, another topic
+	// than the default must be among those that they exempt. Defaults to join.wait.
 	WaitTopic string
 
 	// RecheckInterval is how often a wait looks at its join even if nothing woke it: a safety net. Defaults to 5 minutes.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -12,6 +14,8 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/seam"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // Inbox makes a handler's effects happen once, however often its message arrives. It works with any subscriber.
@@ -42,15 +46,24 @@ import (
 // Inbox. After Inbox it cannot help, because the transaction has failed. Put Inbox last:
 //
 //	router.AddMiddleware(Outcome, retry.Middleware, once)
-func Inbox(in *inbox.Inbox, identity inbox.Identity) (message.HandlerMiddleware, error) {
+//
+// exempt lists further topics whose handlers make their own transactions, such as those of Stages; join.DefaultWaitTopic always
+// is exempt. Add join.Config.WaitTopic if you have set it. Inbox records nothing of their messages.
+//
+// It returns an *outbox.FieldError that names a bad field of the Identity, or a nil in.
+func Inbox(in *inbox.Inbox, identity inbox.Identity, exempt ...string) (message.HandlerMiddleware, error) {
 	if in == nil {
 		return nil, field.Bad("in", "is nil; make it with inbox.New")
 	}
 	if err := identity.Validate(); err != nil {
 		return nil, err
 	}
+	exempt = append([]string{join.DefaultWaitTopic}, exempt...)
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
+			if slices.Contains(exempt, message.SubscribeTopicFromCtx(msg.Context())) {
+				return next(msg)
+			}
 			key, hash, err := identity.Of(msg)
 			if err != nil {
 				return nil, err
@@ -77,6 +90,9 @@ func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key i
 		if produced, err = next(msg); err != nil {
 			return err
 		}
+		if released(received) {
+			return errReleased
+		}
 		if len(produced) == 0 && entry.First() {
 			return nil // Begin has marked it
 		}
@@ -86,6 +102,9 @@ func once(in *inbox.Inbox, next message.HandlerFunc, msg *message.Message, key i
 		}
 		return in.SaveResult(ctx, tx, key, result)
 	})
+	if errors.Is(err, errReleased) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +121,15 @@ func isDue(received context.Context, entry inbox.Entry) bool {
 	}
 	delivery, ok := outbox.DeliveryFrom(received)
 	return ok && delivery.MessageID() == entry.QueueID && entry.ProcessedAt.IsZero()
+}
+
+// errReleased undoes the entry of a message that comes again.
+var errReleased = errors.New("the handler has given the message back")
+
+// released says whether the handler gave the message back in a transaction of its own, as join.HandleWait does.
+func released(received context.Context) bool {
+	delivery, ok := outbox.DeliveryFrom(received)
+	return ok && seam.Delivery(delivery).Released()
 }
 
 // A producedMessage is a message that a handler returned, as it is stored.

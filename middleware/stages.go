@@ -77,8 +77,8 @@ type Stage struct {
 // is acked or has failed keeps its stages, for people to see.
 //
 // Handlers like this one cannot be inside Transaction or Inbox, whose rollback would undo what is saved as done: list their
-// topics in TransactionConfig.Exempt, and add Inbox to other handlers, not to the router. Nor can they handle messages of a
-// consumer group or of other subscribers, which have no row to save anything in. Both fail the message.
+// topics in TransactionConfig.Exempt, and among those that Inbox exempts. Nor can they handle messages of a consumer group or of
+// other subscribers, which have no row to save anything in. Both fail the message.
 //
 // Stages returns an *outbox.FieldError that names a bad field.
 func Stages(stages ...Stage) (message.NoPublishHandlerFunc, error) {
@@ -113,7 +113,7 @@ func (s Stage) validate(seen StageSet) error {
 var (
 	errNoRow      = outbox.Permanent(errors.New("middleware: Stages needs a message of the queue: others have no row to save stages in"))
 	errStagesInTx = outbox.Permanent(errors.New("middleware: Stages cannot run inside a transaction, whose rollback would undo stages that are saved; " +
-		"add the topic to TransactionConfig.Exempt, and add middleware.Inbox only to handlers without stages"))
+		"add the topic to TransactionConfig.Exempt, and to the topics that middleware.Inbox exempts"))
 	errStageBefore = errors.New("the stage had succeeded before")
 )
 

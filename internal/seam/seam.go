@@ -139,6 +139,9 @@ type Delivering interface {
 	// in order.
 	ReleaseTx(ctx context.Context, tx *sql.Tx, delay time.Duration) error
 
+	// Released reports whether ReleaseTx has given the message back, if its transaction was committed.
+	Released() bool
+
 	// Postpone says, before the handler nacks, that the message was not tried: it is delivered again after the delay, or at
 	// once if that is 0. No attempt is spent, nothing is logged, and LastError stays as it was. A consumer group, which goes
 	// in order, waits for the delay, or for the Backoff if that is 0.

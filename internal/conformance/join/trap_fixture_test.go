@@ -16,12 +16,12 @@ import (
 
 // What the traps of joins have in common: the tables as they are, and workers of which it is known that they wait for a lock.
 
-// serveWaits runs a router with the handler of waits until stop is called, or the test ends.
-func (f *fixture) serveWaits(c *join.Coordinator, s message.Subscriber) (stop func()) {
+// serveWaits runs a router with the handler of waits, inside the middlewares, until stop is called, or the test ends.
+func (f *fixture) serveWaits(c *join.Coordinator, s message.Subscriber, inside ...message.HandlerMiddleware) (stop func()) {
 	f.T.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: suite.Patience}, nil)
 	f.NoError(err)
-	router.AddMiddleware(middleware.Outcome)
+	router.AddMiddleware(append([]message.HandlerMiddleware{middleware.Outcome}, inside...)...)
 	c.AddWaitHandler(router, s)
 	stopped := make(chan error, 1)
 	go func() { stopped <- router.Run(context.WithoutCancel(f.Context())) }()

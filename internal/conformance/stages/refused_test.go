@@ -59,7 +59,6 @@ func TestStages_RefuseATransaction(t *testing.T) {
 	})
 }
 
-// The inbox has no list of exempt topics, so the error says where else to put it.
 func TestStages_RefuseTheInbox(t *testing.T) {
 	forEach(t, func(t *testing.T, f fixture) {
 		config := inbox.Config{Dialect: testoutbox.Dialect(f.DB.Name), Schema: f.DB.Schema}
@@ -74,7 +73,7 @@ func TestStages_RefuseTheInbox(t *testing.T) {
 		f.Enqueue("orders", 1, 1)
 		f.serve("orders", func(msg *message.Message) error { _, err := inside(msg); return err })
 		f.Becomes(outbox.Failed, 1)
-		f.Contains(f.Rows()[0].LastError, "add middleware.Inbox only to handlers without stages")
+		f.Contains(f.Rows()[0].LastError, "that middleware.Inbox exempts")
 		f.Empty(r.ran())
 	})
 }
