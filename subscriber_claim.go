@@ -62,10 +62,12 @@ func (s *Subscriber) claim(ctx context.Context) {
 		}
 		s.outbox.troubles.Over(cannotClaim)
 		switch {
-		case len(claimed) == 0 && len(allowed.Quotas) < len(topics):
-			s.pacer.Idle(s.window.Freed(), s.closing)
 		case len(claimed) == 0:
-			s.pacer.Idle(nil, s.closing)
+			var freed <-chan struct{}
+			if len(allowed.Quotas) < len(topics) {
+				freed = s.window.Freed()
+			}
+			s.pacer.IdleAtMost(s.from.patience(params.from, time.Now()), freed, s.closing)
 		default:
 			s.pacer.Busy()
 			s.from.claimed(params.from, claimed)

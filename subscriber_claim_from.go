@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"math"
 	"maps"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ const (
 	relearnInterval = 10 * time.Second
 )
 
-// claimFrom is where the claims of each topic begin. Only Subscriber.claim calls next and claimed.
+// claimFrom is where the claims of each topic begin. Only Subscriber.claim calls next, patience and claimed.
 type claimFrom struct {
 	mu   sync.Mutex
 	ends map[string]time.Time // by topic: when the last claimed message became due; never changed, but replaced
@@ -38,6 +39,15 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 		return nil
 	}
 	return c.last()
+}
+
+// patience is how long the next claim may wait after one that began at from and found nothing: until it begins at the beginning, to find
+// what a long transaction has just committed.
+func (c *claimFrom) patience(from map[string]time.Time, now time.Time) time.Duration {
+	if len(from) == 0 {
+		return math.MaxInt64
+	}
+	return max(0, fullClaimInterval-now.Sub(c.full))
 }
 
 // last returns where the claims between those from the beginning begin. It is safe for concurrent use.

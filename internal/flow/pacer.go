@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -35,11 +36,14 @@ func (p *Pacer) Busy() { p.pauses.Reset() }
 
 // Idle pauses because nothing was found. If a look left something out for want of room, freed also ends the pause; otherwise
 // it is nil.
-func (p *Pacer) Idle(freed, stop <-chan struct{}) {
+func (p *Pacer) Idle(freed, stop <-chan struct{}) { p.IdleAtMost(math.MaxInt64, freed, stop) }
+
+// IdleAtMost is Idle for a look that may have missed something, so that the next one comes after most.
+func (p *Pacer) IdleAtMost(most time.Duration, freed, stop <-chan struct{}) {
 	if time.Now().UnixNano() < p.often.Load() {
 		p.pauses.Reset()
 	}
-	if !p.Pause(p.pauses.Next(), freed, stop) {
+	if !p.Pause(min(p.pauses.Next(), most), freed, stop) {
 		p.pauses.Reset()
 	}
 }

@@ -45,6 +45,28 @@ func TestOBX116_PollingSlowsDownWhileThereIsNothing(t *testing.T) {
 	})
 }
 
+// A claim that begins where the last one ended does not find what a long transaction has committed since. If it finds nothing, the
+// next one begins at the beginning, and it comes soon, however rarely the Subscriber polls.
+func TestTrap_AWakeUpFindsWhatIsCommittedLate(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		s := f.Subscriber(func(c *outbox.SubscriberConfig) { c.PollInterval, c.MaxPollInterval = time.Hour, time.Hour })
+		messages := f.Subscribe(s, "orders")
+		for range 3 {
+			f.EnqueueN("orders", 1)
+			f.Receive(messages).Ack()
+			f.NoError(outbox.InTx(f.Context(), f.DB.DB, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := f.NewOutbox(f.DB.DB).Enqueue(ctx, tx, outbox.Message{Topic: "orders"}); err != nil {
+					return err
+				}
+				f.ExecStatesOn(tx, "UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0") // it began long ago
+				return nil
+			}))
+			outbox.Wake("orders")
+			f.Receive(messages).Ack()
+		}
+	})
+}
+
 func TestOBX116_AWakeUpEndsTheWait(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		wakeups := make(chan string)
