@@ -1,7 +1,9 @@
 package amqp
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -58,6 +60,19 @@ func (c *call) rest(err error) {
 	for i := range c.publishings {
 		c.answer(i, err)
 	}
+}
+
+// end answers the messages whose contexts have ended.
+func (c *call) end(contexts []context.Context) {
+	for i, ctx := range contexts {
+		if ctx.Err() != nil {
+			c.answer(i, errEnded(ctx))
+		}
+	}
+}
+
+func errEnded(ctx context.Context) error {
+	return fmt.Errorf("amqp: the message's context has ended: %w", context.Cause(ctx))
 }
 
 func (c *call) isAnswered(i int) bool {

@@ -13,8 +13,8 @@ const notices = 4096
 // A channel publishes and learns the result of each message. RabbitMQ returns a message before it confirms it.
 type channel struct {
 	*amqp091.Channel
+	session   *session
 	frameSize int
-	abort     func() // ends the connection
 
 	sending sync.Mutex // one call at a time, so that tags are counted as the broker counts them
 
@@ -38,8 +38,8 @@ type sent struct {
 type name struct{ exchange, key, id string }
 
 // newChannel opens a channel in confirm mode. Its listener runs until the channel ends.
-func newChannel(conn *amqp091.Connection, abort func(), goes func(func())) (*channel, error) {
-	opened, err := conn.Channel()
+func newChannel(s *session) (*channel, error) {
+	opened, err := s.conn.Channel()
 	if err != nil {
 		return nil, err
 	}
@@ -47,13 +47,13 @@ func newChannel(conn *amqp091.Connection, abort func(), goes func(func())) (*cha
 		return nil, err
 	}
 	ch := &channel{
-		Channel: opened, frameSize: conn.Config.FrameSize, abort: abort,
+		Channel: opened, session: s, frameSize: s.conn.Config.FrameSize,
 		pending: map[uint64]*sent{}, byName: map[name][]*sent{},
 	}
 	ended := opened.NotifyClose(make(chan *amqp091.Error, 1))
 	returns := opened.NotifyReturn(make(chan amqp091.Return, notices))
 	confirmations := opened.NotifyPublish(make(chan amqp091.Confirmation, notices))
-	goes(func() { ch.listen(returns, confirmations, ended) })
+	s.goes(func() { ch.listen(returns, confirmations, ended) })
 	return ch, nil
 }
 
@@ -82,7 +82,7 @@ func (ch *channel) send(c *call) {
 		}
 		if err := ch.Publish(c.exchange, c.key, true, false, c.publishings[i]); err != nil {
 			if !ch.IsClosed() {
-				ch.abort() // the client's count of tags may now differ from this one
+				ch.session.abort() // the client's count of tags may now differ from this one
 			}
 			for i++; i < len(c.publishings) && ch.expect(c, i); i++ { // end answers them all
 			}

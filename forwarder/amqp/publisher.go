@@ -52,7 +52,8 @@ func NewPublisher(config Config, logger watermill.LoggerAdapter) (*Publisher, er
 }
 
 // Publish publishes the messages and waits until the broker has confirmed them. Its error is a forwarder.BatchError with the
-// result of each; after Close, all are outbox.Unavailable. A message whose context has ended is not published.
+// result of each; after Close, all are outbox.Unavailable. A message whose context has ended is not published, and nothing is
+// waited for once the contexts of all have ended.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -71,13 +72,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	for i, msg := range messages {
 		contexts[i] = msg.Context()
 		var err error
-		if c.publishings[i], err = newPublishing(msg, p.config.MaxPayload); err == nil && contexts[i].Err() != nil {
-			err = errEnded(contexts[i])
-		}
-		if err != nil {
+		if c.publishings[i], err = newPublishing(msg, p.config.MaxPayload); err != nil {
 			c.answer(i, err)
 		}
 	}
+	c.end(contexts)
 	p.publish(c, contexts)
 	if p.config.Unroutable == Drop {
 		if n := c.drop(); n > 0 {
@@ -85,10 +84,6 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	return c.result()
-}
-
-func errEnded(ctx context.Context) error {
-	return fmt.Errorf("amqp: the message's context has ended: %w", context.Cause(ctx))
 }
 
 // begin counts a call, unless the Publisher is closed.
@@ -108,18 +103,55 @@ func (p *Publisher) publish(c *call, contexts []context.Context) {
 		return
 	default:
 	}
-	s, ch, err := p.connection()
-	if err != nil {
-		c.rest(away(err))
+	connection := func() (*channel, error) { return p.connection(c.done) }
+	ch := p.obtain(c, contexts, connection, func(*channel) {}) // the next call uses it
+	if ch == nil {
 		return
 	}
-	p.run(s, ch, c, contexts)
+	p.run(ch, c, contexts)
 	_, taken := c.collateral()
-	p.singleOut(s, c, contexts, taken)
+	p.singleOut(ch.session, c, contexts, taken)
+}
+
+// obtain returns the channel that get returns, unless all messages are answered: because get has failed, or because their
+// contexts or the Publisher have ended first. get then goes on, and unused is given what it returns.
+func (p *Publisher) obtain(c *call, contexts []context.Context, get func() (*channel, error), unused func(*channel)) *channel {
+	obtained := make(chan *channel)
+	p.work.Go(func() {
+		ch, err := get()
+		if err != nil {
+			c.rest(away(err))
+			return
+		}
+		select {
+		case obtained <- ch:
+		case <-c.done:
+			unused(ch)
+		}
+	})
+	for watched := 0; ; {
+		var ended <-chan struct{}
+		if watched < len(contexts) {
+			ended = contexts[watched].Done()
+		}
+		select {
+		case <-c.done:
+			return nil
+		case ch := <-obtained:
+			c.end(contexts)
+			return ch
+		case <-ended:
+			c.answer(watched, errEnded(contexts[watched]))
+			watched++
+		case <-p.closing:
+			c.rest(away(errClosed))
+		}
+	}
 }
 
 // run sends a call and waits for its answers.
-func (p *Publisher) run(s *session, ch *channel, c *call, contexts []context.Context) {
+func (p *Publisher) run(ch *channel, c *call, contexts []context.Context) {
+	s := ch.session
 	p.work.Go(func() { ch.send(c) })
 	timer := time.NewTimer(p.config.ConfirmTimeout)
 	defer timer.Stop()
@@ -163,10 +195,9 @@ func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, i
 	for n, i := range indexes {
 		part.publishings[n], its[n] = c.publishings[i], contexts[i]
 	}
-	if ch, err := s.open(p.closing); err != nil {
-		part.rest(away(err))
-	} else {
-		p.run(s, ch, part, its)
+	open := func() (*channel, error) { return s.open(p.closing) }
+	if ch := p.obtain(part, its, open, s.finish); ch != nil {
+		p.run(ch, part, its)
 		s.finish(ch)
 	}
 	cause, left := part.collateral()
@@ -188,38 +219,40 @@ func (p *Publisher) singleOut(s *session, c *call, contexts []context.Context, i
 	}
 }
 
-// connection returns the session with its channel, and reconnects if necessary.
-func (p *Publisher) connection() (*session, *channel, error) {
+// connection returns the channel of the session, and reconnects if necessary, unless it is unwanted by then.
+func (p *Publisher) connection(unwanted <-chan struct{}) (*channel, error) {
 	p.connecting.Lock()
 	defer p.connecting.Unlock()
 	select {
 	case <-p.closing:
-		return nil, nil, errClosed
+		return nil, errClosed
+	case <-unwanted:
+		return nil, context.Canceled
 	default:
 	}
 	if s := p.session; s != nil && s.usable() {
 		if err := s.isBlocked(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if s.main.usable() {
-			return s, s.main, nil
+			return s.main, nil
 		}
 		if ch, err := s.open(p.closing); err == nil {
 			s.main = ch
-			return s, ch, nil
+			return ch, nil
 		}
 	}
 	if wait := time.Until(p.again); wait > 0 {
-		return nil, nil, fmt.Errorf("%w (the next attempt is in %v)", p.failure, wait.Round(time.Millisecond))
+		return nil, fmt.Errorf("%w (the next attempt is in %v)", p.failure, wait.Round(time.Millisecond))
 	}
 	s, err := connect(p.config, p.closing, p.work.Go, p.logger)
 	if err != nil {
 		p.pause = min(max(2*p.pause, reconnectMin), reconnectMax)
 		p.failure, p.again = err, time.Now().Add(p.pause)
-		return nil, nil, err
+		return nil, err
 	}
 	p.session, p.pause = s, 0
-	return s, s.main, nil
+	return s.main, nil
 }
 
 // Close ends the connection. A waiting Publish returns; its messages may have been published. Close is idempotent, bounded

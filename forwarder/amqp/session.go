@@ -41,7 +41,7 @@ func connect(config Config, closing <-chan struct{}, goes func(func()), logger w
 		err = s.declare()
 	}
 	if err == nil {
-		s.main, err = newChannel(s.conn, s.abort, s.goes)
+		s.main, err = newChannel(s)
 	}
 	if err != nil || !stop() {
 		return nil, s.failed(ctx, err)
@@ -173,7 +173,7 @@ func (s *session) open(closing <-chan struct{}) (*channel, error) {
 	ctx, cancel := contextUntil(closing, s.config.ConnectTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, s.abort)
-	ch, err := newChannel(s.conn, s.abort, s.goes)
+	ch, err := newChannel(s)
 	if err == nil && stop() {
 		return ch, nil
 	}

@@ -1,0 +1,95 @@
+package amqp_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/stretchr/testify/require"
+
+	"github.com/incursa/watermill-outbox/forwarder"
+	"github.com/incursa/watermill-outbox/forwarder/amqp"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = 20 * time.Second
+
+// silent returns the URL of a listener that accepts and says nothing, and a channel that tells of each connection.
+func silent(t *testing.T) (url string, accepted <-chan net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	connections := make(chan net.Conn, 100)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = connection.Close() })
+			connections <- connection
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		accepting.Wait()
+	})
+	return "amqp://" + listener.Addr().String(), connections
+}
+
+func take[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case got := <-from:
+		return got
+	case <-timer.C:
+		require.FailNow(t, "waited in vain for "+what)
+		panic("unreachable")
+	}
+}
+
+// A message whose context ends is not waited for while the publisher connects, nor by a call that waits for the connection
+// that another is making. What still has a context goes on waiting, until Close.
+func TestTrap_AContextThatEndsWhileConnecting(t *testing.T) {
+	t.Parallel()
+	url, accepted := silent(t)
+	p, err := amqp.NewPublisher(amqp.Config{URL: url, ConnectTimeout: time.Hour}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	publish := func(contexts ...context.Context) <-chan error {
+		var messages []*message.Message
+		for _, ctx := range contexts {
+			messages = append(messages, message.NewMessageWithContext(ctx, "1", nil))
+		}
+		published := make(chan error, 1)
+		go func() { published <- p.Publish("q", messages...) }()
+		return published
+	}
+	each := func(err error, n int) []error {
+		var batch *forwarder.BatchError
+		require.ErrorAs(t, err, &batch)
+		require.Len(t, batch.Errs, n)
+		return batch.Errs
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := publish(ctx)
+	take(t, accepted, "the first connection")
+	second, both := publish(ctx), publish(ctx, t.Context())
+	cancel()
+	require.ErrorIs(t, each(take(t, first, "the call that connects"), 1)[0], context.Canceled)
+	require.ErrorIs(t, each(take(t, second, "the call that waits"), 1)[0], context.Canceled)
+	require.Empty(t, both, "one of its messages has not ended")
+
+	require.NoError(t, p.Close())
+	errs := each(take(t, both, "the call that Close ends"), 2)
+	require.ErrorIs(t, errs[0], context.Canceled)
+	require.ErrorContains(t, errs[1], "closed")
+	require.Empty(t, accepted, "nobody has connected again")
+}
