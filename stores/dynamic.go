@@ -27,7 +27,7 @@ type Dynamic struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when refreshing has stopped
 
-	refreshing sync.Mutex // one at a time
+	refreshing chan struct{} // holds a token while one refreshes
 
 	mu      sync.Mutex
 	stores  []*Store
@@ -38,7 +38,7 @@ type Dynamic struct {
 var _ Provider = (*Dynamic)(nil)
 
 // NewDynamic calls the Discovery once, within ctx, and then at its interval until Close. It returns the error of the first
-// call, or an *outbox.FieldError that names a bad field. A nil logger logs nothing.
+// call, or an *outbox.FieldError that names a bad field, before that call. A nil logger logs nothing.
 func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, logger watermill.LoggerAdapter) (*Dynamic, error) {
 	if discovery == nil {
 		return nil, field.Bad("discovery", "is nil; pass what finds the databases")
@@ -52,7 +52,7 @@ func NewDynamic(ctx context.Context, discovery Discovery, config DynamicConfig, 
 	}
 	d := &Dynamic{
 		discovery: discovery, config: config, logger: logger, troubles: quiet.New(logger),
-		done: make(chan struct{}), changed: make(chan struct{})}
+		done: make(chan struct{}), refreshing: make(chan struct{}, 1), changed: make(chan struct{})}
 	if err := d.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -70,11 +70,16 @@ func (d *Dynamic) Stores() ([]*Store, <-chan struct{}) {
 }
 
 // Refresh calls the Discovery now. New stores are opened, missing ones are closed once nothing uses them, changed ones are
-// closed and opened, and the rest are kept. An error means that nothing changed. An unusable entry is logged with its
-// identifier; an existing store with the same identifier stays as it is.
+// closed and opened, and the rest are kept. An error means that nothing changed; it is that of the Discovery, of ctx if it ends
+// while another Refresh is under way, or outbox.ErrClosed. An unusable entry is logged with its identifier; an existing store
+// with the same identifier stays as it is.
 func (d *Dynamic) Refresh(ctx context.Context) error {
-	d.refreshing.Lock()
-	defer d.refreshing.Unlock()
+	select {
+	case d.refreshing <- struct{}{}:
+		defer func() { <-d.refreshing }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the refresh that is under way: %w", context.Cause(ctx))
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.RefreshTimeout)
 	defer cancel()
 	databases, err := d.discovery.Databases(ctx)
@@ -217,15 +222,20 @@ func (d *Dynamic) run(ctx context.Context) {
 // closeGrace is how long Close waits for a Discovery that ignores its context.
 const closeGrace = 15 * time.Second
 
+var errLeftBehind = errors.New("stores: the Discovery ignores that its context has ended, and was left behind")
+
 // Close stops refreshing and removes all stores. A pool is closed once nothing uses it, so close Subscribers first. It
-// cancels the context of a Discovery that is running. It is bounded, idempotent, and safe to call from many goroutines.
+// cancels the context of a Discovery that is running, and returns an error if that goes on for another 15 s, or if a pool cannot
+// be closed. It is bounded, idempotent, and safe to call from many goroutines.
 func (d *Dynamic) Close() error {
 	d.cancel()
+	var problems []error
 	hung := time.NewTimer(closeGrace)
 	defer hung.Stop()
 	select {
 	case <-d.done:
 	case <-hung.C:
+		problems = append(problems, errLeftBehind)
 	}
 	d.mu.Lock()
 	stores := d.stores
@@ -236,7 +246,6 @@ func (d *Dynamic) Close() error {
 		d.changed = make(chan struct{})
 	}
 	d.mu.Unlock()
-	var problems []error
 	for _, s := range stores {
 		problems = append(problems, s.retire())
 	}
