@@ -78,7 +78,10 @@ func (c *DynamicConfig) validate() error {
 	case c.ConnMaxIdleTime < 0:
 		return field.Bad("DynamicConfig.ConnMaxIdleTime", "is negative")
 	}
-	return nil
+	trial := c.Outbox // what is the same for all stores is refused now, not in each store later
+	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
+	_, err := outbox.New(new(sql.DB), trial, nil)
+	return field.Rename("Config", "DynamicConfig.Outbox", err)
 }
 
 func (c *DynamicConfig) open(d Database) (*sql.DB, error) {

@@ -1,9 +1,12 @@
 package stores
 
 import (
+	"database/sql"
+
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -17,9 +20,15 @@ func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (
 }
 
 // AddWaitHandler adds the handler of join wait messages to a router, for every store of the subscriber: see
-// join.Coordinator.AddWaitHandler. Dialect, Schema, Table and Store in config are replaced by those of each store.
-func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) *message.Handler {
+// join.Coordinator.AddWaitHandler. Dialect, Schema, Table and Store in config are replaced by those of each store. It returns an
+// *outbox.FieldError that names a bad field.
+func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) (*message.Handler, error) {
 	field.Default(&config.WaitTopic, join.DefaultWaitTopic)
+	trial := config // what is the same for all stores is refused now, not in each store later
+	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
+	if _, err := join.NewCoordinator(new(sql.DB), trial, nil); err != nil {
+		return nil, err
+	}
 	handle := PerStore(func(s *Store) (message.HandlerFunc, error) {
 		c, err := Coordinator(s, config, logger)
 		if err != nil {
@@ -30,5 +39,5 @@ func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.
 	return router.AddConsumerHandler("outbox: "+config.WaitTopic, config.WaitTopic, subscriber, func(msg *message.Message) error {
 		_, err := handle(msg)
 		return err
-	})
+	}), nil
 }

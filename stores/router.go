@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"database/sql"
 	"fmt"
 	"sync/atomic"
 
@@ -35,10 +36,21 @@ type index struct {
 	byUUID  map[uuid.UUID]*Store
 }
 
-// NewRouter returns a router over the stores of a provider. A nil logger logs nothing.
+func (c *RouterConfig) validate() error {
+	trial := c.Publisher // what is the same for all stores is refused now, not in each store later
+	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
+	_, err := outbox.NewPublisher(new(sql.DB), trial, nil) // which starts nothing before it publishes
+	return field.Rename("PublisherConfig", "RouterConfig.Publisher", err)
+}
+
+// NewRouter returns a router over the stores of a provider. A nil logger logs nothing. It returns an *outbox.FieldError that
+// names a bad field.
 func NewRouter(provider Provider, config RouterConfig, logger watermill.LoggerAdapter) (*Router, error) {
 	if provider == nil {
 		return nil, field.Bad("provider", "is nil; pass what NewStatic or NewDynamic returns")
+	}
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
 	return &Router{provider: provider, config: config, logger: logger}, nil
 }

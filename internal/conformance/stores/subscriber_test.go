@@ -183,7 +183,8 @@ func TestTrap_JoinsWorkInEveryStore(t *testing.T) {
 		continued := make(chan string, 10)
 		f.runRouter(func(router *message.Router) {
 			router.AddMiddleware(middleware.Outcome)
-			stores.AddWaitHandler(router, s, join.Config{}, nil)
+			_, err := stores.AddWaitHandler(router, s, join.Config{}, nil)
+			f.NoError(err)
 			router.AddConsumerHandler("steps", "steps", s, func(*message.Message) error { return nil })
 			router.AddConsumerHandler("next", "next", s, func(msg *message.Message) error {
 				store, _ := stores.FromContext(msg.Context())

@@ -31,7 +31,8 @@ func TestTrap_EverythingWorksInEveryStore(t *testing.T) {
 		s := f.everywhere(p, book, func(c *stores.SubscriberConfig) { c.Subscriber.Janitor.Done = 300 * time.Millisecond })
 		f.runRouter(func(router *message.Router) {
 			router.AddMiddleware(middleware.Outcome)
-			stores.AddWaitHandler(router, s, join.Config{}, book)
+			_, err := stores.AddWaitHandler(router, s, join.Config{}, book)
+			f.NoError(err)
 			handle := func(topic string, build func(*stores.Store) (message.HandlerFunc, error)) {
 				h := stores.PerStore(build)
 				router.AddConsumerHandler(topic, topic, s, func(msg *message.Message) error {

@@ -84,8 +84,8 @@ func (m *mall) route() (err error) {
 	for topic, handle := range handlers {
 		m.router.AddConsumerHandler(topic, topic, m.subscriber, handle)
 	}
-	stores.AddWaitHandler(m.router, m.subscriber, join.Config{}, m.logger)
-	return nil
+	_, err = stores.AddWaitHandler(m.router, m.subscriber, join.Config{}, m.logger)
+	return err
 }
 
 // run keeps the shops busy until ctx ends.

@@ -86,7 +86,9 @@ func (s *shop) open(ctx context.Context) (closeShop func() error, err error) {
 	router.AddMiddleware(middleware.Outcome)
 	router.AddConsumerHandler("ship", "orders", s.subscriber, s.ship)
 	router.AddConsumerHandler("welcome", "welcome", s.subscriber, s.welcome)
-	stores.AddWaitHandler(router, s.subscriber, join.Config{}, s.logger)
+	if _, err := stores.AddWaitHandler(router, s.subscriber, join.Config{}, s.logger); err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
 	go func() {
