@@ -29,8 +29,9 @@ type Config struct {
 	// The remaining messages are outbox.Unavailable. Defaults to 2 s, or Timeout if that is less.
 	RetryTimeout time.Duration
 
-	// MaxMessageBytes is the largest record, and the largest batch before compression. A larger record fails for good
-	// without being sent. Defaults to 1,000,012, Kafka's own default.
+	// MaxMessageBytes is the largest record, and the largest batch before compression, in bytes, 512 to 1 GiB. A larger record
+	// fails for good without being sent. From 100 MiB on, the brokers' socket.request.max.bytes must be raised too. Defaults to
+	// 1,000,012, Kafka's own default.
 	MaxMessageBytes int
 
 	// Compression lists codecs in order of preference; the first that the broker supports is used. Defaults to none.
@@ -46,8 +47,8 @@ type Config struct {
 	// Marshaler turns messages into records. Defaults to DefaultMarshaler.
 	Marshaler Marshaler
 
-	// Options are further options of franz-go. Options that give up acknowledgement by all replicas or idempotence, and
-	// transactions, are refused; the partitioner is always the Publisher's. Defaults to none.
+	// Options are further options of franz-go. DisableIdempotentWrite and transactions are refused. RequiredAcks and
+	// RecordPartitioner have no effect: all replicas acknowledge, and the partitioner is the Publisher's. Defaults to none.
 	Options []kgo.Opt
 }
 
@@ -100,7 +101,7 @@ func (c *Config) open(partitioner kgo.Partitioner, hook kgo.Hook, logger watermi
 	options := append([]kgo.Opt{
 		kgo.DialTimeout(dialTimeout), kgo.RequestTimeoutOverhead(requestTimeout), kgo.ProduceRequestTimeout(requestTimeout),
 		kgo.RetryBackoffFn(backoff), kgo.MetadataMinAge(2 * minBackoff), kgo.RecordRetries(tries), kgo.UnknownTopicRetries(tries),
-		kgo.ProducerLinger(linger), kgo.WithLogger(kgoLogger{logger}),
+		kgo.ProducerLinger(linger), kgo.WithLogger(kgoLogger{logger}), kgo.BrokerMaxWriteBytes(c.requestBytes()),
 	}, c.Options...)
 	options = append(options,
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID), kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -125,6 +126,12 @@ func (c *Config) open(partitioner kgo.Partitioner, hook kgo.Hook, logger watermi
 		return nil, field.Bad("Config.Options", "has DisableIdempotentWrite: a retry could write twice and out of order")
 	}
 	return client, nil
+}
+
+// requestBytes is the largest request: Kafka's default, or what the largest record needs.
+func (c *Config) requestBytes() int32 {
+	const kafkas, besideRecords, most = 100 << 20, 1 << 20, 1 << 30
+	return int32(min(max(kafkas, c.MaxMessageBytes+besideRecords), most)) //nolint:gosec // at most 1 GiB
 }
 
 func backoff(n int) time.Duration { return min(minBackoff<<min(n, 10), maxBackoff) }

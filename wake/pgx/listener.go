@@ -19,7 +19,7 @@ type ListenerConfig struct {
 	// pooler in transaction mode, such as PgBouncer, use the server's own address.
 	DSN string
 
-	// Channel is the NOTIFY channel. Defaults to "outbox".
+	// Channel is the NOTIFY channel, at most 63 bytes. Defaults to "outbox".
 	Channel string
 }
 
@@ -41,13 +41,19 @@ type Listener struct {
 }
 
 // NewListener starts a Listener. It connects in the background, and reconnects when the connection is lost. It returns an
-// *outbox.FieldError for a bad DSN.
+// *outbox.FieldError that names a bad field.
 func NewListener(config ListenerConfig, logger watermill.LoggerAdapter) (*Listener, error) {
+	if config.DSN == "" { // which pgx takes for the settings of the environment
+		return nil, field.Bad("ListenerConfig.DSN", "is empty; name the database of the outbox")
+	}
 	connConfig, err := pgx.ParseConfig(config.DSN)
 	if err != nil {
 		return nil, field.Bad("ListenerConfig.DSN", "is not a PostgreSQL DSN: %v", err)
 	}
 	field.Default(&config.Channel, defaultChannel)
+	if err := validateChannel("ListenerConfig.Channel", config.Channel); err != nil {
+		return nil, err
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
@@ -112,4 +118,14 @@ func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
 		default: // a full channel wakes its reader anyway
 		}
 	}
+}
+
+// maxChannel is how many bytes PostgreSQL keeps of a name. LISTEN cuts off the rest, and NOTIFY refuses it.
+const maxChannel = 63
+
+func validateChannel(name, channel string) error {
+	if len(channel) > maxChannel {
+		return field.Bad(name, "has %d bytes; PostgreSQL takes %d", len(channel), maxChannel)
+	}
+	return nil
 }

@@ -24,7 +24,7 @@ var notifySQL string
 
 // NotifierConfig configures a Notifier.
 type NotifierConfig struct {
-	// Channel is the NOTIFY channel. Defaults to "outbox".
+	// Channel is the NOTIFY channel, at most 63 bytes. Defaults to "outbox".
 	Channel string
 
 	// Store limits it to one of several outboxes in the process: the Store of PublisherConfig. Defaults to all.
@@ -61,6 +61,9 @@ func NewNotifier(db *sql.DB, config NotifierConfig, logger watermill.LoggerAdapt
 		return nil, field.Bad("NotifierConfig.Interval", "is negative")
 	}
 	field.Default(&config.Channel, defaultChannel)
+	if err := validateChannel("NotifierConfig.Channel", config.Channel); err != nil {
+		return nil, err
+	}
 	field.Default(&config.Interval, 5*time.Millisecond)
 	if logger == nil {
 		logger = watermill.NopLogger{}

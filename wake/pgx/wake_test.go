@@ -2,6 +2,7 @@ package wakepgx_test
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"strings"
 	"sync"
@@ -106,10 +107,36 @@ func TestANotifierTellsOfItsStore(t *testing.T) {
 func TestBadConfigurationIsNamed(t *testing.T) {
 	_, err := wakepgx.NewNotifier(nil, wakepgx.NotifierConfig{}, nil)
 	require.ErrorIs(t, err, base.ErrNilDB)
-	_, err = wakepgx.NewListener(wakepgx.ListenerConfig{DSN: "postgres://localhost:port"}, nil)
+	long := strings.Repeat("ü", 32) // 64 bytes
+	for _, config := range []wakepgx.NotifierConfig{{Interval: -1}, {Channel: long}} {
+		_, err := wakepgx.NewNotifier(new(sql.DB), config, nil)
+		requireField(t, err, "NotifierConfig.")
+	}
+	for _, config := range []wakepgx.ListenerConfig{{}, {DSN: "postgres://localhost:port"}, {DSN: "postgres://localhost", Channel: long}} {
+		_, err := wakepgx.NewListener(config, nil)
+		requireField(t, err, "ListenerConfig.")
+	}
+}
+
+func requireField(t *testing.T, err error, prefix string) {
+	t.Helper()
 	var field *outbox.FieldError
 	require.ErrorAs(t, err, &field)
-	require.Equal(t, "ListenerConfig.DSN", field.Field)
+	require.True(t, strings.HasPrefix(field.Field, prefix), field.Field)
+}
+
+// The longest name of a channel that PostgreSQL takes is heard.
+func TestAChannelMayHave63Bytes(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) {
+		channel := (db.Schema + strings.Repeat("x", 63))[:63]
+		notifier, err := wakepgx.NewNotifier(db.DB, wakepgx.NotifierConfig{Channel: channel}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, notifier.Close()) })
+		listener, err := wakepgx.NewListener(wakepgx.ListenerConfig{DSN: db.DSN, Channel: channel}, nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, listener.Close()) })
+		hear(t, listener, "orders")
+	})
 }
 
 // A message of the log reaches the group of another process by wake-ups alone: the first one has it get its position, which
