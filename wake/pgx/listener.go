@@ -29,7 +29,8 @@ const (
 	reconnectMax = 10 * time.Second
 )
 
-// A Listener receives the wake-ups of Notifiers in other processes.
+// A Listener receives the wake-ups of Notifiers in other processes. Whenever it has connected it wakes all topics, because it
+// cannot know what it has missed.
 type Listener struct {
 	config   *pgx.ConnConfig
 	channel  string
@@ -108,15 +109,20 @@ func (l *Listener) listen(ctx context.Context) (listening bool, err error) {
 		return false, fmt.Errorf("listen: %w", err)
 	}
 	l.troubles.Over(notListening)
+	l.wake("") // all topics: nobody knows what was told meanwhile
 	for {
 		notification, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return true, fmt.Errorf("wait for a notification: %w", err)
 		}
-		select {
-		case l.wakeups <- notification.Payload:
-		default: // a full channel wakes its reader anyway
-		}
+		l.wake(notification.Payload)
+	}
+}
+
+func (l *Listener) wake(topic string) {
+	select {
+	case l.wakeups <- topic:
+	default: // a full channel wakes its reader anyway
 	}
 }
 

@@ -85,6 +85,31 @@ func TestTheListenerConnectsAgain(t *testing.T) {
 	})
 }
 
+// What was told while nobody listened is not known, so the Listener wakes everybody whenever it has connected.
+func TestTrap_AListenerThatHasConnectedWakesAll(t *testing.T) {
+	forPostgres(t, func(t *testing.T, db *testdb.DB) {
+		listener := start(t, db, "")
+		wakesAll := func() {
+			deadline := time.NewTimer(30 * time.Second)
+			defer deadline.Stop()
+			for {
+				select {
+				case heard := <-listener.Wakeups():
+					if heard == "" {
+						return
+					}
+				case <-deadline.C:
+					require.FailNow(t, "nobody was woken")
+				}
+			}
+		}
+		wakesAll()
+		_, err := db.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", db.Schema)
+		require.NoError(t, err)
+		wakesAll()
+	})
+}
+
 func TestANotifierTellsOfItsStore(t *testing.T) {
 	forPostgres(t, func(t *testing.T, db *testdb.DB) {
 		listener := start(t, db, "a")
