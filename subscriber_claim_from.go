@@ -1,8 +1,8 @@
 package outbox
 
 import (
-	"math"
 	"maps"
+	"math"
 	"sync"
 	"time"
 )
