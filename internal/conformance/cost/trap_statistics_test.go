@@ -65,6 +65,13 @@ func TestLong_EachStatementIsDrivenFromItsKeys(t *testing.T) {
 				_, err := c.outbox.Claim(c.Context(), outbox.ClaimParams{Topics: suite.Quotas("topic 1", "topic 2", "none"), Limit: keys})
 				return err
 			},
+			"claim what a join woke": func(c *counted) error {
+				for _, one := range held {
+					c.ExecOn(c.x, "INSERT INTO %s (seq) VALUES (%d)", c.Part("wake"), one.Receipt.Seq)
+				}
+				_, err := c.outbox.Claim(c.Context(), outbox.ClaimParams{Topics: suite.Quotas("none"), Limit: keys})
+				return err
+			},
 			"renew": func(c *counted) error {
 				refused, err := c.outbox.Renew(c.Context(), time.Minute, receipts(held)...)
 				c.Empty(refused)

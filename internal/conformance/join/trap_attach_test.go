@@ -3,6 +3,7 @@ package join_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,49 @@ func TestTrap_ALongTransactionThatAttachesHoldsUpNobody(t *testing.T) {
 		f.NoError(tx.Commit())
 		f.Counted(id, join.Cancelled, 10, 10, 3)
 		f.Counted(other, join.Pending, 0, 0, 1)
+	})
+}
+
+// A wait whose join ends while a long transaction makes it a step of another join: nobody waits for that transaction, neither
+// who settles the last step, with others in the batch, nor who claims. The wait continues as soon as it can be written to.
+func TestTrap_ALongTransactionThatAttachesAWaitHoldsUpNoSettle(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ConcurrentWriters, suite.SkipLocked, separateProcedures)
+		c := f.Joins()
+		f.forEachLevel(func(_, ending *suite.Lane) {
+			for _, committed := range []bool{true, false} {
+				id, last := f.lastStep()
+				waiter := f.WaitOn(c, nil, id, "next")
+				f.EnqueueN("of no join", 3)
+				batch := append(f.Claim("of no join"), last)
+				f.Len(batch, 4)
+				parent := f.Start(c, join.StartParams{ExpectedSteps: 1})
+
+				tx, err := f.DB.BeginTx(f.Context(), nil)
+				f.NoError(err)
+				defer func() { _ = tx.Rollback() }() // for a failure before it ends; it frees whoever waits
+				f.NoError(c.Attach(f.Context(), tx, parent, waiter))
+				f.quickly(ending, "a settle", func() error { return ending.SettleOn(ending.DB, suite.Settled(outbox.Ack, batch...)...) })
+				f.Equal(join.Completed, f.Tally(id).Status)
+				f.quickly(ending, "a claim", func() error {
+					claimed, err := ending.Outbox.Claim(f.Context(), outbox.ClaimParams{Topics: suite.Quotas("of no join", join.DefaultWaitTopic)})
+					if err == nil && len(claimed) > 0 {
+						err = fmt.Errorf("claimed %v", claimed)
+					}
+					return err
+				})
+				status, completed := join.Pending, 0
+				if committed {
+					f.NoError(tx.Commit())
+					status, completed = join.Completed, 1
+				} else {
+					f.NoError(tx.Rollback())
+				}
+				f.continuesWith(id, waiter, "next")
+				f.Counted(parent, status, completed, 0, 0)
+				f.Zero(f.Number("SELECT COUNT(*) FROM %s", f.Part("wake")), "what is noted of waits that are awake")
+			}
+		})
 	})
 }
 

@@ -60,7 +60,7 @@ func TestEveryDialectHasTheSameOperations(t *testing.T) {
 	for d, want := range map[outbox.Dialect][]string{
 		outbox.SQLServer{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count", "join_wake", "log_begin", "log_next", "log_advance",
 			"stream_route", "stream_claim", "stream_free", "attempt_purge", "take", "taken"},
-		outbox.Postgres{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count",
+		outbox.Postgres{}: {"ack", "abandon", "fail", "give_back", "worker_number", "join_advance", "join_count", "join_wake",
 			"stream_route", "stream_claim", "stream_lock", "stream_unfold", "stream_free"},
 		outbox.SQLite{}: nil,
 	} {

@@ -109,6 +109,13 @@ CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (nam
 -- To count those that live, and to purge the others.
 CREATE INDEX IF NOT EXISTS "outbox_worker_lives" ON "public"."outbox_worker" (lives_until, worker_id);
 
+-- Messages to make due because the join they wait for has ended, but which somebody had locked then: the next claim does it.
+CREATE TABLE IF NOT EXISTS "public"."outbox_wake" (
+    wake_id bigint GENERATED ALWAYS AS IDENTITY,
+    seq     bigint NOT NULL,
+    CONSTRAINT "outbox_wake_pk" PRIMARY KEY (wake_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
 -- they do not wait for each other. A router, one at a time (the row of outbox_router), moves committed messages to the
 -- queues, in order of arrival_id, which grows with every insert. A stream's row is its lease, and its lock guards its queue:

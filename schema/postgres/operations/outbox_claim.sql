@@ -34,6 +34,7 @@ DECLARE
     arrived boolean;
     ordered boolean;
     halted  boolean;
+    noted   boolean;
     before  boolean     := random() < 0.5;
     topics  bigint[];
     keys    bigint[];
@@ -52,12 +53,18 @@ BEGIN
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
            EXISTS (SELECT FROM "public"."outbox_arrival" AS n WHERE n.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)),
            EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
-           EXISTS (SELECT FROM "public"."outbox_paused")
-    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted
+           EXISTS (SELECT FROM "public"."outbox_paused"),
+           EXISTS (SELECT FROM "public"."outbox_wake")
+    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted, noted
     FROM json_to_record(arg) AS a(
         topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json, share json);
 
     budget := room;
+
+    IF noted THEN
+        PERFORM "public"."outbox_join_wake"();
+        moment := clock_timestamp();
+    END IF;
 
     IF returns > 0 AND EXISTS (SELECT FROM "public"."outbox_lease" AS l WHERE l.locked_until < moment) THEN
         SELECT b.messages INTO expired

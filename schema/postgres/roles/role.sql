@@ -10,7 +10,7 @@ $outbox$;
 GRANT USAGE ON SCHEMA "public" TO "public_outbox_role";
 GRANT SELECT, INSERT, UPDATE, DELETE
 ON "public"."outbox", "public"."outbox_state", "public"."outbox_lease", "public"."outbox_attempt", "public"."outbox_worker",
-   "public"."outbox_arrival", "public"."outbox_router", "public"."outbox_stream", "public"."outbox_queue",
+   "public"."outbox_wake", "public"."outbox_arrival", "public"."outbox_router", "public"."outbox_stream", "public"."outbox_queue",
    "public"."outbox_log", "public"."outbox_log_pending", "public"."outbox_log_counter", "public"."outbox_log_group",
    "public"."outbox_log_dead", "public"."outbox_event", "public"."outbox_event_stream", "public"."outbox_event_swept",
    "public"."outbox_paused", "public"."outbox_audit" TO "public_outbox_role";
@@ -131,6 +131,8 @@ REVOKE ALL ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_count"(uuid[], uuid[]) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_join_advance"(uuid[], int[], int[]) TO "public_outbox_role";
+REVOKE ALL ON FUNCTION "public"."outbox_join_wake"() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION "public"."outbox_join_wake"() TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_add"(json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION "public"."outbox_entry_add"(json) TO "public_outbox_role";
 REVOKE ALL ON FUNCTION "public"."outbox_entry_get"(json) FROM PUBLIC;
