@@ -123,6 +123,46 @@ func TestJoinPurgeSparesWhatAMessageStillWaitsFor(t *testing.T) {
 	})
 }
 
+// Purging passes over what an open transaction has locked of a join, and takes the others: the size, by a refused attach, or a
+// step that is being counted.
+func TestTrap_JoinPurgeWaitsForNoTransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.Needs(suite.ConcurrentWriters, suite.SkipLocked, separateProcedures)
+		c := f.Joins()
+		l := f.Lane("")
+		for what, lock := range map[string]func(x outbox.Executor, id join.ID){
+			"a refused attach": func(x outbox.Executor, id join.ID) {
+				f.ErrorIs(c.AttachByReport(f.Context(), x, id, outbox.MessageID{1}), join.ErrEnded)
+			},
+			"a step": func(x outbox.Executor, id join.ID) {
+				f.Equal(1, f.ExecOn(x, "UPDATE {member} SET {status} = {status} WHERE {join_id} = '%s'", id))
+			},
+		} {
+			locked, _ := f.StartWith(c, "s", 1)
+			free, _ := f.StartWith(c, "s", 1)
+			for _, id := range []join.ID{locked, free} {
+				f.NoError(c.Cancel(f.Context(), nil, id))
+				f.Backdate(id)
+			}
+			tx, err := f.DB.BeginTx(f.Context(), nil)
+			f.NoError(err)
+			defer func() { _ = tx.Rollback() }() // for a failure before it ends; it frees whoever waits
+			lock(tx, locked)
+			f.quickly(l, "purging beside "+what, func() error {
+				n, err := l.Joins.Purge(f.Context(), time.Minute)
+				if err == nil && n != 1 {
+					err = fmt.Errorf("%d joins were purged", n)
+				}
+				return err
+			})
+			f.NoError(tx.Commit())
+			f.Equal(1, f.JoinCount(), what)
+			f.Equal(1, f.JoinRow(locked).Members, what)
+			f.Equal(1, f.purgeJoins(c, time.Minute), what)
+		}
+	})
+}
+
 // A parent may end, by being cancelled, and be purged while its child goes on.
 func TestTrap_AParentThatIsPurgedFirst(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

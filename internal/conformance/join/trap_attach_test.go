@@ -111,7 +111,7 @@ func (f *fixture) quickly(l *suite.Lane, what string, call func() error) {
 	case err := <-l.Run(call):
 		f.NoError(err, what)
 	case <-timer.C:
-		f.FailNow(what + " waits for a transaction that attaches")
+		f.FailNow(what + " waits for an open transaction")
 	}
 }
 
