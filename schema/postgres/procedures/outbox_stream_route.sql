@@ -31,8 +31,8 @@ DECLARE
     busy    bigint[];
     folded  bigint[];
     kept    bigint[];
-    low     int := coalesce((share->>'low')::int, 0);
-    high    int := coalesce((share->>'high')::int, 9999);
+    share_low  int := coalesce((share->>'low')::int, 0);
+    share_high int := coalesce((share->>'high')::int, 9999);
 BEGIN
     more := false;
     SELECT r.low, r.high INTO since, noted FROM "public"."outbox_router" AS r WHERE r.id = 1 FOR UPDATE SKIP LOCKED;
@@ -60,7 +60,7 @@ BEGIN
             SELECT n.id, n.key,
                    CASE WHEN n.first THEN moment ELSE greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = n.head)) END,
                    n.head, CASE WHEN n.only AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id LIMIT 1) IS NULL THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
-            FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN low AND high, false) AS first
+            FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN share_low AND share_high, false) AS first
                   FROM arrived AS a WHERE NOT a.known) AS n
             RETURNING stream_id, topic_key, head, status)
         SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
@@ -107,11 +107,13 @@ BEGIN
     -- others see its commit; so the writers are looked for first, and what they have left behind in a statement after that.
     IF NOT stale AND places[cardinality(places)] > noted + 1000 AND NOT EXISTS (
         SELECT FROM pg_locks AS l JOIN "public"."outbox_router" AS r ON l.virtualtransaction = ANY (r.writers)
-        WHERE l.relation = '"public"."outbox_arrival"'::regclass AND r.id = 1) THEN
+        WHERE l.relation = '"public"."outbox_arrival"'::regclass AND r.id = 1
+          AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())) THEN
         UPDATE "public"."outbox_router" AS r
         SET low = noted, high = places[cardinality(places)],
             writers = ARRAY(SELECT l.virtualtransaction FROM pg_locks AS l
-                            WHERE l.relation = '"public"."outbox_arrival"'::regclass AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid())
+                            WHERE l.relation = '"public"."outbox_arrival"'::regclass AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid()
+                              AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
         WHERE r.id = 1 AND NOT EXISTS (SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since AND a.arrival_id <= noted);
     END IF;
 END
