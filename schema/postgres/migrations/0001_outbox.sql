@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
 -- of the backoff of one that failed. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream;
 -- owner_token is set if and only if status is 1. flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed
 -- and does not block its stream. stages: bits for what has happened to the message, see middleware.Stages; NULL, which takes
--- no space, without any. A message for the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- no space, without any. A message for the log alone has no state, and readers give it status 4. DeleteOnAck deletes the state
+-- with the acknowledgement.
 -- ready (status is 0) and dead_at (processed_at if status is 3) are for the indexes: as these do not depend on status, settling
 -- a message and claiming one of a stream write to no index, if the page has room for the new version. Three tenths of each
 -- page are left for that: more of it costs publishers, who extend the table. Statements that change the status keep the two

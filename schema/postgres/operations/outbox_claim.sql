@@ -5,8 +5,9 @@
 -- the dead entries of claimed messages. A coin decides whether messages of ordered streams or others come first, so that
 -- neither starves. Arrivals are routed to their streams until there is enough to take; in half of the claims some are in
 -- any case, so that they do not wait long behind what is ready. The settings pin the plan to index order: a claim then
--- costs the same however long the backlog. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use
--- a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
+-- costs the same however long the backlog. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also
+-- use a merge join, which enable_mergejoin = off only makes expensive, and read the whole table in order of the key, if
+-- it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_claim"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_claim"(arg json) RETURNS TABLE (
     seq bigint, message_id text, uuid text, topic text, payload bytea, headers text, correlation_id text, stream_key text,

@@ -4,9 +4,9 @@
 -- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
 -- that is given. Otherwise those done before that, or without a state, in order of publishing, up to the first that was
 -- published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with flags can be among
--- them. That view is asked for one message at a time: joined to a table, it would be read from end to end for each. Rows are
--- found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of
--- the key, which it does if it believes that there are few rows.
+-- them. That view is asked for one message at a time: joined to a table, it would be read from end to end for each.
+-- Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join, which enable_mergejoin =
+-- off only makes expensive, and read the whole table in order of the key, if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_purge"(arg json) RETURNS TABLE (affected bigint, after bigint)
 LANGUAGE plpgsql

@@ -12,7 +12,8 @@
 -- busy, to be tried again, and holds up only those behind it in its stream. Locking all rows first would double the cost of
 -- settling, so that is done only after a lock was waited for. Together with a claim, no lock is waited for long, not even a
 -- join's, because the claim would wait too. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also
--- use a merge join and read the whole table in order of the key, which it does if it believes that there are few rows.
+-- use a merge join, which enable_mergejoin = off only makes expensive, and read the whole table in order of the key, if
+-- it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_settle"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_settle"(arg json) RETURNS TABLE (
     seq bigint, id text, topic text, status int, expected int, completed int, failed int)

@@ -2,9 +2,9 @@
 -- at; returns how many came back and how many leases were looked at. Each message is due again after a random time up to its
 -- wait, so that one that kills its process does not take the same others with it each time. Of a run of a stream, only the
 -- first message in progress has spent an attempt. A message that another transaction has locked keeps its lease, which is
--- looked at again. Nothing else does: a lease whose messages have all been settled ends here at the latest. Rows are found
--- by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join and read the whole table in order of the
--- key, which it does if it believes that there are few rows.
+-- looked at again. Nothing else does: a lease whose messages have all been settled ends here at the latest. Rows are
+-- found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join, which enable_mergejoin = off only
+-- makes expensive, and read the whole table in order of the key, if it believes that there are few rows.
 CREATE OR REPLACE FUNCTION "public"."outbox_give_back"(most int, waits bigint[], OUT messages int, OUT leases int)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off

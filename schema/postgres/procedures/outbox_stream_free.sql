@@ -29,21 +29,21 @@ BEGIN
     END IF;
     SELECT l.* INTO ids, lasts FROM "public"."outbox_stream_lock"(streams) AS l;
     WITH looked AS MATERIALIZED ( -- a statement of its own: it sees what was committed before the locks were given
-        SELECT t.stream_id, r.ended,
+        SELECT t.stream_id, r.gone,
                coalesce(r.head, (SELECT q.seq FROM "public"."outbox_queue" AS q
-                                 WHERE q.stream_id = t.stream_id AND q.seq > t.last ORDER BY q.seq LIMIT 1)) AS head
+                                 WHERE q.stream_id = t.stream_id AND q.seq > t.up_to ORDER BY q.seq LIMIT 1)) AS head
         FROM (SELECT n.id AS stream_id, greatest(n.last, (
-                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id ORDER BY q.seq LIMIT 1)) AS last
+                  SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id ORDER BY q.seq LIMIT 1)) AS up_to
               FROM unnest(ids, lasts) AS n(id, last) OFFSET 0) AS t
         CROSS JOIN LATERAL (
-            SELECT array_agg(e.ctid) FILTER (WHERE e.ended) AS ended, min(e.seq) FILTER (WHERE NOT e.ended) AS head, bool_or(e.status = 1) AS held
-            FROM (SELECT q.ctid, q.seq, s.status, coalesce(s.status = 2 OR s.status = 3 AND s.flags & 4 = 4, true) AS ended
+            SELECT array_agg(e.ctid) FILTER (WHERE e.is_over) AS gone, min(e.seq) FILTER (WHERE NOT e.is_over) AS head, bool_or(e.status = 1) AS held
+            FROM (SELECT q.ctid, q.seq, s.status, coalesce(s.status = 2 OR s.status = 3 AND s.flags & 4 = 4, true) AS is_over
                   FROM "public"."outbox_queue" AS q
                   LEFT JOIN LATERAL (SELECT s.status, s.flags FROM "public"."outbox_state" AS s WHERE s.seq = q.seq OFFSET 0) AS s ON true
-                  WHERE q.stream_id = t.stream_id AND q.seq <= t.last) AS e) AS r
+                  WHERE q.stream_id = t.stream_id AND q.seq <= t.up_to) AS e) AS r
         WHERE r.held IS NOT TRUE),
     queued AS (
-        DELETE FROM "public"."outbox_queue" AS q WHERE q.ctid = ANY (ARRAY(SELECT unnest(l.ended) FROM looked AS l))),
+        DELETE FROM "public"."outbox_queue" AS q WHERE q.ctid = ANY (ARRAY(SELECT unnest(l.gone) FROM looked AS l))),
     emptied AS (
         DELETE FROM "public"."outbox_stream" AS t WHERE t.stream_id = ANY (ARRAY(SELECT l.stream_id FROM looked AS l WHERE l.head IS NULL)))
     UPDATE "public"."outbox_stream" AS t

@@ -28,8 +28,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS "main"."outbox_message_id" ON "outbox" (messag
 -- that failed. "outbox_times" keeps out values that are no integers and that no client can read: one such row would stop
 -- every claim. status: 0 ready, 1 in progress (leased), 2 done, 3 failed, 5 ready in its stream. flags: 1 joins depend on
 -- the message, 2 the log depends on it, 4 it failed and does not block its stream. stages: bits for what has happened to the
--- message, see middleware.Stages; NULL without any. A message for the log alone has no state. DeleteOnAck deletes the state with
--- the acknowledgement.
+-- message, see middleware.Stages; NULL without any. A message for the log alone has no state, and readers give it status 4.
+-- DeleteOnAck deletes the state with the acknowledgement.
 CREATE TABLE IF NOT EXISTS "main"."outbox_state" (
     seq             INTEGER PRIMARY KEY,
     topic_key       INTEGER NOT NULL,

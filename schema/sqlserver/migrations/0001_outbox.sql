@@ -30,7 +30,7 @@ GO
 -- due time of a new one, the end of the backoff of one that failed. Status: 0 ready, 1 in progress (leased), 2 done, 3
 -- failed, 5 ready in its stream. Flags: 1 joins depend on the message, 2 the log depends on it, 4 it failed and does not
 -- block its stream. Stages: bits for what has happened to the message, see middleware.Stages; NULL without any. A message for
--- the log alone has no state. DeleteOnAck deletes the state with the acknowledgement.
+-- the log alone has no state, and readers give it status 4. DeleteOnAck deletes the state with the acknowledgement.
 -- OwnerToken is set if and only if Status is 1.
 IF OBJECT_ID(N'[dbo].[Outbox_State]', N'U') IS NULL
     CREATE TABLE [dbo].[Outbox_State] (
