@@ -167,6 +167,8 @@ BEGIN
             settled := NULL; settled_by := NULL; streams := NULL; ended := NULL; done := NULL; -- as nothing was
         END;
     END LOOP;
+    -- Along with a claim, waits stay limited to the end of the transaction: after the streams locked here, giving back locks
+    -- others, whatever their ids, and two such transactions can close a circle.
     IF pass_over THEN
         PERFORM set_config('lock_timeout', CASE WHEN along THEN '100ms' ELSE patience END, true);
     END IF;
