@@ -1,7 +1,6 @@
 -- Makes messages due whose join ended while they were locked: see outbox_join_advance. One that has been claimed since notices
 -- the end of its join by itself. It waits for nobody: a note stays until its message can be locked, or is gone.
-DROP FUNCTION IF EXISTS "public"."outbox_join_wake"();
-CREATE FUNCTION "public"."outbox_join_wake"() RETURNS void
+CREATE OR REPLACE FUNCTION "public"."outbox_join_wake"() RETURNS void
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
