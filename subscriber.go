@@ -107,7 +107,7 @@ func NewSubscriber(db *sql.DB, config SubscriberConfig, logger watermill.LoggerA
 		outbox: o, janitor: janitor, remover: remover, config: config,
 		presence: &presence{outbox: o, holdings: s.holdings, spare: s.spare, lease: config.LeaseDuration, affinity: config.StreamAffinity},
 		leases:   &leases{outbox: o, holdings: s.holdings, spare: s.spare, window: s.window, lease: config.LeaseDuration, logger: o.logger},
-		lost:     newLostClaims(o, s.spare, config.LeaseDuration),
+		lost:     newLostClaims(o, s.spare, config),
 		backlog:  &backlog{outbox: o, subscribed: s.topicNames, after: config.UnhandledAfter},
 	}
 	s.expire = sync.OnceFunc(func() { close(s.settler.expire) })

@@ -41,8 +41,8 @@ func (c *claimFrom) next(now time.Time) map[string]time.Time {
 	return c.last()
 }
 
-// patience is how long the next claim may wait after one that began at from and found nothing: until it begins at the beginning, to find
-// what a long transaction has just committed.
+// patience is how long to wait after a claim that began at from and found nothing: until a claim from the beginning is due, which finds
+// what a long transaction has committed since.
 func (c *claimFrom) patience(from map[string]time.Time, now time.Time) time.Duration {
 	if len(from) == 0 {
 		return math.MaxInt64

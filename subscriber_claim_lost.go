@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,21 +17,27 @@ import (
 
 const cannotGiveBackLost = "Cannot give back the messages of a claim whose answer was lost, trying again"
 
-// lostClaims gives back what claims hold whose answers were lost: they may have been committed, and then nobody else can have their
-// messages until the leases are over, which would also cost each an attempt. The database may still be at work on such a claim, so
-// that one that holds nothing is looked at again, until its lease is over.
+// lostClaims gives back what claims hold whose answers were lost. They may have been committed, and then nobody else can have their
+// messages until the leases are over, which would also cost each an attempt.
 type lostClaims struct {
 	outbox *Outbox
 	spare  *spare
 	lease  time.Duration
+	commit time.Duration // a claim is not committed later than this after it was sent
 
 	mu      sync.Mutex
-	over    map[OwnerToken]time.Time // when the lease of a claim is over
+	claims  map[OwnerToken]*lostClaim
 	arrived chan struct{}
 }
 
-func newLostClaims(o *Outbox, spare *spare, lease time.Duration) *lostClaims {
-	return &lostClaims{outbox: o, spare: spare, lease: lease, over: map[OwnerToken]time.Time{}, arrived: flow.NewNote()}
+type lostClaim struct {
+	sent  time.Time
+	found bool // it held something
+}
+
+func newLostClaims(o *Outbox, spare *spare, config SubscriberConfig) *lostClaims {
+	return &lostClaims{outbox: o, spare: spare, lease: config.LeaseDuration, commit: 2 * config.ClaimTimeout,
+		claims: map[OwnerToken]*lostClaim{}, arrived: flow.NewNote()}
 }
 
 // note notes a claim, sent at the given time, if its error leaves open whether it was committed.
@@ -41,12 +46,12 @@ func (l *lostClaims) note(owner OwnerToken, sent time.Time, err error) {
 		return
 	}
 	l.mu.Lock()
-	l.over[owner] = sent.Add(l.lease)
+	l.claims[owner] = &lostClaim{sent: sent}
 	l.mu.Unlock()
 	flow.Notify(l.arrived)
 }
 
-// run works until ctx ends. What is unknown then waits for its lease to be over.
+// run works until ctx ends. What is left then waits for its lease to be over.
 func (l *lostClaims) run(ctx context.Context) {
 	for {
 		select {
@@ -62,47 +67,51 @@ func (l *lostClaims) run(ctx context.Context) {
 	}
 }
 
-// giveBackAll reports whether any claim must be looked at again.
+// giveBackAll reports whether any claim must be looked at again. After an error it leaves the others to the next time.
 func (l *lostClaims) giveBackAll(ctx context.Context) (again bool) {
 	l.mu.Lock()
-	owners := slices.Collect(maps.Keys(l.over))
+	claims := maps.Clone(l.claims)
 	l.mu.Unlock()
-	for _, owner := range owners {
-		done, err := l.giveBack(ctx, owner)
-		switch {
-		case err == nil:
-			l.outbox.troubles.Over(cannotGiveBackLost)
-		case ctx.Err() == nil:
-			l.outbox.troubles.Error(cannotGiveBackLost, err, nil)
+	for owner, claim := range claims {
+		held, err := l.giveBack(ctx, owner)
+		claim.found = claim.found || held > 0
+		age := time.Since(claim.sent)
+		if age > l.lease || err == nil && held == 0 && (claim.found || age > l.commit) {
+			l.mu.Lock()
+			delete(l.claims, owner)
+			l.mu.Unlock()
 		}
-		l.mu.Lock()
-		if done || time.Now().After(l.over[owner]) {
-			delete(l.over, owner)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.outbox.troubles.Error(cannotGiveBackLost, err, nil)
+			}
+			return true
 		}
-		again = len(l.over) > 0
-		l.mu.Unlock()
+		l.outbox.troubles.Over(cannotGiveBackLost)
 	}
-	return again
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.claims) > 0
 }
 
-// giveBack releases what a claim holds, and reports whether that was anything.
-func (l *lostClaims) giveBack(ctx context.Context, owner OwnerToken) (done bool, err error) {
+// giveBack releases what a claim holds, but for what others have locked, and returns how much it held. The lease stays until it is
+// over: somebody may have locked what was not seen.
+func (l *lostClaims) giveBack(ctx context.Context, owner OwnerToken) (held int, err error) {
 	limit := limits.Settling(l.lease)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = l.spare.run(ctx, limit/4, func(x Executor) error {
-		held, err := l.outbox.held(ctx, x, owner)
-		if err != nil || len(held) == 0 {
+		seqs, err := l.outbox.held(ctx, x, owner)
+		if held = len(seqs); err != nil || held == 0 {
 			return err
 		}
-		if _, err := l.outbox.settleBatch(ctx, x, settleAll(owner, held, Release, nil), settleOptions{over: []OwnerToken{owner}}); err != nil {
-			return err
+		answer, err := l.outbox.settleBatch(ctx, x, settleAll(owner, seqs, Release, nil), settleOptions{passOver: true})
+		if n := held - len(answer.busy) - len(answer.refused); err == nil && n > 0 {
+			l.outbox.logger.Info("Gave back the messages of a claim whose answer was lost", watermill.LogFields{"count": n})
 		}
-		l.outbox.logger.Info("Gave back the messages of a claim whose answer was lost", watermill.LogFields{"count": len(held)})
-		done = true
-		return nil
+		return err
 	})
-	return done, err
+	return held, err
 }
 
 // held returns what a claim still holds.

@@ -76,10 +76,14 @@ func (d *Dynamic) Stores() ([]*Store, <-chan struct{}) {
 func (d *Dynamic) Refresh(ctx context.Context) error {
 	select {
 	case d.refreshing <- struct{}{}:
-		defer func() { <-d.refreshing }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the refresh that is under way: %w", context.Cause(ctx))
+	default:
+		select {
+		case d.refreshing <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the refresh that is under way: %w", context.Cause(ctx))
+		}
 	}
+	defer func() { <-d.refreshing }()
 	ctx, cancel := context.WithTimeout(ctx, d.config.RefreshTimeout)
 	defer cancel()
 	databases, err := d.discovery.Databases(ctx)

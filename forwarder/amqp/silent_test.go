@@ -54,6 +54,20 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
+// watching tells whenever somebody waits for the end of a context.
+type watching struct {
+	context.Context
+	watched chan<- struct{}
+}
+
+func (w watching) Done() <-chan struct{} {
+	select {
+	case w.watched <- struct{}{}:
+	default:
+	}
+	return w.Context.Done()
+}
+
 // A message whose context ends is not waited for while the publisher connects, nor by a call that waits for the connection
 // that another is making. What still has a context goes on waiting, until Close.
 func TestTrap_AContextThatEndsWhileConnecting(t *testing.T) {
@@ -81,7 +95,10 @@ func TestTrap_AContextThatEndsWhileConnecting(t *testing.T) {
 	defer cancel()
 	first := publish(ctx)
 	take(t, accepted, "the first connection")
-	second, both := publish(ctx), publish(ctx, t.Context())
+	watched := make(chan struct{}, 10)
+	second, both := publish(watching{ctx, watched}), publish(watching{ctx, watched}, t.Context())
+	take(t, watched, "a call that waits")
+	take(t, watched, "the other one")
 	cancel()
 	require.ErrorIs(t, each(take(t, first, "the call that connects"), 1)[0], context.Canceled)
 	require.ErrorIs(t, each(take(t, second, "the call that waits"), 1)[0], context.Canceled)

@@ -1,5 +1,5 @@
--- What a claim still holds, for a worker that did not get the answer of that claim. Rows that others have locked are left
--- out: the claim may not be over yet.
+-- What a claim still holds, for a worker that did not get the answer of that claim, with what others have locked. A lease that
+-- is locked is left out: the claim may not be over yet.
 IF OBJECT_ID(N'[dbo].[Outbox_Held]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Held] AS RETURN 0');
 GO
@@ -25,7 +25,7 @@ BEGIN
     SELECT DISTINCT CAST(i.value AS BIGINT) FROM OPENJSON(@Seqs) AS i;
 
     SELECT c.Seq
-    FROM @Claimed AS c INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK) ON s.Seq = c.Seq
+    FROM @Claimed AS c INNER JOIN [dbo].[Outbox_State] AS s WITH (NOLOCK, FORCESEEK) ON s.Seq = c.Seq
     WHERE s.OwnerToken = @Owner
     OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 END
