@@ -211,6 +211,7 @@ func TestBadAddressesAreToldSo(t *testing.T) {
 		"/nowhere": 404, "/assets/console.go": 404, "/activity/7": 404, "/activity/x": 404, "/s/east/": 404, "/s/north/message/x": 404, "/s/north/join/x": 404,
 		"/s/north/search?since=yesterday": 400, "/s/north/search?state=lost": 400, "/s/north/search?after=x": 400, "/s/north/dead?since=1h&until=2h": 400,
 		"/s/north/act": 400, "/s/north/act?do=explode": 400, "/s/north/act?do=requeue&id=x": 400, "/s/north/act?do=delay&delay=-1s": 400,
+		"/s/north/act?do=discard&chosen=1": 400, "/s/north/topic": 400,
 		"/s/north/search?topic=" + strings.Repeat("x", 300): 400, "/s/north/audit?before=x": 400, "/s/north/log/dead?group=a&after=x": 400,
 		"/s/north/act?do=requeue" + strings.Repeat("&id=01a20638-d16b-7a53-9098-b37217ac666e", 1001): 400,
 	} {
@@ -221,6 +222,7 @@ func TestBadAddressesAreToldSo(t *testing.T) {
 	}
 	for values, want := range map[string]int{ // an act that nobody has counted
 		"do=requeue": 400, "do=requeue&counted=3": 400, "do=requeue&counted=x&until=2026-01-01": 400,
+		"do=discard&chosen=1&counted=3&until=2026-01-01": 400,
 	} {
 		status, _ := c.answer(t, "POST", "/s/north/act", func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(values)) })
 		require.Equal(t, want, status, values)

@@ -84,7 +84,10 @@ func (v *visit) selected(q url.Values) (s selection, err error) {
 		return s, field.Bad("do", "%q is nothing that can be done", q.Get("do"))
 	}
 	s.Form, s.IDs = readFilter(q), q["id"]
-	if len(s.IDs) > maxSelected {
+	switch { // without an id, a form of chosen messages would mean all
+	case q.Has("chosen") && len(s.IDs) == 0:
+		return s, field.Bad("id", "is missing; choose at least one message")
+	case len(s.IDs) > maxSelected:
 		return s, field.Bad("id", "is set more than %d times; use a filter", maxSelected)
 	}
 	if s.Next.Filter, err = s.Form.filter(time.Now()); err != nil {

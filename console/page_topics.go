@@ -47,6 +47,10 @@ func (v *visit) sample() *sample {
 // topicPage shows one topic, with its last messages.
 func (v *visit) topicPage() {
 	name := v.r.URL.Query().Get("name")
+	if name == "" {
+		v.fail(field.Bad("name", "is empty; name the topic"))
+		return
+	}
 	s := v.sample()
 	if s.Err != nil {
 		v.fail(s.Err)

@@ -58,6 +58,25 @@ func grouped(n int) string {
 	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }
 
+// Whoever chooses nothing discards nothing.
+func TestABrowserChoosesNothing(t *testing.T) {
+	forEach(t, func(f *fixture) {
+		b := testbrowser.Start(f.T)
+		f.end("orders", 3, rare(12))
+		b.Open(f.store + "dead?topic=orders")
+		b.Until(calm)
+		f.EqualValues(400, b.Click(`#found button[value=discard]`))
+		b.Reads("main", "choose at least one message")
+		b.Open(f.store + "dead?topic=orders")
+		b.Until(calm)
+		b.Eval(`document.querySelector("#found input[name=id]").click()`)
+		f.EqualValues(200, b.Click(`#found button[value=discard]`))
+		b.Until(`document.querySelector("button.main")`)
+		f.Equal("Discard 1 message", b.Text("button.main"))
+		b.Problems() // the browser tells of the refusal
+	})
+}
+
 // Another operator is faster, or leaves in the middle.
 func TestTwoOperatorsAtOnce(t *testing.T) {
 	forEach(t, func(f *fixture) {
