@@ -12,8 +12,8 @@ import (
 )
 
 // ForgetGroup removes a consumer group and its dead letters, these in batches. If it subscribes again, it begins with the
-// oldest message that is left. After an error the group is still there, and some of its dead letters may be gone. It returns a
-// *FieldError if group is not a valid name.
+// oldest message that is left. After an error the group is still there, and some of its dead letters may be gone. It is no error
+// if there is no such group. It returns a *FieldError if group is not a valid name.
 func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 	if err := field.Key("group", group); err != nil {
 		return err
@@ -26,9 +26,12 @@ func (o *Outbox) ForgetGroup(ctx context.Context, group string) error {
 		return err
 	}
 	_, err := o.batch(ctx, func(ctx context.Context, x Executor) (int, error) {
-		_, err := engine.Call(ctx, o.engine, x, opLogForget, struct {
+		topics, err := engine.Call(ctx, o.engine, x, opLogForget, struct {
 			Group string `json:"group"`
 		}{group}, nil, scanCount)
+		if len(topics) == 0 || topics[0] == 0 {
+			return 0, err
+		}
 		return 1, err
 	})
 	return err

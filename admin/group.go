@@ -18,14 +18,30 @@ type ForgetGroupParams struct {
 	By string
 }
 
-// ForgetGroup is outbox.Outbox.ForgetGroup, and is recorded. Its AuditEntry counts the group and its dead letters.
+// ForgetGroup is outbox.Outbox.ForgetGroup, and is recorded. Its AuditEntry counts the group and its dead letters. It returns
+// an error that wraps ErrNotFound if there is no such group.
 func (a *Admin) ForgetGroup(ctx context.Context, params ForgetGroupParams) error {
-	o, err := a.recording("forget group", params.By, "ForgetGroupParams.By", fmt.Sprintf("group '%s'", params.Group))
+	record := &auditArg{By: params.By, Act: "forget group", Selection: cut(fmt.Sprintf("group '%s'", params.Group))}
+	o, err := a.recordingIn(record, "ForgetGroupParams.By")
 	if err != nil {
 		return err
 	}
-	return o.ForgetGroup(ctx, params.Group)
+	if err := o.ForgetGroup(ctx, params.Group); err != nil {
+		return err
+	}
+	if record.No == nil {
+		return noGroupError(params.Group)
+	}
+	return nil
 }
+
+// A noGroupError is an ErrNotFound for a consumer group.
+type noGroupError string
+
+func (e noGroupError) Error() string {
+	return fmt.Sprintf("admin: there is no consumer group %q", string(e))
+}
+func (e noGroupError) Is(target error) bool { return target == ErrNotFound }
 
 // SkipGroupHeadParams name a consumer group that a message holds up.
 type SkipGroupHeadParams struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/incursa/watermill-outbox/internal/base"
 )
 
-// ErrNotFound is returned when there is no message with the id: it was purged, or deleted on acknowledgement.
+// ErrNotFound is returned when there is no message with the id: it was purged, or deleted on acknowledgement. It is also
+// returned when there is no consumer group of a name.
 var ErrNotFound = errors.New("admin: there is no such message in this outbox")
 
 // A Story is what is known of a message. Times are UTC, by the database's clock.

@@ -53,14 +53,18 @@ func (a *Admin) onStream(act string, params StreamParams) (*outbox.Outbox, error
 
 // recording is the outbox, each batch of whose acts is recorded in the same transaction.
 func (a *Admin) recording(act, by, byField, selection string) (*outbox.Outbox, error) {
-	if err := field.Text(byField, by); err != nil {
+	return a.recordingIn(&auditArg{By: by, Act: act, Selection: cut(selection)}, byField)
+}
+
+// recordingIn has the record in its caller's hands: it has a number once something was done.
+func (a *Admin) recordingIn(record *auditArg, byField string) (*outbox.Outbox, error) {
+	if err := field.Text(byField, record.By); err != nil {
 		return nil, err
 	}
-	record := &auditArg{By: by, Act: act, Selection: cut(selection)}
 	around := a.run.Around(func(ctx context.Context, batch seam.Batch) (int, error) { return a.recorded(ctx, record, batch) })
 	o, ok := around.(*outbox.Outbox)
 	if !ok {
-		return nil, fmt.Errorf("record %s: the outbox is a %T", act, around)
+		return nil, fmt.Errorf("record %s: the outbox is a %T", record.Act, around)
 	}
 	return o, nil
 }

@@ -59,7 +59,7 @@ func withoutPackage(text string) string {
 }
 
 // absent are the errors for what is not there.
-var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrNotBlocked, admin.ErrNotPaused, admin.ErrNotFailed}
+var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrNotBlocked, admin.ErrNotPaused, admin.ErrNotFailed, errNoGroup}
 
 func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	var bad *usageError

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -39,6 +41,10 @@ func (a *app) logDeadListCommand() *cobra.Command {
 	var params outbox.GroupDeadLetterParams
 	c := a.action(&cobra.Command{Use: "list GROUP", Short: "List messages that a consumer group has given up, in the order of the log", Args: arguments(cobra.ExactArgs(1))},
 		func(ctx context.Context, db *database, args []string) error {
+			of, err := db.admin()
+			if err != nil {
+				return err
+			}
 			o, err := db.outbox()
 			if err != nil {
 				return err
@@ -47,6 +53,11 @@ func (a *app) logDeadListCommand() *cobra.Command {
 			letters, err := o.GroupDeadLetters(ctx, params)
 			if err != nil {
 				return err
+			}
+			if len(letters) == 0 {
+				if err := knownGroup(ctx, of, args[0]); err != nil {
+					return err
+				}
 			}
 			var dead []groupDead
 			for _, l := range letters {
@@ -58,6 +69,17 @@ func (a *app) logDeadListCommand() *cobra.Command {
 	c.Flags().Int64Var(&params.After, "after", 0, "only messages after this position")
 	c.Flags().IntVarP(&params.Limit, "limit", "n", 100, "the most messages to list, 1 to 1,000")
 	return c
+}
+
+var errNoGroup = errors.New("there is no consumer group")
+
+// knownGroup returns an error if there is no such consumer group, whose dead letters nobody would miss.
+func knownGroup(ctx context.Context, of *admin.Admin, name string) error {
+	groups, err := of.LogGroups(ctx)
+	if err != nil || slices.ContainsFunc(groups, func(g admin.LogGroup) bool { return g.Group == name }) {
+		return err
+	}
+	return fmt.Errorf("%w %q; see 'outbox log groups'", errNoGroup, name)
 }
 
 // onGroupDead does something to dead letters of a consumer group.
@@ -84,6 +106,9 @@ func (a *app) onGroupDead(name, what, verb, past string, do func(*admin.Admin, c
 			}
 			params.Group, params.By = args[0], a.actor()
 			n, err := do(of, ctx, params)
+			if err == nil && n == 0 {
+				err = knownGroup(ctx, of, args[0])
+			}
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,23 @@ package cli
 
 import "testing"
 
+// A name that no consumer group has is a mistake, and no act.
+func TestGroupsThatAreNotThere(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.fallsBehind()
+		for _, args := range [][]string{
+			{"log", "forget", "nog"}, {"log", "dead", "list", "nog"}, {"log", "dead", "requeue", "nog", "--all"}, {"log", "dead", "discard", "nog", "--all"},
+		} {
+			code, out, errOut := f.run(append(args, "--yes")...)
+			f.Equal(exitTrouble, code, args)
+			f.Empty(out, args)
+			f.Contains(errOut, `there is no consumer group "nog"`, args)
+		}
+		f.NotContains(f.ok("audit", "list"), "forget group")
+		f.Equal("The group has given nothing up.\n", f.ok("log", "dead", "list", "mail"))
+	})
+}
+
 // A consumer group is moved past the message that blocks it, which is then a dead letter: listed, requeued, discarded.
 func TestSkippingForAGroup(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
