@@ -105,7 +105,7 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 		if counted.Matched == 0 {
 			return a.render.result(newBatch(counted, true), t.flags.none(t.one()))
 		}
-		if err := a.confirm("%s %s of %s?", t.verb, t.letters(counted.Matched), number(counted.Examined)); err != nil {
+		if err := a.confirm(ctx, "%s %s of %s?", t.verb, t.letters(counted.Matched), number(counted.Examined)); err != nil {
 			return err
 		}
 		total = counted.Matched

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,7 +15,7 @@ import (
 )
 
 // confirm asks before something that cannot be undone. Without somebody to ask, only --yes will do.
-func (a *app) confirm(format string, args ...any) error {
+func (a *app) confirm(ctx context.Context, format string, args ...any) error {
 	if a.yes {
 		return nil
 	}
@@ -22,8 +24,11 @@ func (a *app) confirm(format string, args ...any) error {
 		return usage("%s There is nobody to ask: add --yes", question)
 	}
 	fmt.Fprintf(a.Err, "%s [y/N] ", question)
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
-	if err != nil && err != io.EOF {
+	answer, err := awaited(ctx, func() (string, error) { return bufio.NewReader(a.In).ReadString('\n') })
+	if ctx.Err() != nil {
+		fmt.Fprintln(a.Err) // what follows is not part of the question
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
@@ -78,9 +83,34 @@ func (p *progress) end() {
 }
 
 // readAll reads a file, or the input if its name is "-".
-func (a *app) readAll(name string) ([]byte, error) {
+func (a *app) readAll(ctx context.Context, what, name string) (text []byte, err error) {
 	if name == "-" {
-		return io.ReadAll(a.In)
+		text, err = awaited(ctx, func() ([]byte, error) { return io.ReadAll(a.In) })
+	} else {
+		text, err = os.ReadFile(name)
 	}
-	return os.ReadFile(name)
+	if err != nil && ctx.Err() == nil {
+		return nil, usage("%s cannot be read: %v", what, err)
+	}
+	return text, err
+}
+
+// awaited waits for what is read only as long as ctx lasts: nothing else ends a read from a terminal.
+func awaited[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }

@@ -142,7 +142,7 @@ func (a *app) openStores(ctx context.Context, file string) (o *openStores, err e
 		}
 		return o, nil
 	}
-	list, err := (&stores{app: a, file: file}).read()
+	list, err := (&stores{app: a, file: file}).read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,8 @@ func (a *app) edit(ctx context.Context, db *database, text string, e *editing) e
 	}
 	switch {
 	case e.file != "":
-		if params.Payload, err = a.readAll(e.file); err != nil {
-			return usage("the payload cannot be read: %v", err)
+		if params.Payload, err = a.readAll(ctx, "the payload", e.file); err != nil {
+			return err
 		}
 	case e.payload != "":
 		params.Payload = []byte(e.payload)

@@ -40,7 +40,11 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitTrouble
 	}
 	code, advice := a.judge(ctx, err)
-	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(withoutPackage(err.Error())), true))
+	text := escape(a.redact(withoutPackage(err.Error())), true)
+	if code == exitInterrupted && !errors.Is(err, outbox.ErrUnknownOutcome) {
+		text = "interrupted" // where that was is nobody's concern
+	}
+	fmt.Fprintf(a.Err, "outbox: %s\n", text)
 	if advice != "" {
 		fmt.Fprintf(a.Err, "%s\n", advice)
 	}

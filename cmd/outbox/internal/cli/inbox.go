@@ -103,7 +103,7 @@ func (a *app) inboxPurgeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm("Delete all entries that ended more than %s ago? Their messages count as new if they arrive again.", older.String()); err != nil {
+			if err := a.confirm(ctx, "Delete all entries that ended more than %s ago? Their messages count as new if they arrive again.", older.String()); err != nil {
 				return err
 			}
 			n, err := in.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed})

@@ -85,7 +85,7 @@ func (a *app) joinAct(verb, short, past string, do func(*admin.Admin, context.Co
 				return usage("%q is no id of a join", args[0])
 			}
 			if verb == "cancel" {
-				if err := a.confirm("Cancel join %s?", id); err != nil {
+				if err := a.confirm(ctx, "Cancel join %s?", id); err != nil {
 					return err
 				}
 			}
@@ -193,7 +193,7 @@ func (a *app) joinPurgeCommand() *cobra.Command {
 	var older age
 	c := a.onAdmin(&cobra.Command{Use: "purge --older-than AGE", Short: "Delete joins that ended longer ago, with their steps", Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, of *admin.Admin, _ []string) error {
-			if err := a.confirm("Delete all joins that ended more than %s ago?", older.String()); err != nil {
+			if err := a.confirm(ctx, "Delete all joins that ended more than %s ago?", older.String()); err != nil {
 				return err
 			}
 			n, err := of.PurgeJoins(ctx, admin.PurgeJoinsParams{OlderThan: older.duration(), By: a.actor()})

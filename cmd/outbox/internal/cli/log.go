@@ -83,7 +83,7 @@ func (a *app) logSkipCommand() *cobra.Command {
 		Long: `Skip the message that a consumer group has tried and not passed. It becomes a dead letter of the group, and the group's reader
 goes on after it when it next renews its lease.`},
 		func(ctx context.Context, of *admin.Admin, args []string) error {
-			if err := a.confirm("Skip the message that consumer group %q is at in topic %q?", args[0], args[1]); err != nil {
+			if err := a.confirm(ctx, "Skip the message that consumer group %q is at in topic %q?", args[0], args[1]); err != nil {
 				return err
 			}
 			m, err := of.SkipGroupHead(ctx, admin.SkipGroupHeadParams{Group: args[0], Topic: args[1], By: a.actor()})
@@ -103,7 +103,7 @@ func (a *app) logForgetCommand() *cobra.Command {
 		Long: `Forget a consumer group that no longer exists, with its positions and dead letters. Until then the log keeps what the group
 has not passed. A group of that name that comes back begins with the oldest message.`},
 		func(ctx context.Context, of *admin.Admin, args []string) error {
-			if err := a.confirm("Forget consumer group %q, with its positions and dead letters?", args[0]); err != nil {
+			if err := a.confirm(ctx, "Forget consumer group %q, with its positions and dead letters?", args[0]); err != nil {
 				return err
 			}
 			if err := of.ForgetGroup(ctx, admin.ForgetGroupParams{Group: args[0], By: a.actor()}); err != nil {

@@ -101,7 +101,7 @@ func (a *app) onGroupDead(name, what, verb, past string, do func(*admin.Admin, c
 			}
 			slices.Sort(params.Positions)
 			params.Positions = slices.Compact(params.Positions)
-			if err := a.confirm("%s %s of consumer group %q?", verb, which, args[0]); err != nil {
+			if err := a.confirm(ctx, "%s %s of consumer group %q?", verb, which, args[0]); err != nil {
 				return err
 			}
 			params.Group, params.By = args[0], a.actor()

@@ -167,8 +167,8 @@ func (a *app) publish(ctx context.Context, db *database, p *publishing) (err err
 	config.Log = mode
 	p.message.Payload = []byte(p.payload)
 	if p.file != "" {
-		if p.message.Payload, err = a.readAll(p.file); err != nil {
-			return usage("the payload cannot be read: %v", err)
+		if p.message.Payload, err = a.readAll(ctx, "the payload", p.file); err != nil {
+			return err
 		}
 	}
 	if p.ttl < 0 {

@@ -28,7 +28,7 @@ group has passed. Messages that a pending join or the log needs are kept. The ja
 			if log {
 				what = "messages of the log that were published"
 			}
-			if err := a.confirm("Delete all %s more than %s ago?", what, older.String()); err != nil {
+			if err := a.confirm(ctx, "Delete all %s more than %s ago?", what, older.String()); err != nil {
 				return err
 			}
 			bar := a.begin("Purging", -1)

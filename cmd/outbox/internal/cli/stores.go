@@ -92,7 +92,7 @@ func (s *stores) run(c *cobra.Command, with func(ctx context.Context, sources []
 	if a.dryRun && c.Annotations[dryRuns] == "" {
 		return usage("%s has no --dry-run", c.CommandPath())
 	}
-	sources, err := s.read()
+	sources, err := s.read(c.Context())
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *stores) run(c *cobra.Command, with func(ctx context.Context, sources []
 	return c.Context().Err()
 }
 
-func (s *stores) read() (sources []source, err error) {
+func (s *stores) read(ctx context.Context) (sources []source, err error) {
 	file := s.file
 	if file == "" {
 		file = s.app.Env("OUTBOX_STORES")
@@ -117,9 +117,9 @@ func (s *stores) read() (sources []source, err error) {
 	if file == "" {
 		return nil, usage("name the file of the stores with --stores or OUTBOX_STORES")
 	}
-	text, err := s.app.readAll(file)
+	text, err := s.app.readAll(ctx, "the file of the stores", file)
 	if err != nil {
-		return nil, usage("the stores cannot be read: %v", err)
+		return nil, err
 	}
 	if err := yaml.Unmarshal(text, &sources); err != nil { // JSON is YAML
 		return nil, usage("%s is no list of stores, each with a name and a dsn", file)

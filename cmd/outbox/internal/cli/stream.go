@@ -63,7 +63,7 @@ With --discard everything that waits in the stream becomes a dead letter, too.`}
 			params := admin.StreamParams{Topic: args[0], StreamKey: args[1], By: a.actor()}
 			switch {
 			case discard:
-				if err := a.confirm("End everything that waits in stream %q of %q?", args[1], args[0]); err != nil {
+				if err := a.confirm(ctx, "End everything that waits in stream %q of %q?", args[1], args[0]); err != nil {
 					return err
 				}
 				n, err := of.DiscardStream(ctx, params)
@@ -72,7 +72,7 @@ With --discard everything that waits in the stream becomes a dead letter, too.`}
 				}
 				return a.done("%s became dead letters.", n, "message", "messages")
 			case skip:
-				if err := a.confirm("Continue stream %q of %q after the message that has failed?", args[1], args[0]); err != nil {
+				if err := a.confirm(ctx, "Continue stream %q of %q after the message that has failed?", args[1], args[0]); err != nil {
 					return err
 				}
 				err = of.SkipHead(ctx, params)
