@@ -21,7 +21,7 @@ func (a *app) editCommand() *cobra.Command {
 	c := a.action(&cobra.Command{Use: "edit ID", Short: "Enqueue a changed copy of a dead letter, which is kept as done", Args: arguments(cobra.ExactArgs(1)),
 		Long: `Enqueue a changed copy of a dead letter under a new id. The dead letter is kept as done, so that it is not requeued, too. A
 join that has counted it as failed keeps that; in a stream the copy comes last.`,
-		Example: `  outbox message show ID --payload > order.json
+		Example: `  outbox message show ID --raw > order.json
   outbox dead edit ID --file order.json
   outbox dead edit ID --payload '{"id": 7}' --header tenant=acme`}, func(ctx context.Context, db *database, args []string) error { return a.edit(ctx, db, args[0], &e) })
 	flags := c.Flags()

@@ -33,6 +33,28 @@ func TestEditFromTheInput(t *testing.T) {
 	})
 }
 
+// The payload of a message is shown byte for byte, so that it can be changed and put into a copy.
+func TestTheRawPayloadIsEdited(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		payload := "{\"id\": 7}\r\n\x00\xff\x1b[31m"
+		f.publish(outbox.Message{UUID: "u", Topic: "orders", Payload: []byte(payload)})
+		old := f.fail("orders", "broken")[0]
+		f.Equal(payload, f.ok("message", "show", "u", "--raw"))
+		raw := f.ok("dead", "show", old.String(), "--raw")
+		file := filepath.Join(t.TempDir(), "order.json")
+		f.NoError(os.WriteFile(file, []byte(raw), 0o600))
+		f.ok("dead", "edit", old.String(), "--file", file)
+		claimed := f.claim("orders", 1000, time.Minute)
+		f.Len(claimed, 1)
+		f.Equal(payload, string(claimed[0].Payload))
+		for _, other := range [][]string{{"--payload"}, {"--headers"}, {"-o", "json"}} {
+			code, out, errOut := f.run(append([]string{"message", "show", "u", "--raw"}, other...)...)
+			f.Equal(exitUsage, code, errOut)
+			f.Empty(out)
+		}
+	})
+}
+
 // A paused topic is not one that nobody handles: doctor says who paused it.
 func TestDoctorNamesAPause(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {

@@ -66,12 +66,18 @@ type givenUp struct {
 }
 
 // shown are the parts of a message that may be secret.
-type shown struct{ payload, headers bool }
+type shown struct {
+	payload, headers bool
+	raw              bool // the payload alone
+}
 
 func (a *app) showCommand() *cobra.Command {
 	var what shown
 	c := a.action(&cobra.Command{Use: "show ID", Short: "Show all that is known of a message, by its id or its Watermill UUID", Args: arguments(cobra.ExactArgs(1))},
 		func(ctx context.Context, db *database, args []string) error {
+			if what.raw && a.render.json {
+				return usage("--raw and --output json exclude each other")
+			}
 			of, err := db.admin()
 			if err != nil {
 				return err
@@ -80,12 +86,19 @@ func (a *app) showCommand() *cobra.Command {
 		})
 	c.Flags().BoolVar(&what.payload, "payload", false, "show the payload, too")
 	c.Flags().BoolVar(&what.headers, "headers", false, "show the headers, too")
+	c.Flags().BoolVar(&what.raw, "raw", false, "write the payload, byte for byte, and nothing else")
+	c.MarkFlagsMutuallyExclusive("raw", "payload")
+	c.MarkFlagsMutuallyExclusive("raw", "headers")
 	return c
 }
 
 func (a *app) showStory(ctx context.Context, of *admin.Admin, name string, what shown) error {
 	known, err := findStory(ctx, of, name)
 	if err != nil {
+		return err
+	}
+	if what.raw {
+		_, err := a.Out.Write(known.Record.Payload)
 		return err
 	}
 	s := newStory(known, what)
