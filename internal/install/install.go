@@ -123,12 +123,19 @@ func (e *unrepairableError) Error() string {
 func (e *unrepairableError) Is(target error) bool { return target == base.ErrSchema }
 func (e *unrepairableError) Unwrap() []error      { return e.problems }
 
+// An earlierError is a base.ErrSchema that running Migrate does not help against, and whose text does not ask for it.
+type earlierError struct{ problem error }
+
+func (e *earlierError) Error() string        { return "outbox: " + e.problem.Error() }
+func (e *earlierError) Is(target error) bool { return target == base.ErrSchema }
+func (e *earlierError) Unwrap() error        { return e.problem }
+
 // earlier returns an error if the tables are of a layout that no migration can update.
 func (s *Script) earlier(ctx context.Context, x base.Executor) error {
 	problems, err := s.problems(ctx, x)
 	for _, p := range problems {
 		if strings.Contains(p.Error(), " is of an earlier layout") {
-			err = fmt.Errorf("%w: %w", base.ErrSchema, p)
+			err = &earlierError{p}
 		}
 	}
 	return err

@@ -21,6 +21,7 @@ type act struct {
 	flags      filterFlags
 	all        bool
 	on         func(*database) (*outbox.Outbox, error) // defaults to the outbox
+	under      string                                  // the command above it, for examples
 }
 
 func (t *act) command(use, short string) *cobra.Command {
@@ -29,9 +30,9 @@ func (t *act) command(use, short string) *cobra.Command {
 
 It works in batches and can be interrupted at any time: what is done stays done. It says how to continue. Dead letters that
 fail again while it runs are left alone.`
-	of, verb := "dead", "failed"
+	verb := "failed"
 	if t.ready {
-		of, verb = "message", "were published"
+		verb = "were published"
 		long = `.
 
 It works in batches and can be interrupted at any time: what is done stays done, and the same command goes on. Messages that a
@@ -40,7 +41,7 @@ worker has are left alone.`
 	c := t.app.action(&cobra.Command{Use: use, Short: short, Annotations: map[string]string{dryRuns: "yes"}, Long: short + long,
 		Example: fmt.Sprintf(`  outbox %[1]s %[2]s --error "no such customer" --dry-run
   outbox %[1]s %[2]s --topic orders --since 2h --yes
-  outbox %[1]s %[2]s 0198f0c4-5a0b-7000-8000-000000000000`, of, name)},
+  outbox %[1]s %[2]s 0198f0c4-5a0b-7000-8000-000000000000`, t.under, name)},
 		func(ctx context.Context, db *database, args []string) error { return t.run(ctx, db, args) })
 	t.flags.add(c, verb)
 	c.Flags().BoolVar(&t.all, "all", false, "all "+t.one()+"s")

@@ -25,8 +25,8 @@ func (g errorGroup) cells() []string {
 }
 
 func (a *app) deadCommand() *cobra.Command {
-	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue}
-	discard := &act{app: a, verb: "Discard", past: "discarded", do: (*admin.Admin).Discard, final: true}
+	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue, under: "dead"}
+	discard := &act{app: a, verb: "Discard", past: "discarded", do: (*admin.Admin).Discard, final: true, under: "dead"}
 	return group("dead", "Dead letters: messages that have failed for good", a.deadListCommand(), a.deadErrorsCommand(), a.showCommand(),
 		requeue.command("requeue [ID...]", "Make dead letters ready again, by ids or by a filter"),
 		discard.command("discard [ID...]", "Delete dead letters, by ids or by a filter"), a.editCommand())

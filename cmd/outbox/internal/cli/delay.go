@@ -12,7 +12,7 @@ import (
 func (a *app) delayCommand() *cobra.Command {
 	var by time.Duration
 	var to string
-	t := &act{app: a, verb: "Delay", past: "delayed", ready: true}
+	t := &act{app: a, verb: "Delay", past: "delayed", ready: true, under: "message"}
 	t.do = func(of *admin.Admin, ctx context.Context, params admin.ActParams) (admin.Result, error) {
 		due, err := parseMoment(to)
 		if err != nil {

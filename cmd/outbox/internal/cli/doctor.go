@@ -79,7 +79,11 @@ func (a *app) showFindings(findings []finding) error {
 // examine looks at everything that can be looked at: without tables that is their absence alone.
 func (d *doctor) examine(ctx context.Context, p *parts) (err error) {
 	p.logger = durability{watermill.NopLogger{}, d}
-	if err := d.examineSchema(p.check(ctx, d.db)); err != nil {
+	up := "'outbox migrate up'"
+	if p.inbox {
+		up = "'outbox migrate up --inbox'"
+	}
+	if err := d.examineSchema(p.check(ctx, d.db), up); err != nil {
 		return err
 	}
 	if p.inbox {

@@ -21,8 +21,11 @@ const clockTolerance = 2 * time.Second
 // notInstalled is how many tables are missing if it is not just one that was dropped.
 const notInstalled = 5
 
-// examineSchema explains what outbox.Check has found.
-func (d *doctor) examineSchema(err error) error {
+// earlierLayout is what outbox.Check says of tables that cannot be migrated.
+const earlierLayout = " is of an earlier layout"
+
+// examineSchema explains what outbox.Check has found, and what up, the command that migrates, does about it.
+func (d *doctor) examineSchema(err error, up string) error {
 	switch {
 	case err == nil:
 		return nil
@@ -33,28 +36,39 @@ func (d *doctor) examineSchema(err error) error {
 		return err
 	}
 	found := problems(err)
-	tables, nothing := 0, false
+	tables, nothing, earlier := 0, false, false
 	for _, p := range found {
+		earlier = earlier || strings.Contains(p.Problem, earlierLayout)
 		nothing = nothing || strings.HasPrefix(p.Problem, "nothing is installed")
 		if strings.HasPrefix(p.Problem, "table ") && strings.HasSuffix(p.Problem, " is missing") {
 			tables++
 		}
 	}
-	if nothing || tables >= notInstalled {
-		d.find("not-installed", "the tables are not there", "run 'outbox migrate up', or check --dsn, --schema and --table")
+	if !earlier && (nothing || tables >= notInstalled) {
+		d.find("not-installed", "the tables are not there", "run "+up+", or check --dsn, --schema and --table")
 		return nil
 	}
 	for _, p := range found {
 		switch text := p.Problem; {
+		case strings.Contains(text, earlierLayout):
+			what, do, _ := strings.Cut(text, ": ")
+			d.find("earlier-layout", what, do+"; see docs/upgrading.md")
 		case strings.HasSuffix(text, " is missing"):
-			d.find("missing", text, "run 'outbox migrate up', which creates it again")
+			d.mend(!earlier, "missing", text, "run "+up+", which creates it again")
 		case strings.HasPrefix(text, "migration "), strings.Contains(text, "not those of this version"):
-			d.find("behind", text, "run 'outbox migrate up', or use the outbox command of the version that the services have")
+			d.mend(!earlier, "behind", text, "run "+up+", or use the outbox command of the version that the services have")
 		default:
 			d.find("setting", text, "change the setting of the database")
 		}
 	}
 	return nil
+}
+
+// mend finds what migrating helps against, if the database can be migrated.
+func (d *doctor) mend(can bool, code, what, do string) {
+	if can {
+		d.find(code, what, do)
+	}
 }
 
 // durability has the doctor advise on what outbox.Check logs.

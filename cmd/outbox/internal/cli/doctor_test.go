@@ -80,6 +80,37 @@ func TestDoctorNamesTrouble(t *testing.T) {
 	}
 }
 
+// Tables of an earlier layout are not sent to migrate up, which refuses them and does not send back.
+func TestAnEarlierLayoutHasAWayOut(t *testing.T) {
+	onSQLite(t, func(t *testing.T, f *fixture) {
+		f.dsn = "sqlite:" + filepath.Join(t.TempDir(), "old.db")
+		f.ok("migrate", "up")
+		f.ok("migrate", "up", "--table", "other")
+		db, err := outbox.OpenSQLite("sqlite", "file:"+strings.TrimPrefix(f.dsn, "sqlite:")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate")
+		f.NoError(err)
+		for _, statement := range []string{
+			"ALTER TABLE outbox ADD COLUMN locked_until", "DROP TABLE outbox_audit", "DROP TABLE outbox_log", "DROP TABLE outbox_log_dead",
+			"DROP TABLE outbox_log_group", "DROP TABLE outbox_lease", "DROP TABLE outbox_paused",
+		} {
+			_, err := db.ExecContext(t.Context(), "DROP VIEW IF EXISTS outbox_view; "+statement)
+			f.NoError(err, statement)
+		}
+		f.NoError(db.Close())
+		code, out, errOut := f.run("doctor")
+		f.Equal(exitTrouble, code, errOut)
+		f.Contains(out, `earlier-layout: the table "outbox" is of an earlier layout, with contents and states in one, and cannot be carried over`)
+		f.Contains(out, "    have its messages handled, drop its tables and migrate, or install under another Table; see docs/upgrading.md\n")
+		f.NotContains(out, "migrate up")
+		f.NotContains(out, "setting: ")
+		code, _, errOut = f.run("migrate", "up")
+		f.Equal(exitTrouble, code)
+		f.Contains(errOut, "is of an earlier layout")
+		f.NotContains(errOut, "doctor")
+		f.NotContains(errOut, "run outbox.Migrate")
+		f.NotContains(errOut, "migrate up")
+	})
+}
+
 func TestDoctorFindsNothingWrong(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {
 		f.Enqueue("orders", 0, 3)

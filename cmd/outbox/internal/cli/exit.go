@@ -65,6 +65,18 @@ func withoutPackage(text string) string {
 // absent are the errors for what is not there.
 var absent = []error{admin.ErrNotFound, join.ErrNotFound, join.ErrEnded, inbox.ErrNotFound, outbox.ErrNotBlocked, admin.ErrNotPaused, admin.ErrNotFailed, errNoGroup}
 
+// schemaAdvice says what helps against tables that are missing. Migrate says itself what it cannot help against.
+func (a *app) schemaAdvice() string {
+	switch {
+	case a.command == "outbox migrate up":
+		return ""
+	case strings.HasPrefix(a.command, "outbox inbox "):
+		return "Run 'outbox migrate up --inbox', or 'outbox doctor --inbox' to see what is missing. Check --schema and --table, too."
+	default:
+		return "Run 'outbox migrate up', or 'outbox doctor' to see what is missing. Check --schema and --table, too."
+	}
+}
+
 func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	var bad *usageError
 	var field *outbox.FieldError
@@ -76,7 +88,7 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	case errors.Is(err, outbox.ErrSchemaNewer):
 		return exitTrouble, "Use the outbox command of the newer version."
 	case errors.Is(err, outbox.ErrSchema):
-		return exitTrouble, "Run 'outbox migrate up', or 'outbox doctor' to see what is missing. Check --schema and --table, too."
+		return exitTrouble, a.schemaAdvice()
 	case errors.Is(err, errUnreachable):
 		return exitDatabase, "Check --dsn or OUTBOX_DSN, that the server runs, and that it lets you in."
 	case errors.Is(err, context.DeadlineExceeded):

@@ -67,7 +67,7 @@ func (a *app) inboxCommand() *cobra.Command {
 		})
 	flags.add(messages, "were received")
 	flags.addStates(messages)
-	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue, on: (*database).queue}
+	requeue := &act{app: a, verb: "Requeue", past: "requeued", do: (*admin.Admin).Requeue, on: (*database).queue, under: "inbox"}
 	return group("inbox", "The inbox: messages that were received", messages, a.inboxShowCommand(),
 		requeue.command("requeue [ID...]", "Make failed messages of the inbox's queue ready again, by ids or by a filter"), a.inboxPurgeCommand())
 }

@@ -120,7 +120,7 @@ func (a *app) messageCommand() *cobra.Command {
 		})
 	flags.add(c, "were published")
 	flags.addStates(c)
-	cancel := &act{app: a, verb: "Cancel", past: "cancelled", do: (*admin.Admin).Cancel, ready: true}
+	cancel := &act{app: a, verb: "Cancel", past: "cancelled", do: (*admin.Admin).Cancel, ready: true, under: "message"}
 	return group("message", "List, show, publish, cancel and delay messages", c, a.showCommand(), a.publishCommand(),
 		cancel.command("cancel [ID...]", "Fail ready messages, by ids or by a filter"), a.delayCommand())
 }

@@ -47,7 +47,8 @@ type app struct {
 	dryRun, yes                bool
 	timeout                    time.Duration
 
-	ran bool // an error is then not about the command line
+	ran     bool   // an error is then not about the command line
+	command string // the path of the command that runs
 }
 
 // Run runs one command line and returns the exit code of the process.
@@ -140,7 +141,7 @@ func (a *app) action(c *cobra.Command, with func(ctx context.Context, db *databa
 		if a.dryRun && c.Annotations[dryRuns] == "" {
 			return usage("%s has no --dry-run", c.CommandPath())
 		}
-		a.ran = true
+		a.ran, a.command = true, c.CommandPath()
 		db, err := a.open(ctx, c.Annotations[creates] != "")
 		if err != nil {
 			return err

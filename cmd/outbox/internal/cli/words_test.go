@@ -19,6 +19,23 @@ func TestTrap_TheAuditNamesWhoHasNoUSER(t *testing.T) {
 	})
 }
 
+// Who has no inbox is told how to install one, and the help of its commands shows its own.
+func TestTrap_TheInboxIsNotTheOutbox(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		for _, args := range [][]string{{"inbox", "list"}, {"inbox", "requeue", "--all"}, {"inbox", "show", "a", "b", "c"}, {"inbox", "purge", "--older-than", "1d", "--yes"}} {
+			code, _, errOut := f.run(args...)
+			f.Equal(exitTrouble, code, args)
+			f.Contains(errOut, "'outbox migrate up --inbox'", args)
+		}
+		code, out, _ := f.run("doctor", "--inbox")
+		f.Equal(exitTrouble, code)
+		f.Contains(out, "'outbox migrate up --inbox'")
+		help := f.ok("inbox", "requeue", "--help")
+		f.Contains(help, "  outbox inbox requeue --error")
+		f.NotContains(help, "outbox dead")
+	})
+}
+
 // What is printed reads as it was meant.
 func TestTrap_Words(t *testing.T) {
 	onSQLite(t, func(_ *testing.T, f *fixture) {
