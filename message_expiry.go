@@ -1,7 +1,7 @@
 package outbox
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"time"
 
@@ -63,10 +63,13 @@ func (c *Claimed) deadline(sent time.Time) time.Time {
 	return sent.Add(c.ExpiresAt.Sub(c.ClaimedAt))
 }
 
+// errExpired is the same for all messages, so that dead letters are counted together; the header says when.
+var errExpired = errors.New("expired before it was handled")
+
 // expired returns why the message must not be handled any more, or nil.
 func (d *Delivery) expired() error {
 	if d.deadline.IsZero() || time.Now().Before(d.deadline) {
 		return nil
 	}
-	return fmt.Errorf("expired at %s", d.claimed.ExpiresAt.Format(time.RFC3339Nano))
+	return errExpired
 }
