@@ -73,6 +73,28 @@ func TestProgressIsALineOfJSONForEachBatch(t *testing.T) {
 	})
 }
 
+// Purging dead letters asks with their number, and with the age as it was typed.
+func TestPurgeAsksWithACount(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.Enqueue("orders", 0, 3)
+		f.fail("orders", "broken")
+		f.passes()
+		f.streams.Asks = true
+		f.streams.In = strings.NewReader("n\n")
+		code, _, errOut := f.run("purge", "--failed", "--older-than", "1ms")
+		f.Equal(exitUsage, code)
+		f.Contains(errOut, "Delete 3 dead letters that failed more than 1ms ago? [y/N] ")
+		f.Equal("0 messages were deleted.\n", f.ok("purge", "--failed", "--older-than", "30d"), "nothing is asked about nothing")
+		for _, args := range [][]string{{"purge", "--older-than", "30d"}, {"join", "purge", "--older-than", "30d"}, {"inbox", "purge", "--older-than", "30d"}} {
+			f.streams.In = strings.NewReader("n\n")
+			_, _, errOut := f.run(args...)
+			f.Contains(errOut, " more than 30d ago", args)
+		}
+		f.Len(f.Rows(), 3)
+		f.NotContains(f.ok("purge", "--help"), "default 0s")
+	})
+}
+
 // Who cannot be asked must say so.
 func TestWhatCannotBeUndoneAsks(t *testing.T) {
 	onSQLite(t, func(_ *testing.T, f *fixture) {

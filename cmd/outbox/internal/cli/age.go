@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -11,17 +13,21 @@ import (
 func parseAge(text string) (time.Duration, error) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		d, err := time.ParseDuration(days + "h")
+		if d.Abs() > math.MaxInt64/24 {
+			return 0, errors.New("it is too long")
+		}
 		return 24 * d, err
 	}
 	return time.ParseDuration(text)
 }
 
-// An age is a flag for a duration that may be in days.
-type age time.Duration
+// An age is a flag for a duration that may be in days, and is not negative. It reads as it was typed.
+type age struct {
+	duration time.Duration
+	text     string
+}
 
-func (a *age) duration() time.Duration { return time.Duration(*a) }
-
-func (a *age) String() string { return a.duration().String() }
+func (a *age) String() string { return a.text }
 func (a *age) Type() string   { return "duration" }
 
 func (a *age) Set(text string) error {
@@ -29,7 +35,7 @@ func (a *age) Set(text string) error {
 	if err != nil || d < 0 {
 		return usage("%q is no duration; write 90m or 30d", text)
 	}
-	*a = age(d)
+	*a = age{d, text}
 	return nil
 }
 

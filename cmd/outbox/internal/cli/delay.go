@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) delayCommand() *cobra.Command {
-	var by time.Duration
+	var by age
 	var to string
 	t := &act{app: a, verb: "Delay", past: "delayed", ready: true, under: "message"}
 	t.do = func(of *admin.Admin, ctx context.Context, params admin.ActParams) (admin.Result, error) {
@@ -18,13 +18,13 @@ func (a *app) delayCommand() *cobra.Command {
 		if err != nil {
 			return admin.Result{}, err
 		}
-		return of.Delay(ctx, admin.DelayParams{ActParams: params, Delay: by, DueAt: due})
+		return of.Delay(ctx, admin.DelayParams{ActParams: params, Delay: by.duration, DueAt: due})
 	}
 	c := t.command("delay [ID...]", "Make ready messages due at another time, by ids or by a filter")
 	c.Example = `  outbox message delay --topic mails --for 1h
   outbox message delay --topic mails --to 2006-01-02T15:04:05Z --yes
   outbox message delay 0198f0c4-5a0b-7000-8000-000000000000 --to now`
-	c.Flags().DurationVar(&by, "for", 0, "how long they wait from now on")
+	c.Flags().Var(&by, "for", "how long they wait from now on: 90m, or 7d")
 	c.Flags().StringVar(&to, "to", "", "when they become due: now, or 2006-01-02T15:04:05Z")
 	c.MarkFlagsOneRequired("for", "to")
 	c.MarkFlagsMutuallyExclusive("for", "to")

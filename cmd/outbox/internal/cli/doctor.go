@@ -37,13 +37,13 @@ func (d *doctor) find(code, what, do string) {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var patience time.Duration
+	patience := age{time.Minute, "1m"}
 	p := &parts{}
 	c := a.action(&cobra.Command{Use: "doctor", Short: "Say what is wrong, and what to do about it",
 		Long: `Say what is wrong, and what to do about it. It changes nothing, and looks at a bounded number of rows. The exit code is 1 if
 something is wrong. A setting under which the last commits may be lost is told, but may be deliberate.`, Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, db *database, _ []string) error {
-			d := &doctor{db: db, patience: patience, now: a.Now}
+			d := &doctor{db: db, patience: patience.duration, now: a.Now}
 			if err := d.examine(ctx, p); err != nil {
 				return err
 			}
@@ -59,7 +59,7 @@ something is wrong. A setting under which the last commits may be lost is told, 
 			return a.render.say("All is well.")
 		})
 	p.add(c)
-	c.Flags().DurationVar(&patience, "patience", time.Minute, "how long messages may wait before that is trouble")
+	c.Flags().Var(&patience, "patience", "how long messages may wait before that is trouble")
 	return c
 }
 

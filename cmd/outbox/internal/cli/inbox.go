@@ -106,7 +106,7 @@ func (a *app) inboxPurgeCommand() *cobra.Command {
 			if err := a.confirm(ctx, "Delete all entries that ended more than %s ago? Their messages count as new if they arrive again.", older.String()); err != nil {
 				return err
 			}
-			n, err := in.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration(), Failed: failed})
+			n, err := in.Purge(ctx, outbox.PurgeParams{OlderThan: older.duration, Failed: failed})
 			if err != nil {
 				return err
 			}

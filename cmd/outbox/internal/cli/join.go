@@ -196,7 +196,7 @@ func (a *app) joinPurgeCommand() *cobra.Command {
 			if err := a.confirm(ctx, "Delete all joins that ended more than %s ago?", older.String()); err != nil {
 				return err
 			}
-			n, err := of.PurgeJoins(ctx, admin.PurgeJoinsParams{OlderThan: older.duration(), By: a.actor()})
+			n, err := of.PurgeJoins(ctx, admin.PurgeJoinsParams{OlderThan: older.duration, By: a.actor()})
 			if err != nil {
 				return err
 			}

@@ -65,16 +65,16 @@ func (a *app) logGroupsCommand() *cobra.Command {
 }
 
 func (a *app) logLagCommand() *cobra.Command {
-	var most time.Duration
+	most := age{time.Minute, "1m"}
 	c := a.action(&cobra.Command{Use: "lag", Short: "List consumer groups that are behind by too much; the exit code is then 1", Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, db *database, _ []string) error {
-			n, err := a.listGroups(ctx, db, func(g admin.LogGroup) bool { return g.Lag > most }, "No consumer group is behind by more than "+most.String()+".")
+			n, err := a.listGroups(ctx, db, func(g admin.LogGroup) bool { return g.Lag > most.duration }, "No consumer group is behind by more than "+most.String()+".")
 			if err == nil && n > 0 {
 				return errTrouble
 			}
 			return err
 		})
-	c.Flags().DurationVar(&most, "max", time.Minute, "how long a message may be in the log before a group has passed it")
+	c.Flags().Var(&most, "max", "how long a message may be in the log before a group has passed it")
 	return c
 }
 

@@ -131,7 +131,7 @@ type publishing struct {
 	headers       []string
 	payload, file string
 	log           string
-	ttl           time.Duration
+	delay, ttl    age
 }
 
 func (a *app) publishCommand() *cobra.Command {
@@ -150,8 +150,8 @@ func (a *app) publishCommand() *cobra.Command {
 	flags.StringVar(&p.message.UUID, "uuid", "", "Watermill's UUID (default a new one)")
 	flags.StringVar(&p.message.CorrelationID, "correlation-id", "", "the correlation id")
 	flags.StringVar(&p.message.StreamKey, "stream", "", "the stream key")
-	flags.DurationVar(&p.message.Delay, "delay", 0, "how long the message waits before it is due")
-	flags.DurationVar(&p.ttl, "ttl", 0, "after how long, by this machine's clock, it is not handled any more (default never)")
+	flags.Var(&p.delay, "delay", "how long the message waits before it is due: 90m, or 7d")
+	flags.Var(&p.ttl, "ttl", "after how long, by this machine's clock, it is not handled any more (default never)")
 	flags.StringVar(&p.log, "to", "queue", "queue, log or both")
 	c.MarkFlagsMutuallyExclusive("payload", "file")
 	return c
@@ -171,11 +171,9 @@ func (a *app) publish(ctx context.Context, db *database, p *publishing) (err err
 			return err
 		}
 	}
-	if p.ttl < 0 {
-		return usage("--ttl is negative")
-	}
-	if p.ttl > 0 {
-		p.message.ExpiresAt = a.Now().Add(p.ttl)
+	p.message.Delay = p.delay.duration
+	if p.ttl.duration > 0 {
+		p.message.ExpiresAt = a.Now().Add(p.ttl.duration)
 	}
 	p.message.Headers = map[string]string{}
 	for _, header := range p.headers {

@@ -19,20 +19,27 @@ func (a *app) purgeCommand() *cobra.Command {
 group has passed. Messages that a pending join or the log needs are kept. The janitor of a Subscriber does the same.`},
 		func(ctx context.Context, of *admin.Admin, _ []string) error {
 			if a.dryRun {
-				return a.countPurge(ctx, of, older.duration(), failed)
+				return a.countPurge(ctx, of, older.duration, failed)
 			}
-			what := "messages that were done"
-			if failed {
-				what = "messages that failed"
-			}
+			what := "all messages that were done"
 			if log {
-				what = "messages of the log that were published"
+				what = "all messages of the log that were published"
 			}
-			if err := a.confirm(ctx, "Delete all %s more than %s ago?", what, older.String()); err != nil {
+			if failed && !a.yes {
+				n, err := oldLetters(ctx, of, older.duration)
+				if err != nil {
+					return err
+				}
+				if n == 0 {
+					return a.done("%s deleted.", 0, "message was", "messages were")
+				}
+				what = counted(n, "dead letter", "dead letters") + " that failed"
+			}
+			if err := a.confirm(ctx, "Delete %s more than %s ago?", what, older.String()); err != nil {
 				return err
 			}
 			bar := a.begin("Purging", -1)
-			n, err := of.Purge(ctx, admin.PurgeParams{By: a.actor(), PurgeParams: outbox.PurgeParams{OlderThan: older.duration(), Failed: failed, Log: log}})
+			n, err := of.Purge(ctx, admin.PurgeParams{By: a.actor(), PurgeParams: outbox.PurgeParams{OlderThan: older.duration, Failed: failed, Log: log}})
 			bar.end()
 			if err != nil {
 				return err
@@ -51,13 +58,19 @@ func (a *app) countPurge(ctx context.Context, of *admin.Admin, older time.Durati
 	if !failed {
 		return usage("only purge --failed has a --dry-run")
 	}
+	n, err := oldLetters(ctx, of, older)
+	if err != nil {
+		return err
+	}
+	return a.done("%s would be deleted.", n, "dead letter", "dead letters")
+}
+
+// oldLetters is how many messages failed longer ago.
+func oldLetters(ctx context.Context, of *admin.Admin, older time.Duration) (int, error) {
 	health, err := of.Health(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	result, err := of.Discard(ctx, admin.ActParams{All: true, Filter: admin.Filter{Until: health.Now.Add(-older)}, DryRun: true})
-	if err != nil {
-		return err
-	}
-	return a.done("%s would be deleted.", result.Matched, "dead letter", "dead letters")
+	return result.Matched, err
 }

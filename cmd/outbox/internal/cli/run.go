@@ -45,7 +45,7 @@ type app struct {
 	dsn, schema, table, output string
 	by                         string
 	dryRun, yes                bool
-	timeout                    time.Duration
+	timeout                    age
 
 	ran     bool   // an error is then not about the command line
 	command string // the path of the command that runs
@@ -104,7 +104,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.dryRun, "dry-run", false, "say what would be done, and change nothing")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	flags.StringVar(&a.by, "by", "", "who does it, for 'outbox audit list'; defaults to OUTBOX_BY, or the login name")
-	flags.DurationVar(&a.timeout, "timeout", 0, "how long the command may take (default no limit)")
+	flags.Var(&a.timeout, "timeout", "how long the command may take (default no limit)")
 	root.InitDefaultHelpFlag() // else what follows --help is taken for its value
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
 	root.AddGroup(&cobra.Group{ID: "look", Title: "Look:"}, &cobra.Group{ID: "act", Title: "Messages:"}, &cobra.Group{ID: "install", Title: "Install:"})
@@ -133,8 +133,8 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func (a *app) action(c *cobra.Command, with func(ctx context.Context, db *database, args []string) error) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx := c.Context()
-		if a.timeout > 0 {
-			limited, cancel := context.WithTimeout(ctx, a.timeout)
+		if a.timeout.duration > 0 {
+			limited, cancel := context.WithTimeout(ctx, a.timeout.duration)
 			defer cancel()
 			ctx = limited
 		}

@@ -97,8 +97,8 @@ func (s *stores) run(c *cobra.Command, with func(ctx context.Context, sources []
 		return err
 	}
 	ctx := c.Context()
-	if a.timeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, a.timeout)
+	if a.timeout.duration > 0 {
+		limited, cancel := context.WithTimeout(ctx, a.timeout.duration)
 		defer cancel()
 		ctx = limited
 	}

@@ -36,6 +36,25 @@ func TestTrap_TheInboxIsNotTheOutbox(t *testing.T) {
 	})
 }
 
+// All durations may be in days, and none is negative.
+func TestTrap_DurationsInDays(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		for _, args := range [][]string{
+			{"message", "publish", "orders", "--payload", "x", "--delay", "7d"}, {"message", "publish", "orders", "--payload", "x", "--ttl", "7d"},
+			{"message", "delay", "--all", "--yes", "--for", "7d"}, {"doctor", "--patience", "1d"}, {"log", "lag", "--max", "7d"}, {"topics", "--timeout", "1d"},
+		} {
+			f.ok(args...)
+			args[len(args)-1] = "-5s"
+			code, _, errOut := f.run(args...)
+			f.Equal(exitUsage, code, args)
+			f.Contains(errOut, `"-5s"`, args)
+			f.Contains(errOut, "30d", args)
+		}
+		f.Contains(f.ok("doctor", "--help"), "(default 1m)")
+		f.Contains(f.ok("log", "lag", "--max", "7d"), "more than 7d.")
+	})
+}
+
 // What is printed reads as it was meant.
 func TestTrap_Words(t *testing.T) {
 	onSQLite(t, func(_ *testing.T, f *fixture) {
