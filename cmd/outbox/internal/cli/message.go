@@ -78,13 +78,13 @@ func (p *pageFlags) params(now time.Time) (admin.ListParams, error) {
 	return admin.ListParams{Filter: filter, After: after, Limit: p.limit, Examine: p.examine}, nil
 }
 
-// more says how to go on after a page.
+// more says how to go on after a page: to programs beside it, so that all lines of a list are alike.
 func (a *app) more(page admin.List) error {
 	if page.Next.IsZero() {
 		return nil
 	}
 	if a.render.json {
-		return a.render.line(next{page.Next.String(), page.Examined})
+		return (&renderer{a.Err, true}).line(next{page.Next.String(), page.Examined})
 	}
 	return a.render.say("\n%s looked at. More: the same command with --after %s", counted(page.Examined, "message was", "messages were"), page.Next)
 }

@@ -55,6 +55,21 @@ func TestTrap_DurationsInDays(t *testing.T) {
 	})
 }
 
+// Programs read one kind of line: where a page ended is told beside it.
+func TestTrap_PagesOfJSON(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.Enqueue("orders", 0, 3)
+		f.fail("orders", "broken")
+		for _, command := range []string{"message", "dead"} {
+			code, out, errOut := f.run(command, "list", "-n", "2", "-o", "json")
+			f.Equal(exitOK, code)
+			f.Equal(2, strings.Count(out, `{"id":"`), out)
+			f.Equal(2, strings.Count(out, "\n"), out)
+			f.Regexp(`^\{"next":"[^"]+","examined":\d+\}\n$`, errOut)
+		}
+	})
+}
+
 // What is printed reads as it was meant.
 func TestTrap_Words(t *testing.T) {
 	onSQLite(t, func(_ *testing.T, f *fixture) {
