@@ -24,6 +24,8 @@ const (
 // errTrouble ends a command that has already said what is wrong.
 var errTrouble = errors.New("trouble was found")
 
+var errInterrupted = errors.New("interrupted")
+
 // A usageError is a command line that cannot be run.
 type usageError struct{ text string }
 
@@ -40,15 +42,19 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitTrouble
 	}
 	code, advice := a.judge(ctx, err)
-	text := escape(a.redact(withoutPackage(err.Error())), true)
 	if code == exitInterrupted && !errors.Is(err, outbox.ErrUnknownOutcome) {
-		text = "interrupted" // where that was is nobody's concern
+		err = errInterrupted // where that was is nobody's concern
 	}
-	fmt.Fprintf(a.Err, "outbox: %s\n", text)
+	a.complain(err)
 	if advice != "" {
 		fmt.Fprintf(a.Err, "%s\n", advice)
 	}
 	return code
+}
+
+// complain writes an error, harmlessly and without passwords.
+func (a *app) complain(err error) {
+	fmt.Fprintf(a.Err, "outbox: %s\n", escape(a.redact(withoutPackage(err.Error())), true))
 }
 
 // withoutPackage is the text of an error without the name of the package that it begins with, and without empty lines at its end.

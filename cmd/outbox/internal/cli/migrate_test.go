@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,15 +70,58 @@ func TestTopicsAreWatched(t *testing.T) {
 	})
 }
 
+// Who watches is told of a round that fails, and sees the next.
+func TestWatchingGoesOnAfterAFailure(t *testing.T) {
+	onSQLite(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		rounds := 0
+		screen := &watched{lists: 2, end: interrupt, begun: func() {
+			switch rounds++; rounds {
+			case 2:
+				f.Exec("ALTER TABLE outbox_state RENAME TO away")
+			case 3:
+				f.Exec("ALTER TABLE away RENAME TO outbox_state")
+			}
+		}}
+		f.streams.Out = screen
+		code, _, errOut := f.runIn(ctx, "topics", "--watch", "--interval", "100ms")
+		require.Equal(t, exitOK, code, errOut)
+		require.Regexp(t, `^outbox: .*no such table`, errOut)
+		require.Equal(t, 1, strings.Count(errOut, "no such table"))
+
+		f.Exec("ALTER TABLE outbox_state RENAME TO away")
+		code, _, _ = f.runIn(t.Context(), "topics", "--watch")
+		require.Equal(t, exitTrouble, code, "what has never worked ends it")
+	})
+}
+
+// Programs see when each round was, and that a number is no more than a bound.
+func TestTopicsForPrograms(t *testing.T) {
+	onSQLite(t, func(t *testing.T, f *fixture) {
+		f.Enqueue("orders", 0, 10_001)
+		f.publish(outbox.Message{Topic: "bills"})
+		f.streams.Now = func() time.Time { return time.Unix(1_700_000_000, 0) }
+		lines := strings.Split(f.ok("topics", "-o", "json"), "\n")
+		require.Contains(t, lines[0], `{"at":"2023-11-14T22:13:20Z","topic":"bills","waiting":1,"age_seconds"`)
+		require.Contains(t, lines[1], `"waiting":10000,"waiting_capped":true,`)
+	})
+}
+
 // A watched screen interrupts the command once it has shown so many lists.
 type watched struct {
 	bytes.Buffer
 	lists int
 	end   func()
+	begun func() // called for the time above each list, or nil
 }
 
 func (w *watched) Write(p []byte) (int, error) {
 	n, err := w.Buffer.Write(p)
+	if w.begun != nil && bytes.HasPrefix(p, []byte("20")) {
+		w.begun()
+	}
 	if strings.Count(w.String(), "orders  1 ") == w.lists {
 		w.end()
 	}

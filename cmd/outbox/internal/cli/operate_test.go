@@ -106,7 +106,11 @@ func TestStoresOfWhichSomeAreDown(t *testing.T) {
 			return strings.Split(strings.TrimSpace(out), "\n")
 		}
 		f.Len(run(exitOK, "list"), 4)
-		rows := run(exitTrouble, "status")
+		rows := run(exitTrouble, "status", "-o", "json")
+		f.Contains(rows[0], `"state":"ok","waiting":1,"age_seconds":`)
+		f.Contains(rows[0], `,"failed":0,"paused_topics":0}`)
+		f.NotContains(rows[1], "waiting", "nobody knows")
+		rows = run(exitTrouble, "status")
 		f.Len(rows, 4)
 		f.Regexp(`^up +\S+ +ok +1 `, rows[1])
 		f.Regexp(`^down .*cannot be reached`, rows[2])

@@ -172,9 +172,12 @@ func span(d time.Duration) string {
 	}
 }
 
+// mostCounted is how far the library counts what there may be much of.
+const mostCounted = 10_000
+
 // upTo is a number that was counted up to a limit.
 func upTo(n int) string {
-	if n >= 10_000 {
+	if n >= mostCounted {
 		return "10,000 or more"
 	}
 	return number(n)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,25 +31,36 @@ type stores struct {
 
 // A storeRow is what has come of one store.
 type storeRow struct {
-	Store    string  `json:"store"`
-	Database string  `json:"database,omitempty"`
-	State    string  `json:"state,omitempty"`
-	Waiting  int     `json:"waiting,omitempty"`
-	Age      float64 `json:"age_seconds,omitempty"`
-	Failed   int     `json:"failed,omitempty"`
-	Paused   int     `json:"paused_topics,omitempty"`
-	Problem  string  `json:"problem,omitempty"`
+	Store    string `json:"store"`
+	Database string `json:"database,omitempty"`
+	State    string `json:"state,omitempty"`
+	*storeCounts
+	Problem string `json:"problem,omitempty"`
 
 	bad bool
+}
+
+// storeCounts are of a store that has been asked, and was up.
+type storeCounts struct {
+	Waiting       int     `json:"waiting"`
+	WaitingCapped bool    `json:"waiting_capped,omitempty"` // there may be more
+	Age           float64 `json:"age_seconds"`
+	Failed        int     `json:"failed"`
+	Paused        int     `json:"paused_topics"`
+
 	age time.Duration
 }
 
 func (r storeRow) cells() []string {
-	age := ""
-	if r.Waiting > 0 {
-		age = span(r.age)
+	counts := make([]string, 4)
+	if c := r.storeCounts; c != nil {
+		age := ""
+		if c.Waiting > 0 {
+			age = span(c.age)
+		}
+		counts = []string{upTo(c.Waiting), age, upTo(c.Failed), number(c.Paused)}
 	}
-	return []string{r.Store, r.Database, r.State, upTo(r.Waiting), age, upTo(r.Failed), number(r.Paused), short(r.Problem)}
+	return slices.Concat([]string{r.Store, r.Database, r.State}, counts, []string{short(r.Problem)})
 }
 
 // A storeResult is a storeRow without what was not asked.
@@ -220,10 +232,12 @@ func (s *stores) status(ctx context.Context, db *database, r *storeRow) error {
 	if err != nil {
 		return err
 	}
+	var counts storeCounts
 	for _, t := range topics {
-		r.Waiting, r.age = r.Waiting+t.Waiting, max(r.age, t.Age)
+		counts.Waiting, counts.age = counts.Waiting+t.Waiting, max(counts.age, t.Age)
+		counts.WaitingCapped = counts.WaitingCapped || t.Waiting >= mostCounted
 	}
-	r.Age = r.age.Seconds()
+	counts.Age = counts.age.Seconds()
 	of, err := db.admin()
 	if err != nil {
 		return err
@@ -233,8 +247,12 @@ func (s *stores) status(ctx context.Context, db *database, r *storeRow) error {
 		return err
 	}
 	health, err := of.Health(ctx)
-	r.Paused, r.Failed = len(paused), health.Failed
-	return err
+	if err != nil {
+		return err
+	}
+	counts.Paused, counts.Failed = len(paused), health.Failed
+	r.storeCounts = &counts
+	return nil
 }
 
 func (s *stores) migrate(ctx context.Context, db *database, p *parts, r *storeRow) error {

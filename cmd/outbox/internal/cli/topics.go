@@ -14,8 +14,10 @@ import (
 
 // A topic is a row of topics.
 type topic struct {
+	At             string  `json:"at"` // when they were counted
 	Topic          string  `json:"topic"`
 	Waiting        int     `json:"waiting"`
+	WaitingCapped  bool    `json:"waiting_capped,omitempty"` // there may be more
 	Age            float64 `json:"age_seconds"`
 	Oldest         string  `json:"oldest"`
 	BlockedStreams int     `json:"blocked_streams"`
@@ -74,6 +76,7 @@ func (a *app) topicsCommand() *cobra.Command {
 }
 
 func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
+	at := moment(a.Now())
 	backlogs, err := o.Topics(ctx)
 	if err != nil {
 		return err
@@ -81,28 +84,32 @@ func (a *app) listTopics(ctx context.Context, o *outbox.Outbox) error {
 	slices.SortFunc(backlogs, func(a, b outbox.TopicBacklog) int { return cmp.Compare(a.Topic, b.Topic) })
 	var topics []topic
 	for _, b := range backlogs {
-		topics = append(topics, topic{b.Topic, b.Waiting, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b.Failed,
+		topics = append(topics, topic{at, b.Topic, b.Waiting, b.Waiting >= mostCounted, b.Age.Seconds(), moment(b.Oldest), b.BlockedStreams, b.Failed,
 			moment(b.PausedSince), b.PausedBy, b.PauseReason, b})
 	}
 	return list(a.render, "TOPIC, DUE, AGE, BLOCKED STREAMS, DEAD LETTERS, PAUSED", topics, "Nothing is due, blocked or dead.")
 }
 
-// watchTopics goes on until it is interrupted, which is no error.
+// watchTopics goes on until it is interrupted, which is no error. Once a round has worked, none that fails ends it.
 func (a *app) watchTopics(ctx context.Context, o *outbox.Outbox, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
+	for worked := false; ; {
 		if a.Shows && !a.render.json {
 			fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
 		}
 		if err := a.render.say("%s", clock(a.Now())); err != nil {
 			return err
 		}
-		if err := a.listTopics(ctx, o); err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was told to end
-			}
+		switch err := a.listTopics(ctx, o); {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was told to end
+		case err != nil && !worked:
 			return err
+		case err != nil:
+			a.complain(err)
+		default:
+			worked = true
 		}
 		select {
 		case <-ticker.C:
