@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -83,6 +84,26 @@ func (a *app) schemaAdvice() string {
 	}
 }
 
+// isRefused says whether the login lacks a right, on PostgreSQL or SQL Server.
+func isRefused(err error) bool {
+	var postgres interface{ SQLState() string }
+	var server interface{ SQLErrorNumber() int32 }
+	switch {
+	case errors.As(err, &postgres):
+		return postgres.SQLState() == "42501"
+	case errors.As(err, &server):
+		return slices.Contains([]int32{229, 230, 262, 297, 300}, server.SQLErrorNumber())
+	}
+	return false
+}
+
+func (a *app) rightsAdvice() string {
+	if a.command == "outbox migrate up" {
+		return "Run it as a login that may create tables, or have the owner of the database run the script of 'outbox migrate sql'."
+	}
+	return "Run the script of 'outbox migrate role', and add the login to the role."
+}
+
 func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	var bad *usageError
 	var field *outbox.FieldError
@@ -99,6 +120,8 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 		return exitDatabase, "Check --dsn or OUTBOX_DSN, that the server runs, and that it lets you in."
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitDatabase, "It took longer than --timeout allows."
+	case isRefused(err):
+		return exitDatabase, a.rightsAdvice()
 	}
 	var notThere *notThereError
 	if errors.As(err, &notThere) {

@@ -33,9 +33,14 @@ func forEach(t *testing.T, test func(t *testing.T, f *fixture)) {
 // onSQLite runs a test that would show nothing else on another database.
 func onSQLite(t *testing.T, test func(t *testing.T, f *fixture)) {
 	t.Helper()
+	on(t, testdb.SQLite, test)
+}
+
+func on(t *testing.T, name string, test func(t *testing.T, f *fixture)) {
+	t.Helper()
 	t.Parallel()
 	for _, backend := range testdb.Backends(t) {
-		if backend.Name == testdb.SQLite {
+		if backend.Name == name {
 			test(t, newFixture(testoutbox.New(t, backend.Open(t))))
 		}
 	}

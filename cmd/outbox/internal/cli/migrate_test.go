@@ -11,6 +11,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
 // The scripts need no database, and are those of the library under the names that the flags give.
@@ -54,6 +55,23 @@ func TestScriptsRefuseWhatTheyCannotPrint(t *testing.T) {
 		require.Empty(t, out)
 		require.Contains(t, errOut, want)
 	}
+}
+
+// Who lacks rights is told how to get them.
+func TestALoginWithoutRights(t *testing.T) {
+	on(t, testdb.Postgres, func(t *testing.T, f *fixture) { // a session can take a role when it begins
+		role := "nobody_" + f.DB.Schema
+		f.Exec("CREATE ROLE %s", role)
+		defer f.Exec("DROP ROLE %s", role)
+		f.dsn = f.DB.DSN + "&options=-c%20role%3D" + role
+		code, _, errOut := f.run("message", "list")
+		require.Equal(t, exitDatabase, code, errOut)
+		require.Contains(t, errOut, "permission denied")
+		require.Contains(t, errOut, "Run the script of 'outbox migrate role', and add the login to the role.\n")
+		code, _, errOut = f.run("migrate", "up")
+		require.Equal(t, exitDatabase, code, errOut)
+		require.Contains(t, errOut, "as a login that may create tables")
+	})
 }
 
 // Topics are listed again and again until the command is interrupted, which is no error.
