@@ -51,7 +51,7 @@ func TestDoctorNamesTrouble(t *testing.T) {
 			f.fail("orders", "refused")
 		}},
 		{"sequencer", "1 message of the log without a position", func(f *fixture) {
-			f.ok("message", "publish", "events", "--to", "log")
+			f.ok("message", "publish", "events", "--payload", "x", "--to", "log")
 		}},
 		{"group-stopped", `consumer group "mail" of topic "events" has no reader`, (*fixture).fallsBehind},
 		{"group-behind", `consumer group "mail" of topic "events" is `, func(f *fixture) {

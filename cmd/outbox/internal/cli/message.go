@@ -154,7 +154,26 @@ func (a *app) publishCommand() *cobra.Command {
 	flags.Var(&p.ttl, "ttl", "after how long, by this machine's clock, it is not handled any more (default never)")
 	flags.StringVar(&p.log, "to", "queue", "queue, log or both")
 	c.MarkFlagsMutuallyExclusive("payload", "file")
+	c.MarkFlagsOneRequired("payload", "file") // an empty payload is not what was forgotten
 	return c
+}
+
+// readHeaders refuses those of the library that a Publisher would read, or that a delivery sets anew.
+func (p *publishing) readHeaders() (map[string]string, error) {
+	headers := map[string]string{}
+	for _, header := range p.headers {
+		name, value, found := strings.Cut(header, "=")
+		switch {
+		case !found:
+			return nil, usage("--header %q has no =; write name=value", header)
+		case name == outbox.HeaderStreamKey:
+			return nil, usage("--header %s would only be stored: the stream is set with --stream", name)
+		case strings.HasPrefix(name, "outbox_") && name != "outbox_expires_at":
+			return nil, usage("--header %s is set by the library", name)
+		}
+		headers[name] = value
+	}
+	return headers, nil
 }
 
 func (a *app) publish(ctx context.Context, db *database, p *publishing) (err error) {
@@ -175,13 +194,8 @@ func (a *app) publish(ctx context.Context, db *database, p *publishing) (err err
 	if p.ttl.duration > 0 {
 		p.message.ExpiresAt = a.Now().Add(p.ttl.duration)
 	}
-	p.message.Headers = map[string]string{}
-	for _, header := range p.headers {
-		name, value, found := strings.Cut(header, "=")
-		if !found {
-			return usage("--header %q has no =; write name=value", header)
-		}
-		p.message.Headers[name] = value
+	if p.message.Headers, err = p.readHeaders(); err != nil {
+		return err
 	}
 	o, err := outbox.New(db.DB, config, nil)
 	if err != nil {

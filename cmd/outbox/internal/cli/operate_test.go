@@ -76,10 +76,31 @@ func TestDoctorNamesAPause(t *testing.T) {
 // What was published with --ttl expires.
 func TestPublishWithATTL(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		f.ok("message", "publish", "orders", "--ttl", "1h")
+		f.ok("message", "publish", "orders", "--payload", "x", "--ttl", "1h")
 		claimed := f.claim("orders", 1000, time.Minute)
 		f.Len(claimed, 1)
 		f.InDelta(time.Hour, claimed[0].ExpiresAt.Sub(claimed[0].ClaimedAt), float64(5*time.Minute))
+	})
+}
+
+// What was forgotten, or would be stored and mean nothing, is refused.
+func TestPublishRefusesWhatIsNotMeant(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		for want, args := range map[string][]string{
+			"[payload file]":             {},
+			"is set with --stream":       {"--payload", "x", "--header", "outbox_stream_key=zz"},
+			"is set by the library":      {"--payload", "x", "--header", "outbox_message_id=zz"},
+			"RFC 3339":                   {"--payload", "x", "--header", "outbox_expires_at=tomorrow"},
+			`--header "tenant" has no =`: {"--payload", "x", "--header", "tenant"},
+		} {
+			code, _, errOut := f.run(append([]string{"message", "publish", "orders"}, args...)...)
+			f.Equal(exitUsage, code, args)
+			f.Contains(errOut, want)
+		}
+		f.Empty(f.Rows())
+		f.ok("message", "publish", "orders", "--payload", "", "--header", "a=b=c")
+		f.ok("message", "publish", "orders", "--payload", "x", "--header", "outbox_expires_at=2100-01-01T00:00:00Z")
+		f.Len(f.Rows(), 2)
 	})
 }
 
