@@ -34,9 +34,12 @@ func (a *app) consoleCommand() *cobra.Command {
 		Long: `Serve the web console until it is interrupted. It prints an address that lets one browser in, once. It is read-only unless
 --allow-changes is set, and shows no payloads and headers unless --payloads is set.`}
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		_, _, err := net.SplitHostPort(f.listen)
 		switch {
 		case a.dryRun:
 			return usage("%s has no --dry-run", c.CommandPath())
+		case err != nil:
+			return usage("--listen %s: %v; write host:port", f.listen, err)
 		case f.token != "" && f.withoutToken:
 			return usage("--token and --without-token exclude each other")
 		case f.token == "" && !f.withoutToken && !isLoopback(f.listen):

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/inbox"
@@ -80,9 +83,15 @@ func (a *app) connect(dsn string, create bool) (*database, error) {
 	case outbox.SQLite:
 		db.DB, err = openSQLite(dsn, create)
 	case outbox.Postgres:
-		db.DB, err = sql.Open("pgx", dsn)
+		var config *pgx.ConnConfig
+		if config, err = pgx.ParseConfig(dsn); err != nil {
+			return nil, usage("the DSN cannot be read: %v", err)
+		}
+		db.DB = stdlib.OpenDB(*config)
 	default:
-		db.DB, err = sql.Open("sqlserver", dsn)
+		if db.DB, err = sql.Open("sqlserver", dsn); err != nil {
+			return nil, usage("the DSN cannot be read: %v", err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnreachable, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -26,6 +27,20 @@ const (
 var errTrouble = errors.New("trouble was found")
 
 var errInterrupted = errors.New("interrupted")
+
+// errOutput is what a failed write to Streams.Out is.
+var errOutput = errors.New("the output cannot be written")
+
+// output tells its errors from others.
+type output struct{ io.Writer }
+
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errOutput, err)
+	}
+	return n, err
+}
 
 // A usageError is a command line that cannot be run.
 type usageError struct{ text string }
@@ -110,6 +125,8 @@ func (a *app) judge(ctx context.Context, err error) (code int, advice string) {
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted, ""
+	case errors.Is(err, errOutput):
+		return exitTrouble, ""
 	case errors.As(err, &bad), errors.As(err, &field), !a.ran:
 		return exitUsage, ""
 	case errors.Is(err, outbox.ErrSchemaNewer):

@@ -59,12 +59,14 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 	if streams.Now == nil {
 		streams.Now = time.Now
 	}
+	streams.Out = output{streams.Out}
 	a := &app{Streams: streams}
 	root := a.root() //nolint:contextcheck // cobra hands the context to each command
 	root.SetArgs(args)
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
+	strict(root)
 	return a.exit(ctx, root.ExecuteContext(ctx))
 }
 
@@ -118,6 +120,28 @@ func (a *app) root() *cobra.Command {
 	add("act", a.topicCommand(), a.messageCommand(), a.deadCommand(), a.streamCommand(), a.joinCommand(), a.inboxCommand(), a.logCommand(), a.purgeCommand())
 	add("install", a.migrateCommand(), a.storesCommand(), a.versionCommand())
 	return root
+}
+
+// strict has the commands that cobra adds refuse what they do not know. They have its streams by now.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				of, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = usage("unknown command %q for %q", rest[0], of.CommandPath())
+				}
+				return err
+			}
+		case "completion":
+			c.RunE = func(*cobra.Command, []string) error {
+				return usage("say for which shell: one of the commands of 'outbox completion --help'")
+			}
+		}
+	}
 }
 
 // group is a command that only has others below it.
