@@ -229,6 +229,20 @@ func TestBadAddressesAreToldSo(t *testing.T) {
 	}
 }
 
+// What is wrong with an address is said in its own words, not in those of Go.
+func TestBadAddressesAreNamedAsTheyAre(t *testing.T) {
+	c := newConsole(t, Config{Authorize: allow, AllowChanges: true})
+	for path, want := range map[string]string{
+		"search?after=1": `after: &#34;1&#34; is not the end of a page`, "dead?after=1": `after: &#34;1&#34; is not the end of a page`, "topic": "name: is empty",
+		"act?do=discard&chosen=1": "id: is missing; choose at least one message", "act?do=requeue&topic=" + strings.Repeat("x", 300): "topic: ",
+	} {
+		require.Eventually(t, func() bool { // a page may come before its answer
+			status, body := c.answer(t, "GET", "/s/north/"+path)
+			return status == 400 && strings.Contains(body, want) && !strings.Contains(body, "outbox: ")
+		}, time.Minute, time.Millisecond, path)
+	}
+}
+
 // Only the stores that a reader may view are in the list.
 func TestStoresOfOthersAreNotListed(t *testing.T) {
 	c := newConsole(t, Config{Authorize: func(_ *http.Request, a Action) error {

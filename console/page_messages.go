@@ -14,6 +14,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
 	"github.com/incursa/watermill-outbox/inbox"
+	"github.com/incursa/watermill-outbox/internal/field"
 )
 
 const (
@@ -76,6 +77,8 @@ func (v *visit) find(name string, list func(context.Context, admin.ListParams) (
 				return search(ctx, list, admin.ListParams{Filter: filter, After: after}, tell)
 			})
 			err = m.State.Err
+		} else {
+			err = field.Rename("Mark", "after", err)
 		}
 	}
 	if err != nil {

@@ -240,7 +240,10 @@ func (v *visit) fail(err error) {
 
 // explain adds what an error means here.
 func (v *visit) explain(err error) string {
+	var bad *outbox.FieldError
 	switch {
+	case errors.As(err, &bad): // a value of the address, by its own name
+		return strings.ToLower(bad.Field[strings.LastIndex(bad.Field, ".")+1:]) + ": " + bad.Reason
 	case errors.Is(err, context.DeadlineExceeded):
 		return "The database did not answer in time."
 	case errors.Is(err, outbox.ErrSchema):

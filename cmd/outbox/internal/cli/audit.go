@@ -44,7 +44,7 @@ func (a *app) auditCommand() *cobra.Command {
 			}
 			return a.render.say("\nMore: the same command with --before %d", found[len(found)-1].No)
 		})
-	c.Flags().IntVarP(&params.Limit, "limit", "n", 20, "the most to list, 1 to 1,000")
+	limited(c, &params.Limit, 20, "the most to list, 1 to 1,000")
 	c.Flags().Int64Var(&params.Before, "before", 0, "where the page before ended, as it says")
 	return group("audit", "The record of what operators did", c)
 }

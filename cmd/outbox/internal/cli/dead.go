@@ -94,6 +94,6 @@ func (a *app) deadErrorsCommand() *cobra.Command {
 			return a.render.say("\nOther errors have %s.", counted(counts.Others, "message", "messages"))
 		})
 	flags.add(c, "failed")
-	c.Flags().IntVarP(&limit, "limit", "n", 20, "the most errors to list, 1 to 1,000")
+	limited(c, &limit, 20, "the most errors to list, 1 to 1,000")
 	return c
 }

@@ -61,6 +61,10 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if code == exitInterrupted && !errors.Is(err, outbox.ErrUnknownOutcome) {
 		err = errInterrupted // where that was is nobody's concern
 	}
+	var field *outbox.FieldError
+	if errors.As(err, &field) {
+		err = errors.New(inWords(field))
+	}
 	a.complain(err)
 	if advice != "" {
 		fmt.Fprintf(a.Err, "%s\n", advice)

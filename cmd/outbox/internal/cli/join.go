@@ -157,7 +157,7 @@ func (a *app) joinListCommand() *cobra.Command {
 	c.Flags().StringVar(&key, "group", "", "only joins with this grouping key")
 	c.Flags().BoolVar(&pending, "pending", false, "only joins that have not ended")
 	c.Flags().StringVar(&after, "after", "", "the last id of the page before")
-	c.Flags().IntVarP(&limit, "limit", "n", 100, "the most joins to list, 1 to 1,000")
+	limited(c, &limit, 100, "the most joins to list, 1 to 1,000")
 	return c
 }
 
@@ -185,7 +185,7 @@ func (a *app) joinStepsCommand() *cobra.Command {
 		return a.render.say("\nMore: the same command with --after %s", page[len(page)-1].MessageID)
 	})
 	c.Flags().StringVar(&after, "after", "", "the last message of the page before")
-	c.Flags().IntVarP(&limit, "limit", "n", 100, "the most steps to list, 1 to 1,000")
+	limited(c, &limit, 100, "the most steps to list, 1 to 1,000")
 	return c
 }
 

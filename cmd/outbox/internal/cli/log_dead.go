@@ -67,7 +67,7 @@ func (a *app) logDeadListCommand() *cobra.Command {
 		})
 	c.Flags().StringVar(&params.Topic, "topic", "", "only messages of this topic")
 	c.Flags().Int64Var(&params.After, "after", 0, "only messages after this position")
-	c.Flags().IntVarP(&params.Limit, "limit", "n", 100, "the most messages to list, 1 to 1,000")
+	limited(c, &params.Limit, 100, "the most messages to list, 1 to 1,000")
 	return c
 }
 

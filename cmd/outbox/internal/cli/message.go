@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"math"
 	"strings"
 	"time"
 
@@ -61,9 +62,10 @@ type pageFlags struct {
 
 func (p *pageFlags) add(c *cobra.Command, verb string) {
 	p.filterFlags.add(c, verb)
-	c.Flags().IntVarP(&p.limit, "limit", "n", 20, "the most messages to list, 1 to 1,000")
+	limited(c, &p.limit, 20, "the most messages to list, 1 to 1,000")
 	c.Flags().StringVar(&p.after, "after", "", "where the page before ended, as it says")
-	c.Flags().IntVar(&p.examine, "examine", 100_000, "the most messages to look at")
+	p.examine = 100_000
+	c.Flags().Var(&bounded{&p.examine, math.MaxInt}, "examine", "the most messages to look at")
 }
 
 func (p *pageFlags) params(now time.Time) (admin.ListParams, error) {

@@ -49,7 +49,7 @@ func (a *app) streamListCommand() *cobra.Command {
 			return list(a.render, "TOPIC, STREAM, WAITING, SINCE, BLOCKED BY, ITS ERROR", streams, "No stream is blocked.")
 		})
 	c.Flags().StringVar(&params.Topic, "topic", "", "only streams of this topic")
-	c.Flags().IntVarP(&params.Limit, "limit", "n", 100, "the most streams to list, 1 to 1,000")
+	limited(c, &params.Limit, 100, "the most streams to list, 1 to 1,000")
 	return c
 }
 

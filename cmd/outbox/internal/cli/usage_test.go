@@ -38,6 +38,34 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	}
 }
 
+// What is wrong with a value is said in the words of the command line, not in those of the library.
+func TestBadValuesAreNamedAsTheyWereTyped(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		for _, bad := range []struct{ want, line string }{
+			{`invalid argument "-1" for "-n, --limit" flag: write a number from 1 to 1,000`, "dead list --limit -1"},
+			{`for "-n, --limit" flag: write a number from 1 to 1,000`, "message list --limit 0"},
+			{`for "-n, --limit" flag`, "dead errors -n 1001"},
+			{`for "-n, --limit" flag`, "audit list -n 0"},
+			{`for "-n, --limit" flag`, "stream list -n 0"},
+			{`for "-n, --limit" flag`, "log dead list g -n 0"},
+			{`for "-n, --limit" flag`, "join list -n 0"},
+			{`for "--examine" flag: write a number from 1`, "message list --examine 0"},
+			{"outbox: the topic is empty\n", "topic pause "},
+			{"outbox: the topic is empty; every message needs a topic\n", "message publish  --payload x"},
+			{"outbox: --until is before --since\n", "dead list --until 2026-01-01 --since 2026-01-02"},
+			{"outbox: --header outbox_expires_at is not", "message publish a --payload x --header outbox_expires_at=x"},
+			{"outbox: --reason is longer than", "topic pause a --reason " + strings.Repeat("x", 5000)},
+			{"outbox: --topic ", "dead list --topic " + strings.Repeat("x", 500)},
+			{"outbox: --by ", "topic pause a --by " + strings.Repeat("x", 500)},
+		} {
+			code, out, errOut := f.run(strings.Split(bad.line, " ")...)
+			f.Equal(exitUsage, code, "%s: %s", bad.line, errOut)
+			f.Empty(out)
+			f.Contains(errOut, bad.want, bad.line)
+		}
+	})
+}
+
 // full is a device without room.
 type full struct{}
 
