@@ -133,7 +133,7 @@ func (d *doctor) examineTopics(ctx context.Context) error {
 		waits := fmt.Sprintf("%s of topic %q %s due, the first for %s", counted(t.Waiting, "message", "messages"), t.Topic, isAre(t.Waiting), span(t.Age))
 		switch {
 		case !t.PausedSince.IsZero():
-			d.find("paused", waits+"; it is paused "+pausedBy(t), fmt.Sprintf("'outbox topic resume %s', once the reason is gone", t.Topic))
+			d.find("paused", waits+"; it is paused "+pausedBy(t.PausedSince, t.PausedBy, t.PauseReason), fmt.Sprintf("'outbox topic resume %s', once the reason is gone", t.Topic))
 		case !workers:
 			late = append(late, waits)
 		case !handled[t.Topic]:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,28 @@ func TestDoctorNamesAPause(t *testing.T) {
 		f.ok("topic", "resume", "orders")
 		_, out, _ = f.run("doctor", "--patience", "1ms")
 		f.NotContains(out, "paused")
+	})
+}
+
+// Whoever pauses a topic that is paused, or that nobody has ever published to, is told so.
+func TestPausingTellsWhatIsOdd(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		f.Equal("Topic \"orders\" is paused.\n", f.ok("topic", "pause", "orders", "--by", "bob", "--reason", "the bank is down"))
+		f.Regexp(`^Topic "orders" is paused\. It was already, since \S+ \S+Z by bob: the bank is down; the reason and who gave it are new\.\n$`,
+			f.ok("topic", "pause", "orders", "--by", "alice", "--reason", "lunch"))
+		f.Equal("Topic \"Orders\" is paused. No message of this topic is here; names are exact.\n", f.ok("topic", "pause", "Orders"))
+		f.Equal(`{"paused":"orders"}`+"\n", f.ok("topic", "pause", "orders", "-o", "json"))
+	})
+}
+
+// Times in tables are in UTC, say so, and can be given back.
+func TestTimesAreInUTC(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders"})
+		at := regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`).FindString(f.ok("message", "list"))
+		f.Contains(f.ok("message", "list", "--since", at), "orders")
+		f.NotContains(f.ok("message", "list", "--until", "2026-01-01 00:00:00Z"), "orders")
 	})
 }
 

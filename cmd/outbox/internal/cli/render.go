@@ -157,7 +157,7 @@ func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05.000")
+	return t.UTC().Format("2006-01-02 15:04:05.000Z")
 }
 
 // span is a duration that nobody wants to know to the nanosecond.

@@ -36,19 +36,19 @@ func (t topic) cells() []string {
 	}
 	paused := ""
 	if !t.backlog.PausedSince.IsZero() {
-		paused = pausedBy(t.backlog)
+		paused = pausedBy(t.backlog.PausedSince, t.backlog.PausedBy, t.backlog.PauseReason)
 	}
 	return []string{t.Topic, upTo(t.Waiting), age, upTo(t.BlockedStreams), upTo(t.Failed), short(paused)}
 }
 
 // pausedBy says since when a topic is paused, by whom, and why.
-func pausedBy(b outbox.TopicBacklog) string {
-	text := "since " + clock(b.PausedSince)
-	if b.PausedBy != "" {
-		text += " by " + b.PausedBy
+func pausedBy(since time.Time, by, reason string) string {
+	text := "since " + clock(since)
+	if by != "" {
+		text += " by " + by
 	}
-	if b.PauseReason != "" {
-		text += ": " + b.PauseReason
+	if reason != "" {
+		text += ": " + reason
 	}
 	return text
 }
