@@ -106,7 +106,7 @@ func (t *act) run(ctx context.Context, db *database, args []string) error {
 		if counted.Matched == 0 {
 			return a.render.result(newBatch(counted, true), t.flags.none(t.one()))
 		}
-		if err := a.confirm(ctx, "%s %s of %s?", t.verb, t.letters(counted.Matched), number(counted.Examined)); err != nil {
+		if err := a.confirm(ctx, "%s %s?", t.verb, t.among(counted)); err != nil {
 			return err
 		}
 		total = counted.Matched
@@ -141,6 +141,14 @@ func (t *act) one() string {
 
 func (t *act) letters(n int) string { return counted(n, t.one(), t.one()+"s") }
 
+// among is how many match, and of how many. Those that are looked at for ready messages are in all states.
+func (t *act) among(r admin.Result) string {
+	if t.ready {
+		return fmt.Sprintf("%s (of %s looked at)", t.letters(r.Matched), number(r.Examined))
+	}
+	return fmt.Sprintf("%s of %s", t.letters(r.Matched), number(r.Examined))
+}
+
 func (t *act) report(result admin.Result, err error) error {
 	a := t.app
 	if err != nil {
@@ -155,7 +163,7 @@ func (t *act) report(result admin.Result, err error) error {
 	text := t.letters(result.Done) + " " + t.past + "."
 	switch {
 	case a.dryRun:
-		text = fmt.Sprintf("%s of %s would be %s.", t.letters(result.Matched), number(result.Examined), t.past)
+		text = fmt.Sprintf("%s would be %s.", t.among(result), t.past)
 	case result.Done < result.Matched && t.final:
 		text += fmt.Sprintf(" %s stayed: pending joins, the log or blocked streams need them, or others have locked them.", t.letters(result.Matched-result.Done))
 	case result.Done < result.Matched:

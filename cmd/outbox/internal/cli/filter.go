@@ -28,7 +28,7 @@ func (f *filterFlags) add(c *cobra.Command, verb string) {
 }
 
 func (f *filterFlags) addStates(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.states, "state", nil, "only messages in these states: ready, progress, done, failed or log")
+	c.Flags().StringSliceVar(&f.states, "state", nil, "only messages in these states: ready, in progress, done, failed or logged")
 }
 
 // chosen says whether the flags select anything but a time to end at.
@@ -57,11 +57,14 @@ func (f *filterFlags) read(now time.Time) (filter admin.Filter, err error) {
 	if filter.Until, err = parseTime("--until", f.until, now); err != nil {
 		return filter, err
 	}
-	names := map[string]outbox.Status{"ready": outbox.Ready, "progress": outbox.InProgress, "done": outbox.Done, "failed": outbox.Failed, "log": outbox.Logged}
+	names := map[string]outbox.Status{"progress": outbox.InProgress, "log": outbox.Logged} // for short
+	for _, s := range []outbox.Status{outbox.Ready, outbox.InProgress, outbox.Done, outbox.Failed, outbox.Logged} {
+		names[s.String()] = s
+	}
 	for _, name := range f.states {
 		state, known := names[name]
 		if !known {
-			return filter, usage("--state %q is unknown; it is ready, progress, done, failed or log", name)
+			return filter, usage("--state %q is unknown; it is ready, in progress, done, failed or logged", name)
 		}
 		filter.States = append(filter.States, state)
 	}

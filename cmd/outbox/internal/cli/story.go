@@ -181,7 +181,11 @@ func (s *story) facts(known *admin.Story, what shown) (facts []fact) {
 	add("ended by", s.EndedBy)
 	add("last error", short(s.LastError))
 	for _, t := range known.Attempts {
-		add("attempt", strings.TrimSpace(fmt.Sprintf("%s  %d  %s by %s  %s", clock(t.At), t.Number, t.Outcome, t.Worker, short(t.Error))))
+		how := t.Outcome.String()
+		if t.Outcome != admin.ByOperator { // whose name is in the error
+			how += " by " + t.Worker
+		}
+		add("attempt", strings.TrimSpace(fmt.Sprintf("%s  %d  %s  %s", clock(t.At), t.Number, how, short(t.Error))))
 	}
 	if s.Stream != nil {
 		add("in its stream", fmt.Sprintf("behind %s; the stream is %s", upTo(s.Stream.Ahead), s.Stream.State))

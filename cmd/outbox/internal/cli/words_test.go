@@ -4,6 +4,9 @@ import (
 	"os/user"
 	"strings"
 	"testing"
+	"time"
+
+	outbox "github.com/incursa/watermill-outbox"
 )
 
 // Who did it is known without $USER, which services and containers lack.
@@ -67,6 +70,30 @@ func TestTrap_PagesOfJSON(t *testing.T) {
 			f.Equal(2, strings.Count(out, "\n"), out)
 			f.Regexp(`^\{"next":"[^"]+","examined":\d+\}\n$`, errOut)
 		}
+	})
+}
+
+// States are accepted as they are printed, and an end by an operator is told once.
+func TestTrap_StatesAsTheyArePrinted(t *testing.T) {
+	onSQLite(t, func(_ *testing.T, f *fixture) {
+		f.ok("message", "publish", "events", "--payload", "x", "--to", "log")
+		f.publish(outbox.Message{Topic: "bills"})
+		f.claim("bills", 1000, time.Hour)
+		f.publish(outbox.Message{UUID: "u", Topic: "orders"})
+		for _, state := range []string{"logged", "log", "in progress", "progress", "in progress,logged", "ready"} {
+			out := f.ok("message", "list", "--state", state)
+			f.Equal(strings.Contains(state, "log"), strings.Contains(out, "events"), "%s: %s", state, out)
+			f.Equal(strings.Contains(state, "progress"), strings.Contains(out, "bills"), "%s: %s", state, out)
+		}
+		code, _, errOut := f.run("message", "list", "--state", "dead")
+		f.Equal(exitUsage, code)
+		f.Contains(errOut, "it is ready, in progress, done, failed or logged")
+
+		f.Equal("1 ready message (of 3 looked at) would be cancelled.\n", f.ok("message", "cancel", "--topic", "orders", "--dry-run"))
+		_, _, errOut = f.run("message", "cancel", "--topic", "orders")
+		f.Contains(errOut, "Cancel 1 ready message (of 3 looked at)? ")
+		f.ok("message", "cancel", "--topic", "orders", "--yes", "--by", "alice")
+		f.Regexp(`attempt +\S+ \S+  \d+  ended by an operator  cancelled by alice\n`, f.ok("message", "show", "u"))
 	})
 }
 
