@@ -2,7 +2,8 @@
 // nothing. They run on embedded SQLite, and most of them on a server, by -dsn. Code to copy is in examples.
 //
 //	make demo                        orders, a rollback, retries, a poison message, and a worker process that is killed
-//	make demo IN=FILE                the same with messages from a file, such as testdata/webhooks.ndjson.gz
+//	make demo IN=FILE                the same with messages from a file, such as testdata/webhooks.ndjson.gz: a line each,
+//	                                 {"topic": "order.placed", "payload": {"order": "7"}}, plain or gzip
 //	make demo STORY=fan-in           three workflows, whose next step starts when all messages of the last have ended
 //	make demo STORY=fanout           one stream to many destinations, and a dispatcher process that is killed
 //	make demo STORY=forward-to-rabbitmq

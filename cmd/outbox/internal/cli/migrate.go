@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,10 +60,7 @@ func (a *app) migrateCommand() *cobra.Command {
 			if a.dryRun {
 				return a.report(p.check(ctx, db), "Nothing is to be done.")
 			}
-			if err := p.migrate(ctx, db); err != nil {
-				return err
-			}
-			return a.report(nil, "The outbox is installed and up to date.")
+			return a.migrateUp(ctx, db, p)
 		})
 	status := a.action(&cobra.Command{Use: "status", Short: "Say what is missing or out of date", Args: arguments(cobra.NoArgs)},
 		func(ctx context.Context, db *database, _ []string) error {
@@ -93,6 +91,66 @@ func (a *app) migrateCommand() *cobra.Command {
 		c.Flags().StringVar(&p.dialect, "dialect", "", "sqlserver, postgres or sqlite; defaults to that of the DSN")
 	}
 	return group("migrate", "Install the tables and procedures, or print their SQL", up, status, script, role)
+}
+
+// A migrated says which tables were looked after, and whether they were changed.
+type migrated struct {
+	Database string `json:"database"`
+	Table    string `json:"table"`
+	Changed  bool   `json:"changed"`
+}
+
+func (a *app) migrateUp(ctx context.Context, db *database, p *parts) error {
+	before := p.check(ctx, db)
+	if before != nil && !isSchema(before) {
+		return before
+	}
+	if err := p.migrate(ctx, db); err != nil {
+		return err
+	}
+	m := migrated{Table: p.table(db)}
+	if before != nil { // what is left are settings, which migrating does not change
+		after := p.check(ctx, db)
+		m.Changed = after == nil || after.Error() != before.Error()
+	}
+	var err error
+	if m.Database, err = db.name(ctx); err != nil {
+		return err
+	}
+	what, how := "outbox", "is installed and up to date; nothing was changed"
+	if p.inbox {
+		what = "inbox"
+	}
+	if m.Changed {
+		how = "was installed or brought up to date"
+	}
+	return a.render.result(m, escape(fmt.Sprintf("The %s %s: table %s in %s.", what, how, m.Table, m.Database), false))
+}
+
+// table is the name of the table with its schema, either of which may be the default one.
+func (p *parts) table(db *database) string {
+	schema, outboxTable, inboxTable := "public", "outbox", "inbox"
+	switch db.dialect.(type) {
+	case outbox.SQLServer:
+		schema, outboxTable, inboxTable = "dbo", "Outbox", "Inbox"
+	case outbox.SQLite:
+		schema = "main"
+	}
+	table := outboxTable
+	if p.inbox {
+		table = inboxTable
+	}
+	return cmp.Or(db.app.schema, schema) + "." + cmp.Or(db.app.table, table)
+}
+
+// name is the database as its server calls it, or the file.
+func (db *database) name(ctx context.Context) (name string, err error) {
+	query := map[string]string{
+		outbox.SQLServer{}.Name(): "SELECT DB_NAME()", outbox.Postgres{}.Name(): "SELECT current_database()",
+		outbox.SQLite{}.Name(): "SELECT file FROM pragma_database_list WHERE name = 'main'",
+	}[db.dialect.Name()]
+	err = db.QueryRowContext(ctx, query).Scan(&name)
+	return name, err
 }
 
 // script prints SQL, for which no database is needed.
@@ -168,16 +226,41 @@ func (a *app) checkCommand() *cobra.Command {
 // A build says what this program is.
 type build struct {
 	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Time    string `json:"time,omitempty"` // of the commit
 	Go      string `json:"go"`
+}
+
+func thisBuild() build {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return newBuild(info)
+	}
+	return build{Version: "unknown"}
+}
+
+func newBuild(info *debug.BuildInfo) build {
+	b := build{Version: info.Main.Version, Go: info.GoVersion}
+	changed := false
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			changed = s.Value == "true"
+		}
+	}
+	if changed {
+		b.Commit += ", changed since"
+	}
+	return b
 }
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version of this program", Args: arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			b := build{Version: "unknown"}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				b = build{info.Main.Version, info.GoVersion}
-			}
-			return a.render.show(b, []fact{{"outbox", b.Version}, {"go", b.Go}})
+			b := thisBuild()
+			return a.render.show(b, []fact{{"outbox", b.Version}, {"commit", b.Commit}, {"of", b.Time}, {"go", b.Go}})
 		}}
 }

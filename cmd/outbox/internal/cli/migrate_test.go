@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,41 @@ func TestScriptsRefuseWhatTheyCannotPrint(t *testing.T) {
 		require.Empty(t, out)
 		require.Contains(t, errOut, want)
 	}
+}
+
+// Whoever migrates is told what, and whether anything has changed.
+func TestMigrateSaysWhat(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		schema := f.DB.Schema
+		if schema == "" {
+			schema = "main"
+		}
+		for _, part := range []string{"", "--inbox"} {
+			args, table := []string{"migrate", "up", "--table", "parcels"}, schema+".parcels"
+			if part != "" {
+				args, table = append(args[:2:2], part), schema+".inbox"
+			}
+			out := f.ok(args...)
+			require.Contains(t, out, table)
+			require.Contains(t, out, " was installed or brought up to date: ")
+			out = f.ok(args...)
+			require.Contains(t, out, table)
+			require.Contains(t, out, " is installed and up to date; nothing was changed: ")
+			require.Contains(t, f.ok(append(args, "-o", "json")...), `"changed":false}`)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		code, out, _ := runStreams(t.Context(), Streams{}, args...)
+		require.Equal(t, exitOK, code)
+		require.Regexp(t, `^outbox +\S+`, out)
+	}
+	b := newBuild(&debug.BuildInfo{GoVersion: "go1", Main: debug.Module{Version: "v1"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-01-01T00:00:00Z"}, {Key: "vcs.modified", Value: "true"}}})
+	require.Equal(t, build{"v1", "abc, changed since", "2026-01-01T00:00:00Z", "go1"}, b)
 }
 
 // Who lacks rights is told how to get them.

@@ -92,12 +92,13 @@ func (a *app) root() *cobra.Command {
   outbox dead errors
   outbox dead requeue --error "no such customer" --dry-run
   outbox message show 0198f0c4-5a0b-7000-8000-000000000000 --payload`,
-		SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true, Version: thisBuild().Version,
 		PersistentPreRunE: func(*cobra.Command, []string) (err error) {
 			a.render, err = newRenderer(a.Out, a.output)
 			return err
 		},
 	}
+	root.SetVersionTemplate("outbox {{.Version}}\n")
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dsn, "dsn", "", "the database; defaults to OUTBOX_DSN")
 	flags.StringVar(&a.schema, "schema", "", "the schema of the outbox (default dbo or public)")

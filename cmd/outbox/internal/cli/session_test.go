@@ -33,6 +33,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(?m)^\S+:\d+ `), "<worker> "},
 	{regexp.MustCompile(`(ended by +|"ended_by":"|"worker":")[^"\s]+`), "$1<worker>"},
 	{regexp.MustCompile(`\bgo1\.[\w.]+`), "<go>"},
+	{regexp.MustCompile(` in \S+\.db\b`), " in <file>"},
 	{regexp.MustCompile(`(?m) +$`), ""},
 	{regexp.MustCompile(`(\S) {3,}`), "$1  "}, // columns are as wide as what changes
 }
