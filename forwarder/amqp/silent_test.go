@@ -55,7 +55,7 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 }
 
 // watching tells whenever somebody waits for the end of a context.
-type watching struct {
+type watching struct { //nolint:containedctx // it is one
 	context.Context
 	watched chan<- struct{}
 }
