@@ -11,6 +11,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/engine"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
 // ReapExpired makes every message ready again whose lease has expired, which spends an attempt, and returns how many. Each
@@ -142,7 +143,7 @@ func (o *Outbox) Requeue(ctx context.Context, params RequeueParams) (total int, 
 // requeue works until no more are left, and records in arg when it began.
 func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err error) {
 	for {
-		n := 0
+		n, started := 0, time.Now()
 		_, err := engine.Call(ctx, o.engine, o.db, opRequeue, arg, nil, func(rows *sql.Rows, _ *struct{}) error {
 			return rows.Scan(&n, &arg.Until, &arg.After)
 		})
@@ -150,6 +151,9 @@ func (o *Outbox) requeue(ctx context.Context, arg *requeueArg) (total int, err e
 			return total, err
 		}
 		total += n
+		if err := o.giveWay(ctx, time.Since(started)); err != nil {
+			return total, err
+		}
 	}
 }
 
@@ -220,7 +224,7 @@ func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 func (o *Outbox) purge(ctx context.Context, op operation, arg *purgeArg, limit time.Duration) (total int, err error) {
 	arg.Limit = maxBatch
 	for {
-		began := arg.After
+		began, started := arg.After, time.Now()
 		n, joins, err := o.purgeBatch(ctx, op, arg, limit)
 		if op == opJoinPurge {
 			total += joins
@@ -232,7 +236,19 @@ func (o *Outbox) purge(ctx context.Context, op operation, arg *purgeArg, limit t
 			arg.After = began
 			return total, err
 		}
+		if err := o.giveWay(ctx, time.Since(started)); err != nil {
+			return total, err
+		}
 	}
+}
+
+// giveWay pauses after a batch for as long as that took, where there is one writer at a time: others look for its end only now and then,
+// and would wait for all batches.
+func (o *Outbox) giveWay(ctx context.Context, took time.Duration) error {
+	if o.engine.Dialect.Traits().Procedures {
+		return nil
+	}
+	return flow.Pause(ctx, took)
 }
 
 func (o *Outbox) purgeBatch(ctx context.Context, op operation, arg *purgeArg, limit time.Duration) (rows, joins int, err error) {

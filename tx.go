@@ -14,8 +14,8 @@ import (
 )
 
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
-// whose transaction the outbox joins and does not end. There is one exception: on a server database, a ctx that ends in the
-// middle of a call ends the transaction, so that half of the call's work cannot be committed.
+// whose transaction the outbox joins and does not end. There is one exception: a ctx that ends in the middle of a call
+// ends the transaction, so that half of the call's work cannot be committed; later calls on a *sql.Tx then return sql.ErrTxDone.
 type Executor = base.Executor
 
 type txKey struct{}

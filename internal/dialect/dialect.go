@@ -72,6 +72,9 @@ type Traits struct {
 	MaxName    int
 	NameLength func(name string) int
 
+	// Reserved begins names that the database keeps for itself, in any case; it is empty if it keeps none.
+	Reserved string
+
 	// Begin opens the transaction of an operation of several statements, and takes its locks at once.
 	Begin string
 

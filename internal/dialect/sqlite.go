@@ -28,6 +28,7 @@ func (SQLite) Traits() Traits {
 		Table:        "outbox",
 		FixedSchema:  true,
 		MaxName:      128,
+		Reserved:     "sqlite_",
 		NameLength:   limits.UTF16,
 		Begin:        "BEGIN IMMEDIATE",
 		Savepoint:    "SAVEPOINT {savepoint}",

@@ -78,10 +78,17 @@ func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base
 	t := savepoint(e.Dialect.Traits())
 	conn, alone := x.(*sql.Conn)
 	if !alone {
-		return bracket(ctx, x, t, func() error { return f(x) })
+		err := bracket(ctx, x, t, func() error { return f(x) })
+		if errors.Is(err, errRollback) {
+			cutOff(x)
+		}
+		return err
 	}
 	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere a savepoint needs a transaction around it
 	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
+	if errors.Is(err, errRollback) {
+		cutOff(x)
+	}
 	if e.Dialect.Classify(err) != dialect.ErrorNoTransaction {
 		return err
 	}
@@ -99,10 +106,11 @@ func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base
 // inside is a connection on which a transaction has begun.
 type inside struct{ *sql.Conn }
 
-// cutOff ends the transaction of a procedure whose call was cut off by its context. SQL Server then runs neither its CATCH
-// nor the rollback to its savepoint: a caller's transaction keeps half of its work, such as a step that has ended but is not
-// counted, and a transaction of the outbox's own can stay open on its connection, with all its locks. PostgreSQL also
-// refuses to commit in this state.
+// cutOff ends the transaction of a call that was cut off by its context, or cannot be undone. SQL Server then runs neither a
+// procedure's CATCH nor the rollback to its savepoint: a caller's transaction keeps half of its work, such as a step that has ended but
+// is not counted, and a transaction of the outbox's own can stay open on its connection, with all its locks. PostgreSQL also refuses
+// to commit in this state. SQLite, interrupted in a write, has rolled back the whole transaction: what came after would commit by
+// itself.
 func cutOff(x base.Executor) {
 	switch x := x.(type) {
 	case *sql.Tx:

@@ -258,7 +258,8 @@ func (e *Engine) runOn(ctx context.Context, x base.Executor, op Operation, args 
 	}
 	if len(statements) == 1 {
 		err := statements[0].run(ctx, x, args, scan)
-		if err != nil && ctx.Err() != nil && e.Dialect.Traits().Procedures && !e.readOnly[op] {
+		_, own := x.(OwnConn)
+		if err != nil && ctx.Err() != nil && !e.readOnly[op] && (!own || e.Dialect.Traits().Procedures) {
 			cutOff(x)
 		}
 		if commitsItself(x) && !e.readOnly[op] {

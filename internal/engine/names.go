@@ -110,10 +110,17 @@ func (n Names) Validate(part, name string, limit int) error {
 		return field.Bad(part, "has white space at an end")
 	case strings.Contains(name, "$outbox"):
 		return field.Bad(part, "contains $outbox, which is reserved")
+	case n.reserved(name):
+		return field.Bad(part, "begins with %q, which %s keeps for itself", n.dialect.Traits().Reserved, n.dialect.Name())
 	case n.dialect.Traits().NameLength(name) > limit:
 		return field.Bad(part, "is longer than %d, the most that %s allows for it", limit, n.dialect.Name())
 	}
 	return nil
+}
+
+func (n Names) reserved(name string) bool {
+	reserved := n.dialect.Traits().Reserved
+	return reserved != "" && len(name) >= len(reserved) && strings.EqualFold(name[:len(reserved)], reserved)
 }
 
 // Qualified returns the quoted name of an object of this outbox, given its default name.

@@ -143,3 +143,31 @@ func TestTrap_TwoOutboxesInOneSchema(t *testing.T) {
 		f.Len(other.Claim("orders"), 3)
 	})
 }
+
+// SQLite keeps names for its own tables, and would refuse only the first statement of a migration.
+func TestTrap_ATableWithAReservedNameIsRefusedByItsField(t *testing.T) {
+	forEachEmpty(t, func(_ *testing.T, f *fixture) {
+		if f.DB.Name != testdb.SQLite {
+			return
+		}
+		for _, table := range []string{"sqlite_q", "SQLite_"} {
+			_, err := outbox.New(f.DB.DB, outbox.Config{Dialect: f.Config.Dialect, Table: table}, nil)
+			f.RequireField(err, "Config.Table")
+		}
+	})
+}
+
+// What a crash can tear is reported for a file, whatever the mode is good for in memory.
+func TestTrap_CheckRefusesAJournalInMemory(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		if f.DB.Name != testdb.SQLite {
+			return
+		}
+		f.DB.SetMaxOpenConns(1)
+		_, err := f.DB.ExecContext(f.Context(), "PRAGMA journal_mode = DELETE")
+		f.NoError(err)
+		_, err = f.DB.ExecContext(f.Context(), "PRAGMA journal_mode = MEMORY")
+		f.NoError(err)
+		f.ErrorContains(outbox.Check(f.Context(), f.DB.DB, f.MigrateConfig()), "journal_mode is memory")
+	})
+}

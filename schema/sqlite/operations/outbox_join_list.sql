@@ -22,4 +22,5 @@ WITH page AS MATERIALIZED (
         LIMIT (?1 ->> '$.limit')))
 SELECT j.join_id, j.grouping_key, j.expected_steps, j.completed_steps, j.failed_steps, j.quorum, j.fail_fast, j.status,
        j.metadata, j.created_at, j.last_updated_at
-FROM page AS p CROSS JOIN "main"."outbox_join" AS j ON j.join_id = p.join_id;
+FROM page AS p CROSS JOIN "main"."outbox_join" AS j ON j.join_id = p.join_id
+ORDER BY CASE WHEN ?1 ->> '$.newest' THEN NULL ELSE j.join_id END, j.join_id DESC;

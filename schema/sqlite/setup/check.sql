@@ -67,7 +67,7 @@ FROM "main".sqlite_master AS m, pragma_table_info(m.name) AS i
 WHERE '"' || replace(m.name, '"', '""') || '"' = '"outbox"' COLLATE NOCASE AND i.name = 'locked_until'
 UNION ALL
 SELECT 'journal_mode is ' || j.journal_mode || ': open the database with _pragma=journal_mode(WAL), or readers and the writer block each other'
-FROM pragma_journal_mode AS j WHERE j.journal_mode NOT IN ('wal', 'memory')
+FROM pragma_journal_mode AS j WHERE j.journal_mode <> 'wal' AND (SELECT d.file FROM pragma_database_list AS d WHERE d.name = 'main') <> ''
 UNION ALL
 SELECT 'busy_timeout is 0: open the database with _pragma=busy_timeout(10000), or writers fail instead of waiting'
 FROM pragma_busy_timeout AS b WHERE b.timeout = 0;
