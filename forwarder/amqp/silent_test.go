@@ -55,8 +55,8 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 }
 
 // watching tells whenever somebody waits for the end of a context.
-type watching struct { //nolint:containedctx // it is one
-	context.Context
+type watching struct {
+	context.Context //nolint:containedctx // it is one
 	watched chan<- struct{}
 }
 
