@@ -47,6 +47,7 @@ type Delivery struct {
 	mu    sync.Mutex
 	msg   *message.Message        // nil until it is handed out
 	end   context.CancelCauseFunc // of its context
+	ended <-chan struct{}         // closed by end: whoever has the message may set another context
 	err   error
 	delay time.Duration // 0: the Backoff says
 }
@@ -239,7 +240,7 @@ func (d *Delivery) open(subscription context.Context) bool {
 		return false
 	}
 	ctx, end := context.WithCancelCause(context.WithoutCancel(subscription))
-	d.msg, d.end = d.claimed.toWatermill(), end
+	d.msg, d.end, d.ended = d.claimed.toWatermill(), end, ctx.Done()
 	d.msg.SetContext(deliveryContext{ctx, d}) //nolint:contextcheck // it outlives the subscription
 	return true
 }
@@ -371,7 +372,7 @@ func (s *Subscriber) serve(ctx context.Context, t *topic, out chan<- *message.Me
 			select {
 			case out <- d.msg:
 				s.settler.watch(d)
-			case <-d.msg.Context().Done(): // its lease was lost
+			case <-d.ended: // its lease was lost
 				s.settler.giveBack(Release, nil, d)
 			case <-ctx.Done():
 				s.settler.giveBack(Release, nil, d)

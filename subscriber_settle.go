@@ -102,7 +102,7 @@ func (s *settler) await(d *Delivery) {
 	select {
 	case <-d.msg.Acked():
 	case <-d.msg.Nacked():
-	case <-d.msg.Context().Done(): // no need to wait for its answer
+	case <-d.ended: // no need to wait for its answer
 		return
 	}
 	s.mu.Lock()

@@ -97,7 +97,11 @@ func TestTrap_ABatchIsHalvedOnlyIfAMessageIsToBlame(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
 		for _, outage := range outages[f.DB.Name] {
 			errs, inserted := f.refused(outage, 1000)
-			f.Equal(int32(1), inserted, "%v", outage)
+			tries := int32(1)
+			if outage.State == "25006" || outage.Number == 3906 { // a standby: other connections may lead elsewhere
+				tries = 4
+			}
+			f.Equal(tries, inserted, "%v", outage)
 			for _, err := range errs {
 				f.ErrorIs(err, outage)
 				f.NotErrorIs(err, outbox.ErrUnknownOutcome)
