@@ -57,7 +57,7 @@ func take[T any](t *testing.T, from <-chan T, what string) T {
 // watching tells whenever somebody waits for the end of a context.
 type watching struct {
 	context.Context //nolint:containedctx // it is one
-	watched chan<- struct{}
+	watched         chan<- struct{}
 }
 
 func (w watching) Done() <-chan struct{} {
