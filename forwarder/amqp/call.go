@@ -71,6 +71,26 @@ func (c *call) end(contexts []context.Context) {
 	}
 }
 
+// endings answers messages as their contexts end. It watches one context after the other.
+type endings struct {
+	call *call
+	left []context.Context
+}
+
+// next is closed when the context that is watched has ended; it is nil once none is left.
+func (e *endings) next() <-chan struct{} {
+	if len(e.left) == 0 {
+		return nil
+	}
+	return e.left[0].Done()
+}
+
+// answer answers the message whose context has ended.
+func (e *endings) answer() {
+	e.call.answer(len(e.call.publishings)-len(e.left), errEnded(e.left[0]))
+	e.left = e.left[1:]
+}
+
 func errEnded(ctx context.Context) error {
 	return fmt.Errorf("amqp: the message's context has ended: %w", context.Cause(ctx))
 }

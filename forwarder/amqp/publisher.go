@@ -129,20 +129,16 @@ func (p *Publisher) obtain(c *call, contexts []context.Context, get func() (*cha
 			unused(ch)
 		}
 	})
-	for watched := 0; ; {
-		var ended <-chan struct{}
-		if watched < len(contexts) {
-			ended = contexts[watched].Done()
-		}
+	ends := endings{c, contexts}
+	for {
 		select {
 		case <-c.done:
 			return nil
 		case ch := <-obtained:
 			c.end(contexts)
 			return ch
-		case <-ended:
-			c.answer(watched, errEnded(contexts[watched]))
-			watched++
+		case <-ends.next():
+			ends.answer()
 		case <-p.closing:
 			c.rest(away(errClosed))
 		}
@@ -155,19 +151,15 @@ func (p *Publisher) run(ch *channel, c *call, contexts []context.Context) {
 	p.work.Go(func() { ch.send(c) })
 	timer := time.NewTimer(p.config.ConfirmTimeout)
 	defer timer.Stop()
-	for watched := 0; ; {
-		var ended <-chan struct{}
-		if watched < len(contexts) {
-			ended = contexts[watched].Done()
-		}
+	ends := endings{c, contexts}
+	for {
 		select {
 		case <-c.done:
 			return
 		case <-c.progress:
 			timer.Reset(p.config.ConfirmTimeout)
-		case <-ended:
-			c.answer(watched, errEnded(contexts[watched]))
-			watched++
+		case <-ends.next():
+			ends.answer()
 		case <-p.closing:
 			c.rest(away(errClosed))
 		case <-timer.C:

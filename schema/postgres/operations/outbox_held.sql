@@ -1,4 +1,4 @@
--- What a claim still holds, for a worker that did not get the answer of that claim.
+-- The messages that a claim still holds. A worker asks when it lost the answer to that claim.
 -- Called as: SELECT * FROM "public"."outbox_held"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_held"(arg json) RETURNS TABLE (seq bigint)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $outbox$

@@ -1,4 +1,4 @@
--- What a claim still holds, for a worker that did not get the answer of that claim.
+-- The messages that a claim still holds. A worker asks when it lost the answer to that claim.
 SELECT i.value
 FROM "main"."outbox_lease" AS l CROSS JOIN json_tree(l.seqs) AS i
 WHERE i.type = 'integer' AND l.owner_token = ?1 ->> '$.owner'

@@ -1,5 +1,5 @@
--- What a claim still holds, for a worker that did not get the answer of that claim, with what others have locked. A lease that
--- is locked is left out: the claim may not be over yet.
+-- The messages that a claim still holds, including those that others have locked. A worker asks when it lost the answer to that
+-- claim. If the lease is locked, the claim may still be running, and there are none.
 IF OBJECT_ID(N'[dbo].[Outbox_Held]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Held] AS RETURN 0');
 GO

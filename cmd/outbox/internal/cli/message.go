@@ -153,7 +153,7 @@ func (a *app) publishCommand() *cobra.Command {
 	flags.StringVar(&p.message.CorrelationID, "correlation-id", "", "the correlation id")
 	flags.StringVar(&p.message.StreamKey, "stream", "", "the stream key")
 	flags.Var(&p.delay, "delay", "how long the message waits before it is due: 90m, or 7d")
-	flags.Var(&p.ttl, "ttl", "after how long, by this machine's clock, it is not handled any more (default never)")
+	flags.Var(&p.ttl, "ttl", "how long until it expires, by this machine's clock (default never)")
 	flags.StringVar(&p.log, "to", "queue", "queue, log or both")
 	c.MarkFlagsMutuallyExclusive("payload", "file")
 	c.MarkFlagsOneRequired("payload", "file") // an empty payload is not what was forgotten

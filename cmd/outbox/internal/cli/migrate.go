@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -143,13 +144,16 @@ func (p *parts) table(db *database) string {
 	return cmp.Or(db.app.schema, schema) + "." + cmp.Or(db.app.table, table)
 }
 
+//go:embed sql
+var queries embed.FS
+
 // name is the database as its server calls it, or the file.
 func (db *database) name(ctx context.Context) (name string, err error) {
-	query := map[string]string{
-		outbox.SQLServer{}.Name(): "SELECT DB_NAME()", outbox.Postgres{}.Name(): "SELECT current_database()",
-		outbox.SQLite{}.Name(): "SELECT file FROM pragma_database_list WHERE name = 'main'",
-	}[db.dialect.Name()]
-	err = db.QueryRowContext(ctx, query).Scan(&name)
+	query, err := queries.ReadFile("sql/name_" + db.dialect.Name() + ".sql")
+	if err != nil {
+		return "", err
+	}
+	err = db.QueryRowContext(ctx, string(query)).Scan(&name)
 	return name, err
 }
 
