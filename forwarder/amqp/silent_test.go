@@ -2,8 +2,6 @@ package amqp_test
 
 import (
 	"context"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,34 +10,11 @@ import (
 
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
 )
 
 // patience is how long a test waits for what has to happen.
 const patience = 20 * time.Second
-
-// silent returns the URL of a listener that accepts and says nothing, and a channel that tells of each connection.
-func silent(t *testing.T) (url string, accepted <-chan net.Conn) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	connections := make(chan net.Conn, 100)
-	var accepting sync.WaitGroup
-	accepting.Go(func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = connection.Close() })
-			connections <- connection
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		accepting.Wait()
-	})
-	return "amqp://" + listener.Addr().String(), connections
-}
 
 func take[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
@@ -72,7 +47,7 @@ func (w watching) Done() <-chan struct{} {
 // that another is making. What still has a context goes on waiting, until Close.
 func TestTrap_AContextThatEndsWhileConnecting(t *testing.T) {
 	t.Parallel()
-	url, accepted := silent(t)
+	url, accepted := testbroker.Silent(t)
 	p, err := amqp.NewPublisher(amqp.Config{URL: url, ConnectTimeout: time.Hour}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })

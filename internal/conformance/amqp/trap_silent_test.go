@@ -2,7 +2,6 @@ package amqp_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -11,34 +10,15 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/forwarder/amqp"
+	"github.com/incursa/watermill-outbox/internal/testbroker"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
 // A forwarder whose publisher is still connecting, to what accepts and says nothing, closes without an error.
 func TestTrap_CloseWhileTheBrokerDoesNotAnswerTheConnection(t *testing.T) {
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		o.NoError(err)
-		accepted, stopped := make(chan struct{}, 1), make(chan struct{})
-		go func() {
-			defer close(stopped)
-			for {
-				connection, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				t.Cleanup(func() { _ = connection.Close() })
-				select {
-				case accepted <- struct{}{}:
-				default:
-				}
-			}
-		}()
-		t.Cleanup(func() {
-			_ = listener.Close()
-			<-stopped
-		})
-		b := &broker{require.New(t), t, "amqp://" + listener.Addr().String()}
+		url, accepted := testbroker.Silent(t)
+		b := &broker{require.New(t), t, url}
 		r := &relay{o, b, "queue"}
 		p := b.publisher(func(c *amqp.Config) { c.ConnectTimeout = patience })
 		fw, err := forwarder.New(r.DB.DB, p, r.config(func(c *forwarder.Config) { c.Subscriber.DrainTimeout = 50 * time.Millisecond }), nil)
