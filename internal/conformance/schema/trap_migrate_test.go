@@ -231,3 +231,32 @@ func TestMigrate_NamesGeneratedColumns(t *testing.T) {
 		f.Migrate()
 	})
 }
+
+// CREATE INDEX IF NOT EXISTS waits for the writers of a table even where it has nothing to do, and so does CREATE OR REPLACE VIEW
+// for readers: beside one long transaction, the script and every repair failed.
+func TestTrap_MigratingAgainBesideALongTransaction(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		if f.DB.Name != testdb.Postgres {
+			return // SQLite has one writer, and T-SQL looks before it creates
+		}
+		f.WithInbox = true
+		f.Migrate()
+		printed, err := outbox.MigrationSQL(f.MigrateConfig())
+		f.NoError(err)
+		tx, err := f.DB.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		defer func() { _ = tx.Rollback() }()
+		for _, kind := range []string{"table", "view"} {
+			for _, name := range f.Names(kind) {
+				f.ExecOn(tx, "LOCK TABLE %s IN ROW EXCLUSIVE MODE", f.Config.Dialect.Quote(f.Schema())+"."+f.Config.Dialect.Quote(name))
+			}
+		}
+		before := f.Catalog()
+		f.Migrate()
+		f.NoError(f.Run(printed), "the script")
+		f.SameCatalog(before, f.Catalog())
+		f.Exec("DROP FUNCTION %s(json)", f.Object("outbox_claim"))
+		f.Migrate()
+		f.SameCatalog(before, f.Catalog())
+	})
+}

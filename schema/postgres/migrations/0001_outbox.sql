@@ -1,5 +1,8 @@
 -- The outbox: a message's contents and its state are separate tables. No table refers to another by a foreign key: the check
 -- would wait for rows that a caller's transaction may hold for any length of time.
+--
+-- In all migrations, indexes and views are looked for first: CREATE INDEX IF NOT EXISTS waits for the writers of its table, and
+-- CREATE OR REPLACE VIEW for readers, even if there is nothing to do, and whoever comes later waits behind them.
 
 -- Only times that a client can read: one row with infinity would stop every claim. A domain instead of a CHECK, because the
 -- server parses a CHECK again for each statement, which costs a fifth of publishing one message.
@@ -61,11 +64,19 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_state" (
     CONSTRAINT "outbox_state_pk" PRIMARY KEY (seq)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
--- For claims, which are range seeks: only ready rows, in the order in which they are taken.
-CREATE INDEX IF NOT EXISTS "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE ready;
+DO $outbox$
+BEGIN
+    -- For claims, which are range seeks: only ready rows, in the order in which they are taken.
+    IF to_regclass('"public"."outbox_ready"') IS NULL THEN
+        CREATE INDEX "outbox_ready" ON "public"."outbox_state" (topic_key, next_attempt_at, seq) WHERE ready;
+    END IF;
 
--- Dead letters by age. Done messages are in no index: they are purged in order of seq.
-CREATE INDEX IF NOT EXISTS "outbox_dead" ON "public"."outbox_state" (dead_at, seq) WHERE dead_at IS NOT NULL;
+    -- Dead letters by age. Done messages are in no index: they are purged in order of seq.
+    IF to_regclass('"public"."outbox_dead"') IS NULL THEN
+        CREATE INDEX "outbox_dead" ON "public"."outbox_state" (dead_at, seq) WHERE dead_at IS NOT NULL;
+    END IF;
+END
+$outbox$;
 
 -- One lease per claim: renewing it writes one row, however many messages it holds, and a held message is in no index. seqs
 -- is what was claimed, so that it can be given back when the lease expires.
@@ -78,7 +89,13 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_lease" (
     CONSTRAINT "outbox_lease_pk" PRIMARY KEY (owner_token)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE INDEX IF NOT EXISTS "outbox_leased" ON "public"."outbox_lease" (locked_until, owner_token);
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_leased"') IS NULL THEN
+        CREATE INDEX "outbox_leased" ON "public"."outbox_lease" (locked_until, owner_token);
+    END IF;
+END
+$outbox$;
 
 -- Attempts that did not succeed, with their errors. outcome: 1 retried, 2 released with a reason, 3 failed, 4 the lease
 -- expired, 5 ended by an operator.
@@ -105,10 +122,18 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_worker" (
     CONSTRAINT "outbox_worker_pk" PRIMARY KEY (worker_id)
 );
 
-CREATE INDEX IF NOT EXISTS "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_worker_name"') IS NULL THEN
+        CREATE INDEX "outbox_worker_name" ON "public"."outbox_worker" (name, worker_id);
+    END IF;
 
--- To count those that live, and to purge the others.
-CREATE INDEX IF NOT EXISTS "outbox_worker_lives" ON "public"."outbox_worker" (lives_until, worker_id);
+    -- To count those that live, and to purge the others.
+    IF to_regclass('"public"."outbox_worker_lives"') IS NULL THEN
+        CREATE INDEX "outbox_worker_lives" ON "public"."outbox_worker" (lives_until, worker_id);
+    END IF;
+END
+$outbox$;
 
 -- Messages to make due because the join they wait for has ended, but which somebody had locked then: the next claim does it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_wake" (
@@ -158,10 +183,18 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_stream" (
     CONSTRAINT "outbox_stream_held" CHECK ((status = 1) = (owner_token IS NOT NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Only streams that may be served, those that have waited longest first.
-CREATE INDEX IF NOT EXISTS "outbox_stream_ready" ON "public"."outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
+DO $outbox$
+BEGIN
+    -- Only streams that may be served, those that have waited longest first.
+    IF to_regclass('"public"."outbox_stream_ready"') IS NULL THEN
+        CREATE INDEX "outbox_stream_ready" ON "public"."outbox_stream" (topic_key, next_attempt_at, stream_id) WHERE status = 0;
+    END IF;
 
-CREATE INDEX IF NOT EXISTS "outbox_stream_blocked" ON "public"."outbox_stream" (topic_key, stream_id) WHERE status = 2;
+    IF to_regclass('"public"."outbox_stream_blocked"') IS NULL THEN
+        CREATE INDEX "outbox_stream_blocked" ON "public"."outbox_stream" (topic_key, stream_id) WHERE status = 2;
+    END IF;
+END
+$outbox$;
 
 CREATE TABLE IF NOT EXISTS "public"."outbox_queue" (
     stream_id bigint NOT NULL,

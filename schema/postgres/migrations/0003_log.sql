@@ -8,7 +8,13 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_pending" (
     CONSTRAINT "outbox_log_pending_pk" PRIMARY KEY (seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE INDEX IF NOT EXISTS "outbox_log_pending_message" ON "public"."outbox_log_pending" (message_id);
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_log_pending_message"') IS NULL THEN
+        CREATE INDEX "outbox_log_pending_message" ON "public"."outbox_log_pending" (message_id);
+    END IF;
+END
+$outbox$;
 
 CREATE TABLE IF NOT EXISTS "public"."outbox_log" (
     position   bigint      NOT NULL,
@@ -18,8 +24,16 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log" (
     CONSTRAINT "outbox_log_pk" PRIMARY KEY (position)
 );
 
-CREATE INDEX IF NOT EXISTS "outbox_log_topic" ON "public"."outbox_log" (topic, position);
-CREATE INDEX IF NOT EXISTS "outbox_log_message" ON "public"."outbox_log" (message_id);
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_log_topic"') IS NULL THEN
+        CREATE INDEX "outbox_log_topic" ON "public"."outbox_log" (topic, position);
+    END IF;
+    IF to_regclass('"public"."outbox_log_message"') IS NULL THEN
+        CREATE INDEX "outbox_log_message" ON "public"."outbox_log" (message_id);
+    END IF;
+END
+$outbox$;
 
 -- The last position given. The sequencer locks this row to give the next.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
@@ -59,8 +73,16 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_log_dead" (
     CONSTRAINT "outbox_log_dead_pk" PRIMARY KEY (group_name, position, topic)
 );
 
-CREATE INDEX IF NOT EXISTS "outbox_log_dead_position" ON "public"."outbox_log_dead" (position);
-CREATE INDEX IF NOT EXISTS "outbox_log_dead_requeued" ON "public"."outbox_log_dead" (group_name, topic, position) WHERE requeued;
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_log_dead_position"') IS NULL THEN
+        CREATE INDEX "outbox_log_dead_position" ON "public"."outbox_log_dead" (position);
+    END IF;
+    IF to_regclass('"public"."outbox_log_dead_requeued"') IS NULL THEN
+        CREATE INDEX "outbox_log_dead_requeued" ON "public"."outbox_log_dead" (group_name, topic, position) WHERE requeued;
+    END IF;
+END
+$outbox$;
 
 -- If the counter was lost, it continues after the last known position.
 INSERT INTO "public"."outbox_log_counter" (id, position)

@@ -24,13 +24,23 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join" (
     CONSTRAINT "outbox_join_pk" PRIMARY KEY (join_id)
 ) WITH (fillfactor = 80);
 
-CREATE INDEX IF NOT EXISTS "outbox_join_group" ON "public"."outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_join_group"') IS NULL THEN
+        CREATE INDEX "outbox_join_group" ON "public"."outbox_join" (grouping_key, join_id) WHERE grouping_key IS NOT NULL;
+    END IF;
 
--- Pending joins, in the order in which they started.
-CREATE INDEX IF NOT EXISTS "outbox_join_pending" ON "public"."outbox_join" (join_id) WHERE status = 0;
+    -- Pending joins, in the order in which they started.
+    IF to_regclass('"public"."outbox_join_pending"') IS NULL THEN
+        CREATE INDEX "outbox_join_pending" ON "public"."outbox_join" (join_id) WHERE status = 0;
+    END IF;
 
--- Ended joins for purging. last_updated_at is in no index, because every count would have to write to it.
-CREATE INDEX IF NOT EXISTS "outbox_join_ended" ON "public"."outbox_join" (created_at) WHERE status <> 0;
+    -- Ended joins for purging. last_updated_at is in no index, because every count would have to write to it.
+    IF to_regclass('"public"."outbox_join_ended"') IS NULL THEN
+        CREATE INDEX "outbox_join_ended" ON "public"."outbox_join" (created_at) WHERE status <> 0;
+    END IF;
+END
+$outbox$;
 
 -- The steps. status: 0 pending, 1 completed, 2 failed; it changes once. ends_by: 0 when the message is settled, 1 by a
 -- report.
@@ -44,7 +54,13 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_member" (
     CONSTRAINT "outbox_join_member_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
 ) WITH (fillfactor = 80);
 
-CREATE INDEX IF NOT EXISTS "outbox_join_member_message" ON "public"."outbox_join_member" (message_id);
+DO $outbox$
+BEGIN
+    IF to_regclass('"public"."outbox_join_member_message"') IS NULL THEN
+        CREATE INDEX "outbox_join_member_message" ON "public"."outbox_join_member" (message_id);
+    END IF;
+END
+$outbox$;
 
 -- How many steps a join has. Separate from the join's row, so that a long transaction that attaches does not keep others
 -- from counting.
@@ -64,12 +80,21 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_join_wait" (
     CONSTRAINT "outbox_join_wait_join" FOREIGN KEY (join_id) REFERENCES "public"."outbox_join" (join_id) ON DELETE CASCADE
 );
 
--- The status of a step's join is looked up by key: as a join of two tables, all joins could be read first.
-CREATE OR REPLACE VIEW "public"."outbox_kept" AS
-SELECT l.message_id FROM "public"."outbox_log" AS l
-UNION ALL
-SELECT p.message_id FROM "public"."outbox_log_pending" AS p
-UNION ALL
-SELECT m.message_id
-FROM "public"."outbox_join_member" AS m
-WHERE (SELECT j.status FROM "public"."outbox_join" AS j WHERE j.join_id = m.join_id) = 0;
+-- Replaces the view of the log, once. The status of a step's join is looked up by key: as a join of two tables, all joins could be
+-- read first.
+DO $outbox$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_rewrite AS r INNER JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        WHERE r.ev_class = to_regclass('"public"."outbox_kept"') AND d.refobjid = to_regclass('"public"."outbox_join_member"')) THEN
+        CREATE OR REPLACE VIEW "public"."outbox_kept" AS
+        SELECT l.message_id FROM "public"."outbox_log" AS l
+        UNION ALL
+        SELECT p.message_id FROM "public"."outbox_log_pending" AS p
+        UNION ALL
+        SELECT m.message_id
+        FROM "public"."outbox_join_member" AS m
+        WHERE (SELECT j.status FROM "public"."outbox_join" AS j WHERE j.join_id = m.join_id) = 0;
+    END IF;
+END
+$outbox$;
