@@ -25,7 +25,7 @@ const (
 // The documents that are checked for what they name.
 var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
 	"docs/architecture.md", "docs/brokers.md", "docs/cdc.md", "docs/cli.md", "docs/configuration.md", "docs/console.md", "docs/databases.md", "docs/deployment.md",
-	"docs/eventstore.md", "docs/guide.md", "docs/locks.md", "docs/operations.md", "docs/performance.md", "docs/sqlserver.md",
+	"docs/eventstore.md", "docs/guide.md", "docs/locks.md", "docs/locks-postgresql.md", "docs/operations.md", "docs/performance.md", "docs/sqlserver.md",
 	"docs/telemetry.md", "docs/testing.md", "docs/troubleshooting.md", "docs/upgrading.md", "docs/watermill-sql.md", "examples/README.md"}
 
 // The list above is all there is.
