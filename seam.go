@@ -138,9 +138,10 @@ func (o *Outbox) inTx(ctx context.Context, x Executor, f func(ctx context.Contex
 		return o.engine.InSavepoint(ctx, x, func(x Executor) error { return f(ctx, x) })
 	}
 	ownCtx := WithTx(ctx, nil) // it runs in its own transaction, whatever the context carries
-	return o.engine.Retry(ctx, db, func() error {
+	once := func() error {
 		return InTx(ownCtx, db, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
-	})
+	}
+	return o.engine.Retry(ctx, db, func() error { return engine.Elsewhere(once) })
 }
 
 func (o *Outbox) changeJoin(ctx context.Context, x Executor, op operation, arg any) (messages int, err error) {

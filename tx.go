@@ -50,10 +50,11 @@ func carriedBy(ctx context.Context) carriedTx {
 // It returns an error if db or f is nil.
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
-// means that it was not.
+// means that it was not. InTx never runs f twice; but if f returns the error of a server that takes no writes, as a standby does
+// after a failover, it gives that connection up, so that the next call has another.
 //
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
-func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) error {
+func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) (err error) {
 	if db == nil {
 		return base.ErrNilDB
 	}
@@ -63,14 +64,14 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if outer := carriedBy(ctx); outer.db == db {
 		return f(ctx, outer.tx)
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	tx, end, err := engine.Begin(ctx, db)
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
 	scope := &txScope{tx: weak.Make(tx), topics: map[string]map[string]struct{}{}}
 	scopes.Store(scope.tx, scope)
 	defer func() {
-		_ = tx.Rollback() // a no-op after the commit; otherwise the caller needs to see the error or panic of f
+		end(err)
 		scope.drop()
 	}()
 	if err := f(context.WithValue(ctx, txKey{}, carriedTx{tx, db}), tx); err != nil {

@@ -110,6 +110,11 @@ func Mismatch(d Dialect, err error) error {
 	return fmt.Errorf("the Dialect is that of %s, but the driver is for %s; set the Dialect of your database: %w", d.Name(), of, err)
 }
 
+// IsReadOnly reports whether err is the answer of a server that takes no writes, of whichever database.
+func IsReadOnly(err error) bool {
+	return SQLServer{}.Classify(err) == ErrorReadOnly || Postgres{}.Classify(err) == ErrorReadOnly
+}
+
 // databaseOf returns the name of the dialect whose drivers make such errors, or an empty string.
 func databaseOf(err error) string {
 	var (

@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 
 	"github.com/incursa/watermill-outbox/internal/base"
+	"github.com/incursa/watermill-outbox/internal/dialect"
 )
 
 // An OwnConn is a connection that the outbox took itself: what runs on it is in the outbox's own transaction, as on a *sql.DB.
@@ -21,3 +25,46 @@ func Ours(x base.Executor) bool {
 
 // Flushing is a caller's transaction for which Before is running: what is run on it there does not call Before again.
 type Flushing struct{ *sql.Tx }
+
+// Begin begins a transaction on a connection that can be given up. end rolls it back, unless it was committed, and returns the
+// connection to the pool, unless err says that it leads to a server that takes no writes: the pool would keep it for as long as it
+// works.
+func Begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err = conn.BeginTx(ctx, nil)
+	if errors.Is(err, driver.ErrBadConn) { // the pool may have more of them; db then makes a new one
+		_ = conn.Close()
+		tx, err = db.BeginTx(ctx, nil)
+		return tx, func(error) { _ = tx.Rollback() }, err
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return tx, func(err error) {
+		_ = tx.Rollback() // a no-op after the commit; otherwise the caller needs to see why
+		giveBack := func() {
+			if dialect.IsReadOnly(err) {
+				discard(conn)
+			}
+			_ = conn.Close() // its only error is that it was already closed
+		}
+		if ctx.Err() != nil { // then database/sql may be rolling back, for as long as a connection that hangs allows
+			go giveBack()
+			return
+		}
+		giveBack()
+	}, nil
+}
+
+// Elsewhere runs f, which makes a transaction by Begin, again on other connections while those that it had take no writes.
+func Elsewhere(f func() error) error {
+	for try := 0; ; try++ {
+		if err := f(); !dialect.IsReadOnly(err) || try == badConnections || errors.Is(err, base.ErrUnknownOutcome) {
+			return err
+		}
+	}
+}

@@ -63,7 +63,8 @@ type Operations interface {
 	RunWithBytes(ctx context.Context, x base.Executor, op string, arg any, bytes []byte, scan func(*sql.Rows) error) error
 
 	// InTx runs f in the transaction of x. A caller's transaction is never ended: if f returns an error, only its work is
-	// rolled back, to a savepoint. On a *sql.DB, f runs as in outbox.InTx, and again if it loses a conflict.
+	// rolled back, to a savepoint. On a *sql.DB, f runs as in outbox.InTx, and again if it loses a conflict or
+	// its connection leads to a server that takes no writes.
 	InTx(ctx context.Context, x base.Executor, f func(ctx context.Context, x base.Executor) error) error
 
 	// ChangeJoin runs an operation that changes or counts joins, logs the joins that it ended, and wakes the subscribers of
