@@ -78,9 +78,7 @@ func (c *DynamicConfig) validate() error {
 	case c.ConnMaxIdleTime < 0:
 		return field.Bad("DynamicConfig.ConnMaxIdleTime", "is negative")
 	}
-	trial := c.Outbox // what is the same for all stores is refused now, not in each store later
-	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
-	_, err := outbox.New(new(sql.DB), trial, nil)
+	_, err := New(trial.db, trial.database, c.Outbox, nil)
 	return field.Rename("Config", "DynamicConfig.Outbox", err)
 }
 

@@ -1,12 +1,9 @@
 package stores
 
 import (
-	"database/sql"
-
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/field"
 	"github.com/incursa/watermill-outbox/join"
 )
@@ -24,9 +21,7 @@ func Coordinator(s *Store, config join.Config, logger watermill.LoggerAdapter) (
 // *outbox.FieldError that names a bad field.
 func AddWaitHandler(router *message.Router, subscriber *Subscriber, config join.Config, logger watermill.LoggerAdapter) (*message.Handler, error) {
 	field.Default(&config.WaitTopic, join.DefaultWaitTopic)
-	trial := config // what is the same for all stores is refused now, not in each store later
-	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
-	if _, err := join.NewCoordinator(new(sql.DB), trial, nil); err != nil {
+	if _, err := Coordinator(trial, config, nil); err != nil {
 		return nil, err
 	}
 	handle := PerStore(func(s *Store) (message.HandlerFunc, error) {

@@ -1,7 +1,6 @@
 package stores
 
 import (
-	"database/sql"
 	"fmt"
 	"sync/atomic"
 
@@ -37,9 +36,7 @@ type index struct {
 }
 
 func (c *RouterConfig) validate() error {
-	trial := c.Publisher // what is the same for all stores is refused now, not in each store later
-	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
-	_, err := outbox.NewPublisher(new(sql.DB), trial, nil) // which starts nothing before it publishes
+	_, err := trial.Publisher(c.Publisher, nil) // which starts nothing before it publishes
 	return field.Rename("PublisherConfig", "RouterConfig.Publisher", err)
 }
 

@@ -30,6 +30,10 @@ type Store struct {
 	retired bool // nobody new may use it
 }
 
+// trial is a store on which the settings that all stores share are tried, so that a mistake is an error at once, and not one in
+// each store later. Its database is never touched.
+var trial = &Store{database: Database{ID: "trial", Dialect: outbox.SQLite{}, Weight: 1}, db: new(sql.DB)}
+
 // New returns the store of an open database. It touches nothing, and the caller closes the pool. Dialect, Schema, Table and
 // Store in config are replaced by those of the database. A nil logger logs nothing. It returns an error if db is nil, or an
 // *outbox.FieldError that names a bad field.

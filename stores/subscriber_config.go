@@ -1,7 +1,6 @@
 package stores
 
 import (
-	"database/sql"
 	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
@@ -68,9 +67,6 @@ func (c *SubscriberConfig) validate() error {
 	case c.Subscriber.Wakeups != nil:
 		return field.Bad("SubscriberConfig.Subscriber.Wakeups", "is set, and would wake one store; set it in Configure for each")
 	}
-	// The rest is the same for all stores: a mistake is an error now, not one in each store later.
-	trial := c.Subscriber
-	trial.Dialect, trial.Schema, trial.Table, trial.Store = outbox.SQLite{}, "", "", ""
-	_, err := outbox.NewSubscriber(new(sql.DB), trial, nil) // which it does not touch
+	_, err := outbox.NewSubscriber(trial.db, trial.SubscriberConfig(c.Subscriber), nil)
 	return field.Rename("SubscriberConfig", "SubscriberConfig.Subscriber", err)
 }
