@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -22,7 +23,7 @@ type Identity struct {
 	Handler string
 
 	// MessageID returns a message's id at its source. Defaults to the header outbox.HeaderMessageID, which the forwarder
-	// sets, or without that to the message's UUID.
+	// sets, or without that to the message's UUID, or without a UUID to the id under which an outbox delivers the message.
 	MessageID func(*message.Message) string
 
 	// Hash tells different contents apart; what it returns is taken as it is, zero too. Defaults to the SHA-256 of the payload.
@@ -57,11 +58,10 @@ func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
 	if key.Handler == "" {
 		key.Handler = message.HandlerNameFromCtx(msg.Context())
 	}
-	switch {
-	case i.MessageID != nil:
+	if i.MessageID != nil {
 		key.MessageID = i.MessageID(msg)
-	case key.MessageID == "":
-		key.MessageID = msg.UUID
+	} else if key.MessageID = cmp.Or(key.MessageID, msg.UUID, deliveredAs(msg)); key.MessageID == "" {
+		return Key{}, Hash{}, errNoID
 	}
 	if err := key.validate(); err != nil {
 		return Key{}, Hash{}, outbox.Permanent(fmt.Errorf("identify the message: %w", err))
@@ -71,6 +71,18 @@ func (i Identity) Of(msg *message.Message) (Key, Hash, error) {
 	}
 	return key, HashOf(msg.Payload), nil
 }
+
+// deliveredAs is the id of a message in the outbox that delivers it, if one does.
+func deliveredAs(msg *message.Message) string {
+	if delivery, ok := outbox.DeliveryFrom(msg.Context()); ok {
+		return delivery.MessageID().String()
+	}
+	return ""
+}
+
+var errNoID = outbox.Permanent(fmt.Errorf("identify the message: %w", field.Bad("Key.MessageID",
+	"is empty, for the message has neither a UUID nor the header %s; give it a UUID where it is published, or set Identity.MessageID",
+	outbox.HeaderMessageID)))
 
 // Receive returns a handler, for any Watermill router, that puts each message into the queue, on a topic named after its
 // handler, and acknowledges it. UUID, metadata and payload stay as they are, and the header outbox.HeaderStreamKey sets the
