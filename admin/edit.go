@@ -9,6 +9,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // ErrNotFailed is returned by Edit for a message that is not a dead letter: another operator was faster, or it never was one.
@@ -23,7 +24,8 @@ type EditParams struct {
 	// letter.
 	Payload []byte
 
-	// Headers are those of the new message. Defaults to nil: those of the dead letter, without its Message.ExpiresAt.
+	// Headers are those of the new message, without join.HeaderStepOf, as the copy is no step. Defaults to nil: those of the dead
+	// letter, without that and without its Message.ExpiresAt.
 	Headers map[string]string
 
 	// By is who does it. Defaults to an empty name.
@@ -38,6 +40,10 @@ type EditParams struct {
 func (a *Admin) Edit(ctx context.Context, params EditParams) (outbox.MessageID, error) {
 	if err := field.Text("EditParams.By", params.By); err != nil {
 		return outbox.MessageID{}, err
+	}
+	if params.Headers[join.HeaderStepOf] != "" {
+		return outbox.MessageID{}, field.Bad("EditParams.Headers["+join.HeaderStepOf+"]", "is set, but the copy is no step of a join, so join.Middleware "+
+			"would refuse it each time; leave it out")
 	}
 	records, err := a.outbox.Get(ctx, params.ID)
 	switch {
@@ -78,6 +84,7 @@ func (p *EditParams) edited(m outbox.Message) outbox.Message {
 	}
 	m.Headers = maps.Clone(m.Headers)
 	delete(m.Headers, "outbox_expires_at")
+	delete(m.Headers, join.HeaderStepOf)
 	if p.Headers != nil {
 		m.Headers = p.Headers
 		m.CorrelationID = "" // the headers have it, or else it is gone

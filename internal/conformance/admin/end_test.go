@@ -219,7 +219,7 @@ func TestEdit(t *testing.T) {
 		group, err := joins.Start(ctx, nil, join.StartParams{ExpectedSteps: 2})
 		f.NoError(err)
 		steps, err := joins.Enqueue(ctx, nil, group, outbox.Message{UUID: "u", Topic: "orders", CorrelationID: "c", StreamKey: "s",
-			Payload: []byte("bad"), Headers: map[string]string{"k": "v"}})
+			Payload: []byte("bad"), Headers: map[string]string{"k": "v", join.HeaderStepOf: group.String()}})
 		f.NoError(err)
 		old := steps[0]
 		f.publish(outbox.Message{UUID: "next", Topic: "orders", StreamKey: "s"})
@@ -227,6 +227,8 @@ func TestEdit(t *testing.T) {
 		f.ErrorIs(err, admin.ErrNotFailed)
 		f.Len(f.fail("orders", "cannot read it", 1), 1)
 
+		_, err = f.admin.Edit(ctx, admin.EditParams{ID: old, Headers: map[string]string{join.HeaderStepOf: group.String()}})
+		f.ErrorContains(err, "EditParams.Headers[outbox_join_step_of]: is set, but the copy is no step of a join")
 		id, err := f.admin.Edit(ctx, admin.EditParams{ID: old, Payload: []byte("good"), By: "alice"})
 		f.NoError(err)
 		r := f.record(old)
@@ -236,7 +238,7 @@ func TestEdit(t *testing.T) {
 		r = f.record(id)
 		f.Equal(outbox.Ready, r.Status)
 		f.Equal("u good c s", r.UUID+" "+string(r.Payload)+" "+r.CorrelationID+" "+r.StreamKey)
-		f.Equal("v", r.Headers["k"])
+		f.Equal(map[string]string{"k": "v"}, r.Headers)
 		f.Equal([]string{fmt.Sprintf("alice: edit %s, now %s (1)", old, id)}, f.audit())
 		f.Equal([]string{"next", "u"}, f.claim("orders"), "the stream goes on, and the copy comes last")
 

@@ -8,6 +8,7 @@ import (
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
+	"github.com/incursa/watermill-outbox/join"
 )
 
 // editing are the flags of edit.
@@ -68,7 +69,7 @@ func (a *app) edit(ctx context.Context, db *database, text string, e *editing) e
 	}{id.String()}, []fact{{"id", id.String()}})
 }
 
-// changed returns the headers of a message with those that were given.
+// changed returns the headers of a message with those that were given, and without those that would end or refuse the copy.
 func (e *editing) changed(ctx context.Context, o *outbox.Outbox, id outbox.MessageID) (map[string]string, error) {
 	records, err := o.Get(ctx, id)
 	if err != nil {
@@ -81,10 +82,17 @@ func (e *editing) changed(ctx context.Context, o *outbox.Outbox, id outbox.Messa
 	for name, value := range records[0].Headers {
 		headers[name] = value
 	}
+	delete(headers, headerExpiresAt)
+	delete(headers, join.HeaderStepOf)
 	for _, header := range e.headers {
 		name, value, found := strings.Cut(header, "=")
-		if !found {
+		switch {
+		case !found:
 			return nil, usage("--header %q has no =; write name=value", header)
+		case name == outbox.HeaderStreamKey:
+			return nil, usage("--header %s would change nothing: the copy stays in the stream of the dead letter", name)
+		case isOurs(name) && value != "":
+			return nil, usage("--header %s is set by the library", name)
 		}
 		if headers[name] = value; value == "" {
 			delete(headers, name)

@@ -160,6 +160,11 @@ func (a *app) publishCommand() *cobra.Command {
 	return c
 }
 
+const headerExpiresAt = "outbox_expires_at"
+
+// isOurs reports whether a header is one of the library's that people do not set.
+func isOurs(name string) bool { return strings.HasPrefix(name, "outbox_") && name != headerExpiresAt }
+
 // readHeaders refuses those of the library that a Publisher would read, or that a delivery sets anew.
 func (p *publishing) readHeaders() (map[string]string, error) {
 	headers := map[string]string{}
@@ -170,7 +175,7 @@ func (p *publishing) readHeaders() (map[string]string, error) {
 			return nil, usage("--header %q has no =; write name=value", header)
 		case name == outbox.HeaderStreamKey:
 			return nil, usage("--header %s would only be stored: the stream is set with --stream", name)
-		case strings.HasPrefix(name, "outbox_") && name != "outbox_expires_at":
+		case isOurs(name):
 			return nil, usage("--header %s is set by the library", name)
 		}
 		headers[name] = value

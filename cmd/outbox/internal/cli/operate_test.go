@@ -34,6 +34,32 @@ func TestEditFromTheInput(t *testing.T) {
 	})
 }
 
+// The copy has a time of its own to expire and is no step of a join, and nobody gives it what the library sets.
+func TestEditKeepsOffTheHeadersOfTheLibrary(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		f.publish(outbox.Message{Topic: "orders", StreamKey: "s", Headers: map[string]string{
+			"a": "1", "outbox_expires_at": "2100-01-01T00:00:00Z", "outbox_join_step_of": "0198f0c4-5a0b-7000-8000-000000000000", "outbox_attempt": "3"}})
+		old := f.fail("orders", "broken")[0]
+		for header, says := range map[string]string{
+			"outbox_message_id=zz":       "--header outbox_message_id is set by the library",
+			"outbox_join_step_of=zz":     "--header outbox_join_step_of is set by the library",
+			"outbox_stream_key=zz":       "--header outbox_stream_key would change nothing: the copy stays in the stream of the dead letter",
+			"outbox_stream_key=":         "would change nothing",
+			"outbox_expires_at=tomorrow": "--header outbox_expires_at is not an RFC 3339 time",
+		} {
+			code, out, errOut := f.run("dead", "edit", old.String(), "--header", header)
+			f.Equal(exitUsage, code, header)
+			f.Empty(out)
+			f.Contains(errOut, says)
+		}
+		f.Equal(1, f.Count(outbox.Failed))
+		f.ok("dead", "edit", old.String(), "--header", "a=2", "--header", "outbox_attempt=")
+		claimed := f.claim("orders", 1000, time.Minute)
+		f.Len(claimed, 1)
+		f.Equal(map[string]string{"a": "2"}, claimed[0].Headers)
+	})
+}
+
 // The payload of a message is shown byte for byte, so that it can be changed and put into a copy.
 func TestTheRawPayloadIsEdited(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
