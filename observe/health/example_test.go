@@ -11,9 +11,12 @@ import (
 )
 
 func Example() {
-	handler := health.New(health.Config{Ready: map[string]health.Check{
+	handler, err := health.New(health.Config{Ready: map[string]health.Check{
 		"migrations": func(context.Context) error { return errors.New("running") }, // or health.Database, Forwarder, Stores
 	}})
+	if err != nil {
+		panic(err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("/livez", handler)
 	mux.Handle("/readyz", handler)

@@ -1,6 +1,6 @@
 // Package health answers the questions of whoever runs a service: is it alive, and is it ready, and if not, why.
 //
-//	handler := health.New(health.Config{Ready: map[string]health.Check{
+//	handler, err := health.New(health.Config{Ready: map[string]health.Check{
 //		"database":  health.Database(db, outbox.MigrateConfig{Dialect: outbox.Postgres{}}),
 //		"forwarder": health.Forwarder(relay),
 //	}})
@@ -27,6 +27,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/forwarder"
 	"github.com/incursa/watermill-outbox/internal/field"
+	"github.com/incursa/watermill-outbox/internal/limits"
 	"github.com/incursa/watermill-outbox/stores"
 )
 
@@ -42,15 +43,33 @@ type Config struct {
 	// Ready are asked by /readyz. Defaults to none.
 	Ready map[string]Check
 
-	// Timeout bounds each answer. A check that takes longer has failed. Defaults to 2 s.
+	// Timeout bounds each answer, up to 24 h. A check that takes longer has failed. Defaults to 2 s.
 	Timeout time.Duration
 }
 
 // New returns a handler for /livez, /readyz, or both. The last part of the path decides, so that it can be mounted anywhere. It
-// answers 200 if all is well and otherwise 503. Any number of requests at once ask each check only once.
-func New(config Config) http.Handler {
+// answers 200 if all is well and otherwise 503. Any number of requests at once ask each check only once. It returns an
+// *outbox.FieldError that names a bad field.
+func New(config Config) (http.Handler, error) {
 	field.Default(&config.Timeout, 2*time.Second)
-	return &handler{live: newAsked(config.Live, config.Timeout), ready: newAsked(config.Ready, config.Timeout)}
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	return &handler{live: newAsked(config.Live, config.Timeout), ready: newAsked(config.Ready, config.Timeout)}, nil
+}
+
+func (c *Config) validate() error {
+	if c.Timeout < 0 || c.Timeout > limits.Longest {
+		return field.Bad("Config.Timeout", "%v is not between 0 and %v", c.Timeout, limits.Longest)
+	}
+	for name, checks := range map[string]map[string]Check{"Live": c.Live, "Ready": c.Ready} {
+		for check, f := range checks {
+			if f == nil {
+				return field.Bad(fmt.Sprintf("Config.%s[%q]", name, check), "is nil; leave it out, or pass a function")
+			}
+		}
+	}
+	return nil
 }
 
 type handler struct{ live, ready *asked }

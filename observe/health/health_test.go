@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/observe/health"
 	"github.com/incursa/watermill-outbox/stores"
 )
@@ -26,10 +27,32 @@ func ask(h http.Handler, method, path string) (int, string) {
 	return recorder.Code, recorder.Body.String()
 }
 
+func made(t *testing.T, config health.Config) http.Handler {
+	t.Helper()
+	h, err := health.New(config)
+	require.NoError(t, err)
+	return h
+}
+
+func TestBadConfigurationIsNamed(t *testing.T) {
+	for field, config := range map[string]health.Config{
+		"Config.Timeout":            {Timeout: -time.Second},
+		`Config.Live["loop"]`:       {Live: map[string]health.Check{"loop": nil}},
+		`Config.Ready["forwarder"]`: {Timeout: time.Hour, Ready: map[string]health.Check{"forwarder": nil, "database": well}},
+	} {
+		_, err := health.New(config)
+		var bad *outbox.FieldError
+		require.ErrorAs(t, err, &bad, field)
+		require.Equal(t, field, bad.Field)
+	}
+	_, err := health.New(health.Config{Timeout: 1<<63 - 1})
+	require.ErrorContains(t, err, "Config.Timeout: 2562047h47m16.854775807s is not between 0 and 24h0m0s")
+}
+
 func well(context.Context) error { return nil }
 
 func TestItSaysWhy(t *testing.T) {
-	h := health.New(health.Config{
+	h := made(t, health.Config{
 		Live: map[string]health.Check{"loop": well},
 		Ready: map[string]health.Check{
 			"database": func(context.Context) error { return errors.New("connection refused") }, "broker": well,
@@ -54,7 +77,7 @@ func TestItSaysWhy(t *testing.T) {
 func TestAHangingCheckRunsOnce(t *testing.T) {
 	var runs atomic.Int32
 	release := make(chan struct{})
-	h := health.New(health.Config{Timeout: 20 * time.Millisecond, Ready: map[string]health.Check{"stuck": func(context.Context) error {
+	h := made(t, health.Config{Timeout: 20 * time.Millisecond, Ready: map[string]health.Check{"stuck": func(context.Context) error {
 		runs.Add(1)
 		<-release
 		return nil
