@@ -3,6 +3,7 @@ package amqp
 import (
 	"crypto/tls"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,7 +42,7 @@ type Config struct {
 	// ConnectTimeout bounds each attempt to connect. Defaults to 10 s.
 	ConnectTimeout time.Duration
 
-	// Heartbeat is the AMQP heartbeat interval; a heartbeat in the URL takes precedence. Defaults to 10 s.
+	// Heartbeat is the AMQP heartbeat interval, 1 s to 65,535 s; one in the URL takes precedence. Defaults to 10 s.
 	Heartbeat time.Duration
 
 	// TLS is for amqps. Defaults to the system's certificates and the host of the URL.
@@ -100,6 +101,9 @@ func (c *Config) setDefaults() {
 	field.Default(&c.ConnectionName, fmt.Sprintf("%s, process %d", filepath.Base(os.Args[0]), os.Getpid()))
 }
 
+// maxHeartbeat is the longest that AMQP can say.
+const maxHeartbeat = math.MaxUint16 * time.Second
+
 // maxShort is how long a name may be in AMQP.
 const maxShort = 255
 
@@ -117,8 +121,8 @@ func (c *Config) validate() error {
 		return field.Bad("Config.ConfirmTimeout", "is negative")
 	case c.ConnectTimeout < 0:
 		return field.Bad("Config.ConnectTimeout", "is negative")
-	case c.Heartbeat < time.Second:
-		return field.Bad("Config.Heartbeat", "%v is less than a second", c.Heartbeat)
+	case c.Heartbeat < time.Second || c.Heartbeat > maxHeartbeat:
+		return field.Bad("Config.Heartbeat", "%v is not between 1s and %v", c.Heartbeat, maxHeartbeat)
 	}
 	for i, name := range c.DeclareQueues {
 		if err := validateName(fmt.Sprintf("Config.DeclareQueues[%d]", i), name); err != nil {

@@ -34,6 +34,10 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 		require.ErrorAs(t, err, &e, field)
 		require.Equal(t, field, e.Field)
 	}
+	for _, heartbeat := range []time.Duration{65535*time.Second + 1, 1<<63 - 1} {
+		_, err := amqp.NewPublisher(amqp.Config{URL: good, Heartbeat: heartbeat}, nil)
+		require.ErrorContains(t, err, "is not between 1s and 18h12m15s")
+	}
 	_, err := amqp.NewPublisher(amqp.Config{URL: "http://user:a-secret@host"}, nil)
 	require.ErrorContains(t, err, "Config.URL")
 	require.NotContains(t, err.Error(), "a-secret")
