@@ -277,7 +277,7 @@ func (s *Subscriber) run() {
 	keeping.Go(func() { s.keeper.run(keepCtx) })
 
 	<-s.closing
-	go s.endWith(ctx, cancel)
+	go endAfter(ctx, s.config.DrainTimeout, s.settler.expire, s.expire, closeGrace-time.Second, func() { cancel(errCloseTimeout) })
 	stopWakeups()
 	s.subscriptions.Wait()
 	claiming.Wait()
@@ -294,15 +294,19 @@ func (s *Subscriber) run() {
 	close(s.closed)
 }
 
-// endWith ends the handlers after DrainTimeout or with Shutdown, and then the work.
-func (s *Subscriber) endWith(work context.Context, giveUp context.CancelCauseFunc) {
-	drain := time.AfterFunc(s.config.DrainTimeout, s.expire)
-	defer drain.Stop()
+// endAfter bounds the end of work: it calls expired, which ends the time of handlers, after the drain timeout or once expire is
+// closed, and giveUp a grace after that. Work that ends by itself stops both.
+func endAfter(work context.Context, drain time.Duration, expire <-chan struct{}, expired func(), grace time.Duration, giveUp func()) {
+	draining := time.NewTimer(drain)
+	defer draining.Stop()
 	select {
-	case <-s.settler.expire:
+	case <-draining.C:
+	case <-expire:
 	case <-work.Done():
+		return
 	}
-	abandon := time.AfterFunc(closeGrace-time.Second, func() { giveUp(errCloseTimeout) })
+	expired()
+	abandon := time.AfterFunc(grace, giveUp)
 	defer abandon.Stop()
 	<-work.Done()
 }

@@ -114,25 +114,14 @@ func (r *logReader) run(ctx context.Context, out chan<- *message.Message) error 
 	return r.giveBack(work)
 }
 
-// endWith ends the reading with the subscription or the Subscriber, then the handlers after DrainTimeout or with Shutdown, and
-// then the work.
+// endWith ends the reading with the subscription or the Subscriber, and then the work.
 func (r *logReader) endWith(subscription, work context.Context, stopReading, giveUp func()) {
 	select {
 	case <-subscription.Done():
 	case <-r.closing:
 	}
 	stopReading()
-	drain := time.NewTimer(r.config.DrainTimeout)
-	defer drain.Stop()
-	select {
-	case <-drain.C:
-	case <-r.expire:
-	case <-work.Done():
-	}
-	close(r.drained)
-	abandon := time.AfterFunc(closeGrace*2/3, giveUp)
-	defer abandon.Stop()
-	<-work.Done()
+	endAfter(work, r.config.DrainTimeout, r.expire, func() { close(r.drained) }, closeGrace*2/3, giveUp)
 }
 
 // deliverBatch reads and delivers one batch, and reports whether there was any. reading ends when nothing more may be handed
