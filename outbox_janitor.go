@@ -23,7 +23,8 @@ type JanitorConfig struct {
 	// Disabled switches the janitor off: everything stays until a call purges it. Defaults to false.
 	Disabled bool
 
-	// Done is how long messages that are done are kept. Defaults to 7 days; -1 keeps them for ever.
+	// Done is how long messages that are done are kept, and what DeleteOnAck has not yet deleted when a process ends. Defaults to
+	// 7 days; -1 keeps them for ever.
 	Done time.Duration
 
 	// Failed is how long dead letters are kept. Defaults to -1: for ever.
