@@ -226,5 +226,9 @@ func (b *batches) insert(ctx context.Context, calls []*batchedCall) (err error) 
 	for i, c := range calls {
 		pending[i] = c.pendingCall
 	}
-	return b.outbox.insertPending(ctx, b.db, pending)
+	err = b.outbox.insertPending(ctx, b.db, pending)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) { // it looks like one of the callers' contexts
+		err = fmt.Errorf("the database did not answer within %v: %w", limits.Publishing, err)
+	}
+	return err
 }

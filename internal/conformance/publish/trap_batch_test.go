@@ -2,6 +2,8 @@ package publish
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/internal/testdb"
+	"github.com/incursa/watermill-outbox/internal/testoutbox"
 )
 
 // A connection that hangs holds up its own batch. Other calls are written on another, however few they are, except on SQLite,
@@ -114,5 +117,79 @@ func TestTrap_ABatchIsHalvedOnlyIfAMessageIsToBlame(t *testing.T) {
 				f.NoError(err)
 			}
 		}
+	})
+}
+
+// hanging returns a pool whose first inserts, as many as can be under way at a time, are sent and never answered, and a channel
+// that has a value for each.
+func (f *fixture) hanging() (pool *sql.DB, sent chan struct{}, writers int) {
+	writers = 2
+	if f.DB.Name == testdb.SQLite {
+		writers = 1
+	}
+	var n atomic.Int32
+	sent = make(chan struct{}, writers)
+	return faults.Open(f.T, f.DB, faults.Hooks{Fault: func(_ context.Context, s faults.Statement) faults.Fault {
+		if !inserts(s) || n.Add(1) > int32(writers) { //nolint:gosec // it is 1 or 2
+			return faults.Fault{}
+		}
+		sent <- struct{}{}
+		return faults.Fault{Kind: faults.Hang, For: time.Hour}
+	}}), sent, writers
+}
+
+// While the database says nothing to any writer, a call leaves when its context ends or Close gives up, and is told whether its
+// messages were sent.
+func TestTrap_WhileEveryBatchHangs(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		pool, sent, writers := f.hanging()
+		p, err := outbox.NewPublisher(pool, f.config(batch, func(c *outbox.PublisherConfig) { c.CloseTimeout = 50 * time.Millisecond }), nil)
+		f.NoError(err)
+		limited, end := context.WithCancelCause(t.Context())
+		calls := f.crowd(p)
+		for i := range writers {
+			calls.publish(limited, fmt.Sprintf("sent %d", i))
+			<-sent
+		}
+		calls.publish(limited, "waits")
+		f.waits(p, 1)
+		patient := f.crowd(p)
+		patient.inLine(1, "patient")
+
+		end(errBoom)
+		for uuid, err := range calls.end() {
+			f.ErrorIs(err, context.Canceled, uuid)
+			f.Equal(uuid != "waits", errors.Is(err, outbox.ErrUnknownOutcome), "%s: %v", uuid, err)
+		}
+		f.ErrorContains(p.Close(), fmt.Sprintf("Close gave up 1 calls that were not sent and %d whose outcome is unknown", writers))
+		f.ErrorIs(patient.end()["patient"], outbox.ErrClosed)
+		f.NotErrorIs(patient.errs["patient"], outbox.ErrUnknownOutcome)
+		f.Eventually(func() bool { return pool.Stats().InUse == 0 }, testoutbox.Patience, time.Millisecond, "Close ends what hangs")
+		f.Empty(f.uuids())
+	})
+}
+
+// Calls whose contexts never end are answered all the same: those that were sent after half a minute, and then those that wait
+// are written on other connections.
+func TestLong_WhileEveryBatchHangsForItsTime(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		pool, sent, writers := f.hanging()
+		calls := f.crowd(f.publisher(pool, batch))
+		began := time.Now()
+		for i := range writers {
+			calls.publish(t.Context(), fmt.Sprintf("sent %d", i))
+			<-sent
+		}
+		calls.publish(t.Context(), "waits")
+		for uuid, err := range calls.end() {
+			if uuid == "waits" {
+				f.NoError(err)
+				continue
+			}
+			f.ErrorIs(err, outbox.ErrUnknownOutcome)
+			f.ErrorContains(err, "the database did not answer within 30s")
+		}
+		f.Less(time.Since(began), 45*time.Second)
+		f.Equal([]string{"waits"}, f.uuids())
 	})
 }
