@@ -69,26 +69,25 @@ func savepoint(traits dialect.Traits) transaction {
 	return transaction{begin: named.Replace(traits.Savepoint), end: named.Replace(traits.Release), rollback: named.Replace(traits.Restore)}
 }
 
+// ownTransaction is one of the outbox's own.
+func ownTransaction(traits dialect.Traits) transaction {
+	return transaction{begin: traits.Begin, end: "COMMIT", rollback: "ROLLBACK", commits: true}
+}
+
 // InSavepoint undoes only what f did in the caller's transaction if it returns an error.
 // On a *sql.Conn without a transaction it begins its own.
 func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base.Executor) error) error {
 	if err := e.before(ctx, x); err != nil { // or undoing f would undo that, too
 		return err
 	}
-	t := savepoint(e.Dialect.Traits())
 	conn, alone := x.(*sql.Conn)
-	if !alone {
-		err := bracket(ctx, x, t, func() error { return f(x) })
-		if errors.Is(err, errRollback) {
-			cutOff(x)
-		}
-		return err
+	switch {
+	case !alone:
+		return e.nested(ctx, x, func() error { return f(x) })
+	case !e.Dialect.Traits().Procedures:
+		return e.asWriter(ctx, conn, f)
 	}
-	t.commits = true // on SQLite, where an outermost savepoint is a transaction; elsewhere a savepoint needs a transaction around it
-	err := bracket(ctx, conn, t, func() error { return f(inside{conn}) })
-	if errors.Is(err, errRollback) {
-		cutOff(x)
-	}
+	err := e.nested(ctx, conn, func() error { return f(inside{conn}) })
 	if e.Dialect.Classify(err) != dialect.ErrorNoTransaction {
 		return err
 	}
@@ -101,6 +100,36 @@ func (e *Engine) InSavepoint(ctx context.Context, x base.Executor, f func(x base
 		return err
 	}
 	return Commit(ctx, tx)
+}
+
+func (e *Engine) nested(ctx context.Context, x base.Executor, f func() error) error {
+	err := bracket(ctx, x, savepoint(e.Dialect.Traits()), f)
+	if errors.Is(err, errRollback) {
+		cutOff(x)
+	}
+	return err
+}
+
+// asWriter is InSavepoint on a connection to SQLite. There, an outermost savepoint begins with a reader's lock; a write in it then fails
+// at once beside another writer, whatever the timeout. So it begins a transaction, which waits, unless the caller has begun one.
+func (e *Engine) asWriter(ctx context.Context, conn *sql.Conn, f func(x base.Executor) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	begun := false
+	err := bracket(ctx, conn, ownTransaction(e.Dialect.Traits()), func() error {
+		begun = true
+		return f(inside{conn})
+	})
+	switch {
+	case err == nil:
+		return nil
+	case !begun && e.Dialect.Classify(err) == dialect.ErrorSchema: // the class of "cannot start a transaction within a transaction"
+		return e.nested(ctx, conn, func() error { return f(inside{conn}) })
+	case !begun && ctx.Err() != nil, errors.Is(err, errRollback): // in the first case, too, the driver may have begun
+		cutOff(conn)
+	}
+	return err
 }
 
 // inside is a connection on which a transaction has begun.

@@ -291,8 +291,7 @@ func (e *Engine) asOne(ctx context.Context, x base.Executor, jobs ...job) error 
 	if !ok {
 		return e.InSavepoint(ctx, x, run)
 	}
-	t := transaction{begin: e.Dialect.Traits().Begin, end: "COMMIT", rollback: "ROLLBACK", commits: true}
-	err := bracket(ctx, own, t, func() error { return run(own) })
+	err := bracket(ctx, own, ownTransaction(e.Dialect.Traits()), func() error { return run(own) })
 	if errors.Is(err, errRollback) {
 		// The connection may still be inside the transaction: it must not go back to the pool.
 		discard(own.Conn)
