@@ -196,7 +196,8 @@ type purgeArg struct {
 	OlderThanMS int64        `json:"older_than_ms"`
 	Limit       int          `json:"limit"`
 
-	// Where to begin: the messages and the log know the place, the others the age. 0 is the beginning.
+	// Where to begin: the messages and the log know the place, the others the age; within one purge of dead letters it is the time, by
+	// the database's clock and in its unit. 0 is the beginning.
 	After    int64 `json:"after,omitempty"`
 	WithinMS int64 `json:"within_ms,omitempty"`
 }
@@ -220,7 +221,7 @@ func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 }
 
 // purge runs an operation that deletes until it finds no more, each batch within limit; 0 is no limit. arg then says where
-// the last batch began.
+// the last batch began, if the messages or the log know the place. By time, the next purge begins a little earlier: see walk.
 func (o *Outbox) purge(ctx context.Context, op operation, arg *purgeArg, limit time.Duration) (total int, err error) {
 	arg.Limit = maxBatch
 	for {
@@ -233,7 +234,10 @@ func (o *Outbox) purge(ctx context.Context, op operation, arg *purgeArg, limit t
 		}
 		walks := op == opLogPurge || op == opPurge && arg.Status == Done // goes to the end, past what is kept
 		if err != nil || walks && arg.After == 0 || !walks && n == 0 {
-			arg.After = began
+			arg.After = 0
+			if walks {
+				arg.After = began
+			}
 			return total, err
 		}
 		if err := o.giveWay(ctx, time.Since(started)); err != nil {

@@ -96,6 +96,42 @@ func TestTrap_AJanitorBesideMuchThatIsKept(t *testing.T) {
 	})
 }
 
+// Each batch of dead letters begins where the one before ended, and not again with all that are kept.
+func TestTrap_PurgingDeadLettersBehindManyThatAreKept(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		const kept, dead = 10, 2500
+		c := f.Joins()
+		f.AddSteps(c, f.Start(c, join.StartParams{ExpectedSteps: 1 << 20}), "steps", kept)
+		f.EnqueueN("orders", dead)
+		for _, topic := range []string{"steps", "orders"} {
+			for held := f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas(topic), Limit: 500}); len(held) > 0; {
+				f.Empty(f.Settle(suite.Settled(outbox.Fail, held...)...))
+				held = f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas(topic), Limit: 500})
+			}
+		}
+		f.ExecStates("UPDATE {outbox_state} SET {processed_at} = {past} WHERE {seq} IN (SELECT {seq} FROM {all} WHERE {topic} = 'steps')")
+		batches := map[string]bool{} // from the beginning, and from where one has ended
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			if arg := fmt.Sprint(s.Args...); strings.Contains(arg, `"status":3`) {
+				batches[arg] = strings.Contains(arg, `"after":`)
+			}
+			return nil
+		}})
+		n, err := f.NewOutbox(pool).Purge(f.Context(), outbox.PurgeParams{Failed: true})
+		f.NoError(err)
+		f.Equal(dead, n)
+		f.Equal(kept, f.Count())
+		beginnings := 0
+		for _, continues := range batches {
+			if !continues {
+				beginnings++
+			}
+		}
+		f.Equal(1, beginnings)
+		f.Greater(len(batches), 2)
+	})
+}
+
 // With DeleteOnAck the done messages of the log stayed for ever, and so did joins that had ended: nothing purged them
 // unless somebody called it.
 func TestTrap_DeleteOnAckLeavesNothing(t *testing.T) {

@@ -2,9 +2,10 @@
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
 -- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
--- that is given. Otherwise those done before that, or without a state, in order of publishing, up to the first that was
--- published later than that. Messages that joins or the log need (outbox_kept) are kept; only those with flags can be among
--- them. That view is asked for one message at a time: joined to a table, it would be read from end to end for each.
+-- that is given, the oldest first; after is when the last of them had failed, and the end is where there are none. Otherwise
+-- those done before that, or without a state, in order of publishing, up to the first that was published later than that.
+-- Messages that joins or the log need (outbox_kept) are kept; only those with flags can be among them. That view is asked
+-- for one message at a time: joined to a table, it would be read from end to end for each.
 -- Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also use a merge join, which enable_mergejoin =
 -- off only makes expensive, and read the whole table in order of the key, if it believes that there are few rows.
 -- Called as: SELECT * FROM "public"."outbox_purge"($1)
@@ -46,7 +47,7 @@ BEGIN
         ELSIF (arg->>'status')::int = 3 THEN
             old := ARRAY(
                 SELECT s.seq FROM "public"."outbox_state" AS s
-                WHERE s.dead_at >= since AND s.dead_at <= before
+                WHERE s.dead_at >= greatest(since, 'epoch'::timestamptz + done_to * interval '1 microsecond') AND s.dead_at <= before
                   AND (s.stream_id IS NULL OR (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
                                               AND (SELECT t.head FROM "public"."outbox_stream" AS t WHERE t.stream_id = s.stream_id) IS DISTINCT FROM s.seq)
                   AND (s.flags = 0 OR (SELECT (SELECT k.message_id FROM "public"."outbox_kept" AS k WHERE k.message_id = o.message_id LIMIT 1)
@@ -54,6 +55,8 @@ BEGIN
                 ORDER BY s.dead_at
                 LIMIT most
                 FOR UPDATE OF s SKIP LOCKED);
+            done_to := coalesce((SELECT (extract(epoch FROM max(s.dead_at)) * 1000000)::bigint
+                                 FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old)), 0);
             DELETE FROM "public"."outbox_state" AS s WHERE s.seq = ANY (old);
         ELSE
             IF (SELECT o.created_at FROM "public"."outbox" AS o WHERE o.seq > done_to ORDER BY o.seq LIMIT 1) > before THEN
@@ -84,6 +87,6 @@ BEGIN
     DELETE FROM "public"."outbox_attempt" AS a WHERE a.seq = ANY (old);
     RETURN QUERY
     WITH gone AS (DELETE FROM "public"."outbox" AS o WHERE o.seq = ANY (old) RETURNING 1)
-    SELECT count(*), CASE WHEN arg->'seqs' IS NULL AND (arg->>'status')::int = 2 THEN done_to ELSE 0 END FROM gone;
+    SELECT count(*), CASE WHEN arg->'seqs' IS NULL AND arg->'ids' IS NULL AND (arg->>'status')::int IN (2, 3) THEN done_to ELSE 0 END FROM gone;
 END
 $outbox$;

@@ -2,9 +2,10 @@
 -- where to continue: the after of the next call, or 0 at the end. In small batches that skip locked rows, so that nothing
 -- waits for it. With seqs: those of the list whose states were deleted on acknowledgement. With ids: those of the list that
 -- had failed until then. With status 3: those that failed longer ago than the given age, but not longer than within_ms if
--- that is given. Otherwise those done before that, or without a state, in order of publishing, up to the first that was
--- published later than that. Messages that joins or the log need (Outbox_Kept) are kept; only those with flags can be among
--- them. So are messages still in the queue of their stream, which they leave when the run ends or the stream is resumed.
+-- that is given, the oldest first; after is when the last of them had failed, and the end is where there are none. Otherwise
+-- those done before that, or without a state, in order of publishing, up to the first that was published later than that.
+-- Messages that joins or the log need (Outbox_Kept) are kept; only those with flags can be among them. So are messages still
+-- in the queue of their stream, which they leave when the run ends or the stream is resumed.
 -- Messages are found without locks, which would otherwise stay on everything that is kept, and thousands of locks escalate
 -- to one of the table. That search may wait for a row, as it must if a delete is not committed; after its first lock it
 -- waits for nobody. A message moves from Outbox_Log_Pending to Outbox_Log: reading the one before the other never misses it
@@ -32,6 +33,8 @@ BEGIN
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), @Now));
     DECLARE @WithinMs BIGINT = CAST(JSON_VALUE(@Arg, '$.within_ms') AS BIGINT);
     DECLARE @Since DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, -(@WithinMs % 86400000), DATEADD(DAY, -(@WithinMs / 86400000), @Now)), CAST('0001-01-01' AS DATETIME2(3)));
+    DECLARE @Epoch DATETIME2(3) = '1970-01-01';
+    DECLARE @AfterAt DATETIME2(3);
     DECLARE @Next BIGINT = 0, @Young BIGINT, @FirstAt DATETIME2(3), @Count INT = 0;
     DECLARE @Deleted NVARCHAR(MAX);
     IF @Ids IS NOT NULL
@@ -39,7 +42,7 @@ BEGIN
     DECLARE @Wanted TABLE (MessageId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Named TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL);
     DECLARE @Looked TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, CreatedAt DATETIME2(3) NOT NULL);
-    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, Flags TINYINT NULL); -- NULL: no state
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, MessageId UNIQUEIDENTIFIER NOT NULL, ProcessedAt DATETIME2(3) NULL, Flags TINYINT NULL); -- NULL: no state
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NOT NULL);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
@@ -67,8 +70,13 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
     END
     ELSE IF @Status = 3
-        INSERT INTO @Old (Seq, MessageId, Flags)
-        SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags
+    BEGIN
+        -- To the second, which no server rounds up.
+        SET @AfterAt = DATEADD(SECOND, @After / 1000 % 86400, DATEADD(DAY, @After / 86400000, @Epoch));
+        IF @AfterAt > @Since SET @Since = @AfterAt;
+
+        INSERT INTO @Old (Seq, MessageId, Flags, ProcessedAt)
+        SELECT TOP (@Limit) s.Seq, o.MessageId, s.Flags, s.ProcessedAt
         FROM [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
         INNER JOIN [dbo].[Outbox] AS o WITH (FORCESEEK) ON o.Seq = s.Seq
         OUTER APPLY (SELECT TOP (1) g.MessageId FROM [dbo].[Outbox_Log_Pending] AS g WITH (FORCESEEK) WHERE s.Flags > 0 AND g.MessageId = o.MessageId) AS pending
@@ -78,6 +86,9 @@ BEGIN
           AND pending.MessageId IS NULL AND kept.MessageId IS NULL
         ORDER BY s.ProcessedAt, s.Seq
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
+
+        SELECT @Next = COALESCE(DATEDIFF_BIG(MILLISECOND, @Epoch, MAX(ProcessedAt)), 0) FROM @Old;
+    END
     ELSE
     BEGIN
         SELECT TOP (1) @FirstAt = o.CreatedAt
