@@ -2,6 +2,7 @@ package join_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/seam"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -58,6 +60,30 @@ func TestJoinPurgeDeletesEndedJoinsByAge(t *testing.T) {
 		f.Equal(6, f.Count(), "nor is any message")
 		f.EndSteps("pending", 0)
 		f.Stands(c, pending, join.Completed, 2, 0)
+	})
+}
+
+// Most rounds of a janitor look only at what has become old since the last one, and not at all that is kept.
+func TestTrap_JoinPurgeLooksNoFurtherBackThanItIsTold(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		c := f.Joins()
+		f.StartWith(c, "s", 1)
+		f.EndSteps("s", 0)
+		f.Exec("UPDATE {join} SET {created} = {past}, {updated} = {past}")
+		purge := func(within time.Duration) (joins int) {
+			arg := map[string]int64{"older_than_ms": time.Minute.Milliseconds(), "within_ms": within.Milliseconds(), "limit": 1000}
+			f.NoError(seam.Outbox(f.Outbox).Run(f.Context(), f.DB.DB, "outbox_join_purge", arg, func(rows *sql.Rows) error {
+				var n, ended int
+				err := rows.Scan(&n, &ended)
+				joins += ended
+				return err
+			}))
+			return joins
+		}
+		f.Zero(purge(30 * time.Minute))
+		f.Equal(1, f.JoinCount())
+		f.Equal(1, purge(2*time.Hour))
+		f.Zero(f.JoinCount())
 	})
 }
 

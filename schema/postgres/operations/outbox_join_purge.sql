@@ -1,7 +1,8 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
--- and of joins among them. Joins that a message still waits for are kept. In small batches that skip locked rows: a join
--- stays as long as somebody attaches to it, or one of its steps is being counted. The size is locked before the join, in the
--- order of attaching and sealing, and only then is a join deleted, which deletes the size, too.
+-- and of joins among them. Joins that a message still waits for are kept, and those that began longer than within_ms ago,
+-- if it is given. In small batches that skip locked rows: a join stays as long as somebody attaches to it, or one of its
+-- steps is being counted. The size is locked before the join, in the order of attaching and sealing, and only then is a join
+-- deleted, which deletes the size, too.
 -- Called as: SELECT * FROM "public"."outbox_join_purge"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_join_purge"(arg json) RETURNS TABLE (affected bigint, joins bigint)
 LANGUAGE plpgsql
@@ -11,6 +12,7 @@ AS $outbox$
 #variable_conflict use_column
 DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
+    since  timestamptz := coalesce(clock_timestamp() - (arg->>'within_ms')::bigint * interval '1 millisecond', '-infinity');
     most   int         := (arg->>'limit')::int;
     sized  uuid[];
     old    uuid[];
@@ -20,7 +22,7 @@ BEGIN
     SELECT array_agg(l.join_id) INTO sized
     FROM (SELECT z.join_id FROM "public"."outbox_join" AS j
           CROSS JOIN LATERAL (SELECT z.join_id FROM "public"."outbox_join_size" AS z WHERE z.join_id = j.join_id FOR UPDATE SKIP LOCKED) AS z
-          WHERE j.status <> 0 AND j.created_at < before AND j.last_updated_at < before
+          WHERE j.status <> 0 AND j.created_at >= since AND j.created_at < before AND j.last_updated_at < before
             AND (SELECT w.join_id FROM "public"."outbox_join_wait" AS w
                  WHERE w.join_id = j.join_id
                    AND (SELECT s.status FROM "public"."outbox_state" AS s

@@ -1,6 +1,7 @@
 -- Deletes joins that ended longer ago than the given age, first their steps, up to limit rows; returns the number of rows,
--- and of joins among them. Joins that a message still waits for are kept. In small batches that skip locked rows: after the
--- first lock it waits for nobody, and a join stays as long as one of its steps is being counted.
+-- and of joins among them. Joins that a message still waits for are kept, and those that began longer than within_ms ago,
+-- if it is given. In small batches that skip locked rows: after the first lock it waits for nobody, and a join stays as
+-- long as one of its steps is being counted.
 IF OBJECT_ID(N'[dbo].[Outbox_Join_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Join_Purge] AS RETURN 0');
 GO
@@ -16,6 +17,8 @@ BEGIN
     DECLARE @Limit INT = CAST(JSON_VALUE(@Arg, '$.limit') AS INT);
     DECLARE @AgeMs BIGINT = CAST(JSON_VALUE(@Arg, '$.older_than_ms') AS BIGINT);
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
+    DECLARE @WithinMs BIGINT = CAST(JSON_VALUE(@Arg, '$.within_ms') AS BIGINT);
+    DECLARE @Since DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, -(@WithinMs % 86400000), DATEADD(DAY, -(@WithinMs / 86400000), SYSUTCDATETIME())), CAST('0001-01-01' AS DATETIME2(3)));
     DECLARE @Steps INT, @Joins INT;
     DECLARE @Found TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
     DECLARE @Sized TABLE (JoinId UNIQUEIDENTIFIER NOT NULL PRIMARY KEY);
@@ -37,7 +40,7 @@ BEGIN
                      INNER JOIN [dbo].[Outbox] AS o WITH (READCOMMITTEDLOCK, FORCESEEK) ON o.MessageId = w.OutboxMessageId
                      INNER JOIN [dbo].[Outbox_State] AS s WITH (READCOMMITTEDLOCK, FORCESEEK) ON s.Seq = o.Seq
                      WHERE w.JoinId = j.JoinId AND s.Status <> 2) AS k
-        WHERE j.Status <> 0 AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before AND k.JoinId IS NULL
+        WHERE j.Status <> 0 AND j.CreatedUtc >= @Since AND j.CreatedUtc < @Before AND j.LastUpdatedUtc < @Before AND k.JoinId IS NULL
         ORDER BY j.CreatedUtc
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
