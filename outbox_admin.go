@@ -196,8 +196,8 @@ type purgeArg struct {
 	OlderThanMS int64        `json:"older_than_ms"`
 	Limit       int          `json:"limit"`
 
-	// Where to begin: the messages and the log know the place, the others the age; within one purge of dead letters it is the time, by
-	// the database's clock and in its unit. 0 is the beginning.
+	// Where to begin: the messages and the log know the place, the others the age; within one purge of dead letters or entries it is
+	// the time, by the database's clock and in its unit. 0 is the beginning.
 	After    int64 `json:"after,omitempty"`
 	WithinMS int64 `json:"within_ms,omitempty"`
 }
@@ -215,6 +215,9 @@ func (r *purgeRow) scan(op operation, rows *sql.Rows) error {
 		return rows.Scan(&r.rows, &r.joins)
 	case opLogPurge, opPurge:
 		return rows.Scan(&r.rows, &r.after)
+	case opEntryPurge: // a row for each
+		r.rows = 1
+		return rows.Scan(&r.after)
 	default:
 		return rows.Scan(&r.rows)
 	}

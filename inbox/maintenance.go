@@ -46,13 +46,25 @@ func (in *Inbox) Purge(ctx context.Context, params outbox.PurgeParams) (total in
 	if params.Failed {
 		status = outbox.Failed
 	}
+	arg := struct {
+		Status      outbox.Status `json:"status"`
+		OlderThanMS int64         `json:"older_than_ms"`
+		Limit       int           `json:"limit"`
+		After       int64         `json:"after,omitempty"` // when the last one of the batch before was last seen
+	}{Status: status, OlderThanMS: params.OlderThan.Milliseconds(), Limit: maxBatch}
 	for {
-		n := 0
-		err := in.inside.Run(ctx, in.db, opPurge, struct {
-			Status      outbox.Status `json:"status"`
-			OlderThanMS int64         `json:"older_than_ms"`
-			Limit       int           `json:"limit"`
-		}{status, params.OlderThan.Milliseconds(), maxBatch}, func(rows *sql.Rows) error { return rows.Scan(&n) })
+		n, after := 0, arg.After
+		var answer *sql.Rows
+		err := in.inside.Run(ctx, in.db, opPurge, arg, func(rows *sql.Rows) error {
+			if rows != answer { // it is run again after a lost conflict
+				n, after, answer = 0, arg.After, rows
+			}
+			var seen int64
+			err := rows.Scan(&seen)
+			n, after = n+1, max(after, seen)
+			return err
+		})
+		arg.After = after
 		if err != nil || n == 0 {
 			return total, err
 		}

@@ -1,9 +1,12 @@
 package inbox_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
+	"github.com/incursa/watermill-outbox/internal/faults"
 	"github.com/incursa/watermill-outbox/join"
 )
 
@@ -86,6 +90,47 @@ func TestTrap_InboxPurgeSparesWhatHasNotEnded(t *testing.T) {
 
 		_, err = f.In.Purge(f.Context(), outbox.PurgeParams{OlderThan: -1})
 		f.RequireField(err, "PurgeParams.OlderThan")
+	})
+}
+
+// Each batch begins where the one before ended, and not again with all entries that are kept.
+func TestTrap_InboxPurgeBehindManyThatAreKept(t *testing.T) {
+	forEachInbox(t, func(t *testing.T, f *inboxFixture) {
+		const kept, dead = 5, 2500
+		names := make([]string, kept+dead)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		f.Received(names[:kept]...)
+		f.Exec("UPDATE {entry} SET {first_seen_at} = {past}, {last_seen_at} = {past}")
+		for batch := range slices.Chunk(names[kept:], 500) {
+			f.Received(batch...)
+		}
+		failed := f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas("ship"), Limit: kept})
+		f.Settle(suite.Settled(outbox.Ack, failed...)...)
+		for range dead / 500 {
+			failed = f.ClaimWith(outbox.ClaimParams{Topics: suite.Quotas("ship"), Limit: 500})
+			f.Empty(f.Settle(suite.Settled(outbox.Fail, failed...)...))
+		}
+		batches := map[string]bool{} // from the beginning, and from where one has ended
+		pool := faults.Open(t, f.DB, faults.Hooks{Before: func(_ context.Context, s faults.Statement) error {
+			if arg := fmt.Sprint(s.Args...); strings.Contains(arg, `"status":3`) {
+				batches[arg] = strings.Contains(arg, `"after":`)
+			}
+			return nil
+		}})
+		n, err := f.Open(pool, "", nil).Purge(f.Context(), outbox.PurgeParams{Failed: true})
+		f.NoError(err)
+		f.Equal(dead, n)
+		f.Equal(kept, f.CountEntries())
+		f.Greater(len(batches), 2)
+		beginnings := 0
+		for _, continues := range batches {
+			if !continues {
+				beginnings++
+			}
+		}
+		f.Equal(1, beginnings)
 	})
 }
 

@@ -1,8 +1,9 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; returns how many. Those still needed (outbox_kept) are kept, and those last seen longer than
--- within_ms ago, if it is given. In small batches that skip locked rows. A message is checked again under its lock, because
--- it may have been revived since. Messages are looked up by subqueries, so that the planner has no choice; the 0 keeps it
--- from the index of dead letters.
+-- messages in the queue, the oldest first; returns for each when it was last seen (in a column that keeps the name it has in
+-- installed functions). The latest of these is the after of the next call, which begins there. Those still needed
+-- (outbox_kept) are kept, and those last seen longer than within_ms ago, if it is given. In small batches that skip locked
+-- rows. A message is checked again under its lock, because it may have been revived since. Messages are looked up by
+-- subqueries, so that the planner has no choice; the 0 keeps it from the index of dead letters.
 -- Called as: SELECT * FROM "public"."outbox_entry_purge"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_entry_purge"(arg json) RETURNS TABLE (affected bigint)
 LANGUAGE plpgsql
@@ -11,7 +12,8 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $outbox$
 DECLARE
     before timestamptz := clock_timestamp() - (arg->>'older_than_ms')::bigint * interval '1 millisecond';
-    since  timestamptz := coalesce(clock_timestamp() - (arg->>'within_ms')::bigint * interval '1 millisecond', '-infinity');
+    since  timestamptz := greatest(clock_timestamp() - (arg->>'within_ms')::bigint * interval '1 millisecond',
+                                   'epoch'::timestamptz + coalesce((arg->>'after')::bigint, 0) * interval '1 microsecond');
     ended  int         := (arg->>'status')::int;
     old    bigint[];
     queued bigint[];
@@ -42,10 +44,8 @@ BEGIN
     DELETE FROM "public"."outbox" AS o WHERE o.seq = ANY (queued);
 
     RETURN QUERY
-    WITH gone AS (
-        DELETE FROM "public"."outbox_entry" AS e
-        WHERE e.seq = ANY (old) AND (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id) IS NULL
-        RETURNING 1)
-    SELECT count(*) FROM gone;
+    DELETE FROM "public"."outbox_entry" AS e
+    WHERE e.seq = ANY (old) AND (SELECT o.seq FROM "public"."outbox" AS o WHERE o.message_id = e.queue_id) IS NULL
+    RETURNING (extract(epoch FROM e.last_seen_at) * 1000000)::bigint;
 END
 $outbox$;

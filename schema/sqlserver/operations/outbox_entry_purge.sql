@@ -1,9 +1,10 @@
 -- Deletes up to limit entries that ended (2 done, 3 failed) and were last seen longer ago than the given age, with their
--- messages in the queue; returns how many. Those still needed (Outbox_Kept) are kept, and those last seen longer than
--- within_ms ago, if it is given. In small batches that skip locked entries. Entries are found without locks, which would
--- otherwise stay on everything that is skipped, such as done entries on the way to failed ones. That search waits for
--- messages, because one that is being claimed would seem to be gone; after the first lock it waits for nobody. A message is
--- checked again under its lock, because it may have been revived since.
+-- messages in the queue, the oldest first; returns for each when it was last seen. The latest of these is the after of the
+-- next call, which begins there. Those still needed (Outbox_Kept) are kept, and those last seen longer than within_ms ago,
+-- if it is given. In small batches that skip locked entries. Entries are found without locks, which would otherwise stay on
+-- everything that is skipped, such as done entries on the way to failed ones. That search waits for messages, because one
+-- that is being claimed would seem to be gone; after the first lock it waits for nobody. A message is checked again under
+-- its lock, because it may have been revived since.
 IF OBJECT_ID(N'[dbo].[Outbox_Entry_Purge]', N'P') IS NULL
     EXEC (N'CREATE PROCEDURE [dbo].[Outbox_Entry_Purge] AS RETURN 0');
 GO
@@ -22,14 +23,19 @@ BEGIN
     DECLARE @Before DATETIME2(3) = DATEADD(MILLISECOND, -(@AgeMs % 86400000), DATEADD(DAY, -(@AgeMs / 86400000), SYSUTCDATETIME()));
     DECLARE @WithinMs BIGINT = CAST(JSON_VALUE(@Arg, '$.within_ms') AS BIGINT);
     DECLARE @Since DATETIME2(3) = COALESCE(DATEADD(MILLISECOND, -(@WithinMs % 86400000), DATEADD(DAY, -(@WithinMs / 86400000), SYSUTCDATETIME())), CAST('0001-01-01' AS DATETIME2(3)));
+    DECLARE @Epoch DATETIME2(3) = '1970-01-01';
+    DECLARE @AfterMs BIGINT = COALESCE(CAST(JSON_VALUE(@Arg, '$.after') AS BIGINT), 0);
+    -- To the second, which no server rounds up.
+    DECLARE @AfterAt DATETIME2(3) = DATEADD(SECOND, @AfterMs / 1000 % 86400, DATEADD(DAY, @AfterMs / 86400000, @Epoch));
     DECLARE @Found TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueId UNIQUEIDENTIFIER NULL, QueueSeq BIGINT NULL, Flags TINYINT NULL); -- NULL: no state
     DECLARE @Spared TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
-    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, QueueSeq BIGINT NULL, Flags TINYINT NULL);
+    DECLARE @Old TABLE (Seq BIGINT NOT NULL PRIMARY KEY, LastSeenAt DATETIME2(3) NOT NULL, QueueSeq BIGINT NULL, Flags TINYINT NULL);
     DECLARE @Queued TABLE (Seq BIGINT NOT NULL PRIMARY KEY, Flags TINYINT NULL);
     DECLARE @Held TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Gone TABLE (Seq BIGINT NOT NULL PRIMARY KEY);
     DECLARE @Deleted NVARCHAR(MAX);
     DECLARE @Count INT;
+    IF @AfterAt > @Since SET @Since = @AfterAt;
 
     BEGIN TRY
         BEGIN TRANSACTION;
@@ -56,8 +62,8 @@ BEGIN
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
         DELETE FROM @Found WHERE Seq IN (SELECT x.Seq FROM @Spared AS x);
 
-        INSERT INTO @Old (Seq, QueueSeq, Flags)
-        SELECT e.Seq, f.QueueSeq, f.Flags
+        INSERT INTO @Old (Seq, LastSeenAt, QueueSeq, Flags)
+        SELECT e.Seq, e.LastSeenAt, f.QueueSeq, f.Flags
         FROM @Found AS f INNER JOIN [dbo].[OutboxEntry] AS e WITH (UPDLOCK, READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON e.Seq = f.Seq
         WHERE e.LastSeenAt <= @Before
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
@@ -89,7 +95,9 @@ BEGIN
         WHERE d.QueueSeq IS NULL OR EXISTS (SELECT 1 FROM @Gone AS g WHERE g.Seq = d.QueueSeq)
         OPTION (LOOP JOIN, FORCE ORDER, MAXDOP 1);
 
-        SELECT CAST(@@ROWCOUNT AS BIGINT);
+        SELECT DATEDIFF_BIG(MILLISECOND, @Epoch, d.LastSeenAt)
+        FROM @Old AS d
+        WHERE d.QueueSeq IS NULL OR EXISTS (SELECT 1 FROM @Gone AS g WHERE g.Seq = d.QueueSeq);
 
         COMMIT TRANSACTION;
     END TRY
