@@ -71,7 +71,7 @@ func TestTrap_RoutingByAnOldSnapshot(t *testing.T) {
 		f.NoError(old.QueryRowContext(f.Context(), f.SQL("SELECT COUNT(*) FROM {arrivals} a")).Scan(&arrived))
 		f.Equal(3, arrived)
 		f.Len(f.Claim("orders"), 3)
-		_, err = old.ExecContext(f.Context(), "SELECT "+f.Object("outbox_stream_route")+"(10, 0, NULL, NULL, NULL)")
+		_, err = old.ExecContext(f.Context(), "SELECT "+f.Object("outbox_stream_route")+"(lane, 10, 0, NULL, NULL, NULL) FROM "+f.Object("outbox_router"))
 		f.ErrorContains(err, "40001")
 	})
 }

@@ -143,29 +143,30 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_wake" (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
 -- Streams: messages of one topic and stream key are delivered one after the other. Publishers only insert arrivals, so that
--- they do not wait for each other. A router, one at a time (the row of outbox_router), moves committed messages to the
--- queues, in order of arrival_id, which grows with every insert. A stream's row is its lease, and its lock guards its queue:
--- claiming, routing and freeing a stream hold it.
+-- they do not wait for each other. Routers move committed messages to the queues, in order of arrival_id, which grows with every
+-- insert. A stream is in one lane, and a lane has one router at a time (its row of outbox_router), so that several claims can
+-- route at once. A stream's row is its lease, and its lock guards its queue: claiming, routing and freeing a stream hold it.
 CREATE TABLE IF NOT EXISTS "public"."outbox_arrival" (
-    arrival_id bigint GENERATED ALWAYS AS IDENTITY,
-    seq        bigint NOT NULL,
-    stream_id  bigint NOT NULL,
-    topic_key  bigint NOT NULL,
-    CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (arrival_id)
+    arrival_id bigint   GENERATED ALWAYS AS IDENTITY,
+    seq        bigint   NOT NULL,
+    stream_id  bigint   NOT NULL,
+    topic_key  bigint   NOT NULL,
+    lane       smallint NOT NULL GENERATED ALWAYS AS (stream_id & 3) STORED,
+    CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (lane, arrival_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Up to low nothing arrives any longer, so that routing begins after it, and skips the dead entries of what was routed before.
--- The same will hold up to high as soon as the transactions in writers have ended, which were inserting when high was noted.
+-- Up to low nothing arrives any longer in the lane, so that routing begins after it, and skips the dead entries of what was routed
+-- before. The same will hold up to high as soon as the transactions in writers have ended, which were inserting when high was noted.
 CREATE TABLE IF NOT EXISTS "public"."outbox_router" (
-    id      smallint NOT NULL,
+    lane    smallint NOT NULL,
     turn    bigint   NOT NULL,
     low     bigint   NOT NULL DEFAULT 0,
     high    bigint   NOT NULL DEFAULT 0,
     writers text[]   NOT NULL DEFAULT '{}',
-    CONSTRAINT "outbox_router_pk" PRIMARY KEY (id)
+    CONSTRAINT "outbox_router_pk" PRIMARY KEY (lane)
 ) WITH (fillfactor = 50);
 
-INSERT INTO "public"."outbox_router" (id, turn) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;
+INSERT INTO "public"."outbox_router" (lane, turn) VALUES (0, 0), (1, 0), (2, 0), (3, 0) ON CONFLICT (lane) DO NOTHING;
 
 -- A row exists while a message waits or is being handled. status: 0 ready, 1 leased, 2 blocked by a message that has failed.
 -- next_attempt_at: when its head is due, or since when it has been waiting to be served. run_last: no message that is being

@@ -3,8 +3,8 @@
 -- order given, each up to its quota, until the next message does not fit into what is left of bytes (payload and headers);
 -- with first, the very first may be larger. A topic with from_ms begins there: it skips what became due before, and with it
 -- the dead entries of claimed messages. A coin decides whether messages of ordered streams or others come first, so that
--- neither starves. Arrivals are routed to their streams until there is enough to take; in half of the claims some are in
--- any case, so that they do not wait long behind what is ready. The settings pin the plan to index order: a claim then
+-- neither starves. Arrivals are routed to their streams, lane by lane, until there is enough to take; in half of the claims
+-- some are in any case, so that they do not wait long behind what is ready. The settings pin the plan to index order: a claim then
 -- costs the same however long the backlog. Rows are found by = ANY (ARRAY[key]): with a plain =, the planner could also
 -- use a merge join, which enable_mergejoin = off only makes expensive, and read the whole table in order of the key, if
 -- it believes that there are few rows.
@@ -36,6 +36,8 @@ DECLARE
     ordered boolean;
     halted  boolean;
     noted   boolean;
+    lanes   int[];
+    since   timestamptz;
     before  boolean     := random() < 0.5;
     topics  bigint[];
     keys    bigint[];
@@ -52,15 +54,17 @@ DECLARE
 BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
-           EXISTS (SELECT FROM "public"."outbox_arrival" AS n WHERE n.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)),
+           ARRAY(SELECT r.lane FROM "public"."outbox_router" AS r
+                 WHERE EXISTS (SELECT FROM "public"."outbox_arrival" AS n WHERE n.lane = r.lane AND n.arrival_id > r.low) ORDER BY random()),
            EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
            EXISTS (SELECT FROM "public"."outbox_paused"),
            EXISTS (SELECT FROM "public"."outbox_wake")
-    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, arrived, ordered, halted, noted
+    INTO listed, taker, worker, lease, most, run, room, larger, returns, waits, share, lanes, ordered, halted, noted
     FROM json_to_record(arg) AS a(
         topics json, owner uuid, worker text, lease_ms bigint, "limit" int, run int, bytes bigint, first boolean, give_back int, waits json, share json);
 
     budget := room;
+    arrived := cardinality(lanes) > 0;
 
     IF noted THEN
         PERFORM "public"."outbox_join_wake"();
@@ -89,6 +93,7 @@ BEGIN
         SELECT array_agg(t.key), array_agg(t.quota) INTO topics, quotas FROM json_to_recordset(listed) AS t(key bigint, quota int);
     END IF;
     IF arrived THEN
+        since := clock_timestamp();
         FOR i IN 1 .. 20 LOOP -- what is of other topics must not hide what is of these
             moment := clock_timestamp();
             SELECT count(*) INTO ready FROM unnest(topics) AS k(key) CROSS JOIN LATERAL (
@@ -97,11 +102,13 @@ BEGIN
             ready := ready + cardinality(fresh);
             EXIT WHEN (i > 1 OR before) AND most <= ready;
             SELECT * INTO routed FROM "public"."outbox_stream_route"(
-                greatest(CASE WHEN ready < most THEN most - ready ELSE most END, 100), most - ready, taker, topics, share);
+                lanes[1], greatest(CASE WHEN ready < most THEN most - ready ELSE most END, 100), most - ready, taker, topics, share);
             fresh := fresh || routed.fresh;
             of := of || routed.fresh_topics;
             alone := alone || routed.alone;
-            EXIT WHEN NOT routed.more;
+            CONTINUE WHEN routed.more;
+            lanes := lanes[2:];
+            EXIT WHEN cardinality(lanes) = 0;
         END LOOP;
         moment := clock_timestamp();
     END IF;
@@ -113,7 +120,7 @@ BEGIN
     END IF;
     IF ordered AND before THEN
         SELECT c.* INTO quotas, most, room, larger, runs
-        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share, fresh, of, alone) AS c;
+        FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most, room, larger, share, since, fresh, of, alone) AS c;
     END IF;
 
     SELECT array_agg(p.seq), array_agg(p.size), sum(p.size) INTO picked, sizes, total
@@ -139,7 +146,7 @@ BEGIN
         quotas := ARRAY(SELECT t.quota - (SELECT count(*)::int FROM unnest(keys) AS k WHERE k = t.key) FROM unnest(topics, quotas) AS t(key, quota));
         SELECT c.seqs, c.room INTO runs, room
         FROM "public"."outbox_stream_claim"(taker, topics, run, quotas, most - coalesce(cardinality(picked), 0), room,
-            larger AND picked IS NULL, share, fresh, of, alone) AS c;
+            larger AND picked IS NULL, share, since, fresh, of, alone) AS c;
     END IF;
     IF picked IS NULL AND coalesce(cardinality(runs), 0) = 0 THEN
         RETURN;

@@ -54,9 +54,9 @@ BEGIN
         PERFORM "public"."outbox_stream_free"(streams);
         DELETE FROM "public"."outbox_arrival" AS a
         WHERE a.ctid = ANY (ARRAY( -- in the order in which routing deletes
-            SELECT a.ctid FROM "public"."outbox_arrival" AS a
-            WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1)
-              AND (a.seq IN (SELECT unnest(seqs))) IS TRUE)); -- so written, they are looked up in a hash table
+            SELECT a.ctid FROM "public"."outbox_router" AS r
+            INNER JOIN "public"."outbox_arrival" AS a ON a.lane = r.lane AND a.arrival_id > r.low
+            WHERE (a.seq IN (SELECT unnest(seqs))) IS TRUE)); -- so written, they are looked up in a hash table
     END IF;
 END
 $outbox$;

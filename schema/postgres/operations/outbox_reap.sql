@@ -6,14 +6,18 @@
 CREATE OR REPLACE FUNCTION "public"."outbox_reap"(arg json) RETURNS TABLE (affected bigint, leases bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $outbox$
 DECLARE
-    missed bigint;
+    missed record;
 BEGIN
-    missed := (SELECT a.arrival_id FROM "public"."outbox_arrival" AS a
-               WHERE a.arrival_id <= (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1) ORDER BY a.arrival_id LIMIT 1);
-    IF missed IS NOT NULL THEN
-        UPDATE "public"."outbox_router" AS r SET low = missed - 1, high = missed - 1, writers = '{}'
-        WHERE r.id = (SELECT l.id FROM "public"."outbox_router" AS l WHERE l.id = 1 FOR UPDATE SKIP LOCKED) AND r.low >= missed;
-    END IF;
+    FOR missed IN
+        SELECT r.lane, a.arrival_id FROM "public"."outbox_router" AS r
+        CROSS JOIN LATERAL (
+            SELECT a.arrival_id FROM "public"."outbox_arrival" AS a
+            WHERE a.lane = r.lane AND a.arrival_id <= r.low ORDER BY a.arrival_id LIMIT 1) AS a
+    LOOP
+        UPDATE "public"."outbox_router" AS r SET low = missed.arrival_id - 1, high = missed.arrival_id - 1, writers = '{}'
+        WHERE r.lane = (SELECT l.lane FROM "public"."outbox_router" AS l WHERE l.lane = missed.lane FOR UPDATE SKIP LOCKED)
+          AND r.low >= missed.arrival_id;
+    END LOOP;
     RETURN QUERY
     SELECT b.messages::bigint, b.leases::bigint
     FROM "public"."outbox_give_back"((arg->>'limit')::int, ARRAY(SELECT w::bigint FROM json_array_elements_text(arg->'waits') AS w)) AS b;

@@ -14,8 +14,11 @@ BEGIN
     RETURN QUERY
     WITH RECURSIVE arrived AS MATERIALIZED (
         SELECT a.topic_key, min(a.seq) AS seq, count(*) AS n
-        FROM (SELECT a.topic_key, a.seq FROM "public"."outbox_arrival" AS a
-              WHERE a.arrival_id > (SELECT r.low FROM "public"."outbox_router" AS r WHERE r.id = 1) ORDER BY a.arrival_id LIMIT most) AS a
+        FROM (SELECT a.topic_key, a.seq FROM "public"."outbox_router" AS r
+              CROSS JOIN LATERAL (
+                  SELECT a.topic_key, a.seq FROM "public"."outbox_arrival" AS a
+                  WHERE a.lane = r.lane AND a.arrival_id > r.low ORDER BY a.arrival_id LIMIT most) AS a
+              LIMIT most) AS a
         GROUP BY a.topic_key),
     served AS MATERIALIZED (
         SELECT t.topic_key, t.stream_id, t.run_last

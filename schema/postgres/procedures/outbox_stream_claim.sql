@@ -3,13 +3,14 @@
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
 -- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
--- while routing, alone their only messages: they come last, and those that are left over become ready. share is that of this
--- worker among several, in thousands of virtual partitions: of the streams that have waited longest, as many for each worker
--- as are wanted, those between low and high come first, and with them those that have waited for patience_ms. So each worker
--- tends to get the same streams again, and none waits for a worker that does not come.
+-- while routing, which began at since, alone their only messages: they come after those that were ready before, and those that
+-- are left over become ready. share is that of this worker among several, in thousands of virtual partitions: of the streams
+-- that have waited longest, as many for each worker as are wanted, those between low and high come first, and with them those
+-- that have waited for patience_ms. So each worker tends to get the same streams again, and none waits for a worker that does
+-- not come.
 CREATE OR REPLACE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,
-    fresh bigint[], fresh_topics bigint[], alone bigint[], OUT seqs bigint[])
+    since timestamptz, fresh bigint[], fresh_topics bigint[], alone bigint[], OUT seqs bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -21,6 +22,7 @@ DECLARE
     high    int;
     workers int;
     quota   int;
+    others  int; -- how many streams that are not fresh
     depth   int;
     streams bigint[];
     lone    bigint[]; -- the message of each that is in no queue
@@ -42,12 +44,18 @@ BEGIN
     FOR i IN 1 .. cardinality(topics) LOOP
         quota := least(quotas[i], most);
         CONTINUE WHEN quota <= 0;
+        others := quota - (SELECT count(*) FROM unnest(fresh_topics) AS k WHERE k = topics[i]);
+        IF others < quota THEN
+            others := greatest(others, (SELECT count(*) FROM (
+                SELECT FROM "public"."outbox_stream" AS t
+                WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= since LIMIT quota) AS t));
+        END IF;
         IF workers IS NULL THEN
             SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, lone
             FROM (SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t
                   WHERE t.status = 0 AND t.topic_key = topics[i] AND t.next_attempt_at <= moment
                   ORDER BY t.next_attempt_at, t.stream_id
-                  LIMIT quota
+                  LIMIT others
                   FOR UPDATE SKIP LOCKED) AS t;
         ELSE
             SELECT array_agg(t.stream_id), array_agg(t.head) INTO streams, lone
@@ -63,7 +71,7 @@ BEGIN
                     SELECT t.stream_id, t.head FROM "public"."outbox_stream" AS t
                     WHERE t.stream_id = n.stream_id AND t.status + 0 = 0 AND t.next_attempt_at <= moment
                     FOR UPDATE SKIP LOCKED) AS t
-                LIMIT quota) AS t;
+                LIMIT others) AS t;
         END IF;
         SELECT streams || array_agg(f.id), lone || array_agg(f.head) INTO streams, lone
         FROM (SELECT f.id, f.head FROM unnest(fresh, fresh_topics, alone) AS f(id, key, head)

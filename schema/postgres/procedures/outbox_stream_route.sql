@@ -1,15 +1,15 @@
--- Moves committed messages, up to most, from the arrivals to the queues of their streams, in order of arrival, and makes
+-- Moves committed messages of a lane, up to most, from the arrivals to the queues of their streams, in order of arrival, and makes
 -- streams that had none ready. One router at a time, so that what a publisher commits later cannot overtake what it committed
 -- before. Messages of a locked stream stay, so that it waits for none. Returns whether there may be more. A claim that still wants
--- streams gets so many of those that had no messages before, if these are of its topics and in the worker's share: they are
--- leased to taker at once and returned in fresh, with their topics, and with their messages in alone where one is all. That
--- spares an index entry, a look-up and an update. Whether they are due is seen when they are claimed. The only message of a
+-- streams gets so many of those of its topics that had no messages before, the worker's share first: they are leased to taker at
+-- once and returned in fresh, with their topics, and with their messages in alone where one is all. That spares an index
+-- entry, a look-up and an update. Whether they are due is seen when they are claimed. The only message of a
 -- stream stays in the stream's row. An old snapshot keeps the index entries of what was routed: so that they are not read
 -- again each time, the place where routing begins moves on every thousand arrivals. A transaction that does not see
 -- concurrent commits must write to the rows that it has locked: only then does a transaction that read before it fail and try
 -- again.
 CREATE OR REPLACE FUNCTION "public"."outbox_stream_route"(
-    most int, wanted int, taker uuid, topics bigint[], share json,
+    of_lane int, most int, wanted int, taker uuid, topics bigint[], share json,
     OUT more boolean, OUT fresh bigint[], OUT fresh_topics bigint[], OUT alone bigint[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -35,21 +35,21 @@ DECLARE
     share_high int := coalesce((share->>'high')::int, 9999);
 BEGIN
     more := false;
-    SELECT r.low, r.high INTO since, noted FROM "public"."outbox_router" AS r WHERE r.id = 1 FOR UPDATE SKIP LOCKED;
+    SELECT r.low, r.high INTO since, noted FROM "public"."outbox_router" AS r WHERE r.lane = of_lane FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     SELECT array_agg(n.ctid), array_agg(n.arrival_id), array_agg(n.seq), array_agg(n.stream_id), array_agg(n.topic_key) INTO rows, places, seqs, ids, keys
-    FROM (SELECT a.ctid, a.* FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since ORDER BY a.arrival_id LIMIT most) AS n;
+    FROM (SELECT a.ctid, a.* FROM "public"."outbox_arrival" AS a WHERE a.lane = of_lane AND a.arrival_id > since ORDER BY a.arrival_id LIMIT most) AS n;
     IF seqs IS NULL THEN
         RETURN;
     END IF;
     more := cardinality(seqs) = most;
     IF stale THEN
-        UPDATE "public"."outbox_router" AS r SET turn = r.turn + 1 WHERE r.id = 1;
+        UPDATE "public"."outbox_router" AS r SET turn = r.turn + 1 WHERE r.lane = of_lane;
     END IF;
 
-    -- One that is being deleted is still visible here, and left for the next time. Only the holder of the router's row inserts
+    -- One that is being deleted is still visible here, and left for the next time. Only the holder of the lane's row inserts
     -- streams, so that one is there already only where the snapshot is older than its commit.
     BEGIN
         WITH arrived AS MATERIALIZED (
@@ -60,7 +60,8 @@ BEGIN
             SELECT n.id, n.key,
                    CASE WHEN n.first THEN moment ELSE greatest(moment, (SELECT s.next_attempt_at FROM "public"."outbox_state" AS s WHERE s.seq = n.head)) END,
                    n.head, CASE WHEN n.only AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.id LIMIT 1) IS NULL THEN n.head END, CASE WHEN n.first THEN taker END, CASE WHEN n.first THEN 1 ELSE 0 END
-            FROM (SELECT a.*, coalesce(row_number() OVER () <= wanted AND a.key = ANY (topics) AND abs(a.id % 10000) BETWEEN share_low AND share_high, false) AS first
+            FROM (SELECT a.*, coalesce(a.key = ANY (topics), false) AND row_number() OVER (
+                             ORDER BY a.key = ANY (topics) DESC, abs(a.id % 10000) BETWEEN share_low AND share_high DESC) <= wanted AS first
                   FROM arrived AS a WHERE NOT a.known) AS n
             RETURNING stream_id, topic_key, head, status)
         SELECT n.known, n.heads, f.fresh, f.topics, f.alone, f.kept INTO known, heads, fresh, fresh_topics, alone, kept
@@ -78,6 +79,7 @@ BEGIN
         IF cardinality(busy) > 0 THEN
             SELECT array_agg(n.row), array_agg(n.place), array_agg(n.seq), array_agg(n.id) INTO rows, places, seqs, ids
             FROM unnest(rows, places, seqs, ids) AS n(row, place, seq, id) WHERE n.id <> ALL (busy);
+            more := more AND seqs IS NOT NULL; -- what cannot be routed now is not read again at once
         END IF;
         IF folded IS NOT NULL THEN
             PERFORM "public"."outbox_stream_unfold"(folded);
@@ -107,14 +109,14 @@ BEGIN
     -- others see its commit; so the writers are looked for first, and what they have left behind in a statement after that.
     IF NOT stale AND places[cardinality(places)] > noted + 1000 AND NOT EXISTS (
         SELECT FROM pg_locks AS l JOIN "public"."outbox_router" AS r ON l.virtualtransaction = ANY (r.writers)
-        WHERE l.relation = '"public"."outbox_arrival"'::regclass AND r.id = 1
+        WHERE l.relation = '"public"."outbox_arrival"'::regclass AND r.lane = of_lane
           AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())) THEN
         UPDATE "public"."outbox_router" AS r
         SET low = noted, high = places[cardinality(places)],
             writers = ARRAY(SELECT l.virtualtransaction FROM pg_locks AS l
                             WHERE l.relation = '"public"."outbox_arrival"'::regclass AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid()
                               AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
-        WHERE r.id = 1 AND NOT EXISTS (SELECT FROM "public"."outbox_arrival" AS a WHERE a.arrival_id > since AND a.arrival_id <= noted);
+        WHERE r.lane = of_lane AND NOT EXISTS (SELECT FROM "public"."outbox_arrival" AS a WHERE a.lane = of_lane AND a.arrival_id > since AND a.arrival_id <= noted);
     END IF;
 END
 $outbox$;
