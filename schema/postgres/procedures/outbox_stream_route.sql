@@ -86,9 +86,11 @@ BEGIN
         END IF;
     END IF;
 
-    INSERT INTO "public"."outbox_queue" (stream_id, seq)
-    SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id)
-    WHERE n.seq NOT IN (SELECT unnest(kept)); -- so written, they are looked up in a hash table
+    IF cardinality(seqs) > coalesce(cardinality(kept), 0) THEN
+        INSERT INTO "public"."outbox_queue" (stream_id, seq)
+        SELECT n.id, n.seq FROM unnest(seqs, ids) AS n(seq, id)
+        WHERE n.seq NOT IN (SELECT unnest(kept)); -- so written, they are looked up in a hash table
+    END IF;
     DELETE FROM "public"."outbox_arrival" AS a WHERE a.ctid = ANY (rows); -- no place is used again before the calling statement ends
 
     -- A ready stream may have a new head: a message with a lower seq that was committed late. A head whose state somebody has
