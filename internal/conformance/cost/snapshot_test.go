@@ -66,6 +66,23 @@ func TestTrap_ClaimOfStreamsBesideASnapshot(t *testing.T) {
 	})
 }
 
+// While a snapshot is open, a Sequencer does not read through all that has got its position since.
+func TestTrap_StampingBesideASnapshot(t *testing.T) {
+	forEachEmpty(t, func(t *testing.T, f *fixture) {
+		f.Needs(keepsDeadRows)
+		f = &fixture{f.Alone()}
+		snapshot := f.snapshot()
+		const rounds, n = 10, 1000
+		for range rounds {
+			f.LogN("orders", 0, n)
+			f.Stamp()
+		}
+		_, _, entries := f.countReads("outbox_log_pending", func(_ *outbox.Outbox, db *sql.DB) { f.StampOn(db) })
+		f.NoError(snapshot.Rollback())
+		f.Less(entries, rounds*n/2, "entries of pending messages that a round reads")
+	})
+}
+
 func (f *fixture) claimsBesideASnapshot(streams int) {
 	f.T.Helper()
 	load := steady{length: 2 * time.Second, window: time.Second, perSecond: 200, streams: streams}

@@ -35,10 +35,15 @@ BEGIN
 END
 $outbox$;
 
--- The last position given. The sequencer locks this row to give the next.
+-- The last position given. The sequencer locks this row to give the next. low, high and writers are what they are in
+-- outbox_router, of pending messages by their seq. checked_at: when none was found up to low.
 CREATE TABLE IF NOT EXISTS "public"."outbox_log_counter" (
-    id       smallint NOT NULL,
-    position bigint   NOT NULL,
+    id         smallint    NOT NULL,
+    position   bigint      NOT NULL,
+    low        bigint      NOT NULL DEFAULT 0,
+    high       bigint      NOT NULL DEFAULT 0,
+    writers    text[]      NOT NULL DEFAULT '{}',
+    checked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT "outbox_log_counter_pk" PRIMARY KEY (id)
 );
 
