@@ -1,6 +1,7 @@
 package streams_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/incursa/watermill-outbox/internal/testdb"
@@ -26,5 +27,22 @@ func TestTrap_ALaneThatIsBeingRoutedHoldsUpNoOther(t *testing.T) {
 		f.Len(f.Claim("orders"), streams-held)
 		f.NoError(tx.Rollback())
 		f.Len(f.Claim("orders"), held)
+	})
+}
+
+// Of what has arrived, as much is counted as the limit says: a topic in one lane was not listed at all behind so much in another,
+// however long it had waited.
+func TestTrap_ABacklogInOneLaneHidesNoTopicOfAnother(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		if f.DB.Name != testdb.Postgres {
+			return
+		}
+		const topics = 20
+		for i := range topics {
+			f.Ordered(fmt.Sprint("orders ", i), 1, 1)
+		}
+		f.Ordered("behind", 40, 1)
+		f.EqualValues(4, f.Number("SELECT count(DISTINCT a.lane) FROM {outbox_arrival} AS a WHERE a.seq <= %d", topics))
+		f.EqualValues(topics+1, f.Number("SELECT count(*) FROM %s('{\"limit\": %d}')", f.Object("outbox_stream_topics"), topics+1))
 	})
 }

@@ -1,5 +1,6 @@
 -- Lists the topics with messages waiting in streams, with their number (counted up to limit), the oldest due time, and how
--- many streams are blocked. It jumps from topic to topic in the indexes; leased streams are found by their leases.
+-- many streams are blocked. It reads as many arrivals of each lane. It jumps from topic to topic in the indexes; leased streams
+-- are found by their leases.
 -- Called as: SELECT * FROM "public"."outbox_stream_topics"($1)
 CREATE OR REPLACE FUNCTION "public"."outbox_stream_topics"(arg json) RETURNS TABLE (topic text, waiting bigint, oldest_ms bigint, age_ms bigint, blocked bigint)
 LANGUAGE plpgsql
@@ -17,8 +18,7 @@ BEGIN
         FROM (SELECT a.topic_key, a.seq FROM "public"."outbox_router" AS r
               CROSS JOIN LATERAL (
                   SELECT a.topic_key, a.seq FROM "public"."outbox_arrival" AS a
-                  WHERE a.lane = r.lane AND a.arrival_id > r.low ORDER BY a.arrival_id LIMIT most) AS a
-              LIMIT most) AS a
+                  WHERE a.lane = r.lane AND a.arrival_id > r.low ORDER BY a.arrival_id LIMIT most) AS a) AS a
         GROUP BY a.topic_key),
     served AS MATERIALIZED (
         SELECT t.topic_key, t.stream_id, t.run_last
