@@ -146,12 +146,13 @@ CREATE TABLE IF NOT EXISTS "public"."outbox_wake" (
 -- they do not wait for each other. Routers move committed messages to the queues, in order of arrival_id, which grows with every
 -- insert. A stream is in one lane, and a lane has one router at a time (its row of outbox_router), so that several claims can
 -- route at once. A stream's row is its lease, and its lock guards its queue: claiming, routing and freeing a stream hold it.
+-- lane is stream_id & 3. It is not generated, because logical replication sends no generated columns, and finds rows by their key.
 CREATE TABLE IF NOT EXISTS "public"."outbox_arrival" (
     arrival_id bigint   GENERATED ALWAYS AS IDENTITY,
     seq        bigint   NOT NULL,
     stream_id  bigint   NOT NULL,
     topic_key  bigint   NOT NULL,
-    lane       smallint NOT NULL GENERATED ALWAYS AS (stream_id & 3) STORED,
+    lane       smallint NOT NULL,
     CONSTRAINT "outbox_arrival_pk" PRIMARY KEY (lane, arrival_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 

@@ -90,8 +90,8 @@ BEGIN
             FROM "public"."outbox_event" AS e CROSS JOIN LATERAL (SELECT m.* FROM "public"."outbox" AS m WHERE m.seq = e.seq LIMIT 1) AS o
             WHERE e.stream_no = number AND e.version > last - many),
         arrived AS (
-            INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
-            SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL)
+            INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key, lane)
+            SELECT a.seq, a.stream_id, a.topic_key, a.stream_id & 3 FROM added AS a WHERE a.stream_id IS NOT NULL)
         INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, stages, status, ready)
         SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, moment), a.size, 2, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END, a.stream_id IS NULL FROM added AS a;
     END IF;

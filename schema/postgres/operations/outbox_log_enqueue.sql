@@ -14,8 +14,8 @@ WITH added AS (
                  unnest($13::text::bigint[]) AS stream_id) AS m
     RETURNING seq, message_id, topic, topic_key, stream_id, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS size),
 arrived AS (
-    INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
-    SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL AND NOT $14::boolean),
+    INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key, lane)
+    SELECT a.seq, a.stream_id, a.topic_key, a.stream_id & 3 FROM added AS a WHERE a.stream_id IS NOT NULL AND NOT $14::boolean),
 queued AS (
     INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, flags, status, ready)
     SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, statement_timestamp()), a.size, 2, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END, a.stream_id IS NULL

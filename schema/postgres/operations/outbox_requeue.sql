@@ -44,8 +44,8 @@ BEGIN
     streams := ARRAY(SELECT DISTINCT s.stream_id FROM "public"."outbox_state" AS s WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL);
     IF cardinality(streams) > 0 THEN
         PERFORM "public"."outbox_stream_lock"(streams);
-        INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
-        SELECT s.seq, s.stream_id, s.topic_key FROM "public"."outbox_state" AS s
+        INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key, lane)
+        SELECT s.seq, s.stream_id, s.topic_key, s.stream_id & 3 FROM "public"."outbox_state" AS s
         WHERE s.seq = ANY (seqs) AND s.stream_id IS NOT NULL
           AND (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = s.stream_id AND q.seq = s.seq) IS NULL
         ORDER BY s.seq;

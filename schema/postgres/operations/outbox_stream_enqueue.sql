@@ -14,8 +14,8 @@ WITH added AS (
                  unnest($13::text::bigint[]) AS stream_id) AS m
     RETURNING seq, topic_key, stream_id, due_at, octet_length(payload) + coalesce(octet_length(headers), 0) AS size),
 arrived AS (
-    INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key)
-    SELECT a.seq, a.stream_id, a.topic_key FROM added AS a WHERE a.stream_id IS NOT NULL)
+    INSERT INTO "public"."outbox_arrival" (seq, stream_id, topic_key, lane)
+    SELECT a.seq, a.stream_id, a.topic_key, a.stream_id & 3 FROM added AS a WHERE a.stream_id IS NOT NULL)
 INSERT INTO "public"."outbox_state" (seq, topic_key, stream_id, next_attempt_at, size, status, ready)
 SELECT a.seq, a.topic_key, a.stream_id, greatest(a.due_at, statement_timestamp()), a.size, CASE WHEN a.stream_id IS NULL THEN 0 ELSE 5 END, a.stream_id IS NULL
 FROM added AS a
