@@ -22,7 +22,7 @@ BEGIN
     OPTION (MAXDOP 1);
 
     SELECT TOP (1) @Last = WakeId FROM [dbo].[Outbox_Wake] WITH (READCOMMITTEDLOCK, READPAST, FORCESEEK)
-    WHERE WakeId > 0
+    WHERE WakeId >= @First
     ORDER BY WakeId DESC
     OPTION (MAXDOP 1);
 
