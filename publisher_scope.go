@@ -16,31 +16,19 @@ import (
 	"github.com/incursa/watermill-outbox/internal/engine"
 )
 
-// scopes are the transactions of InTx, and those of callers in which something was collected, by weak pointers to them: what
-// runs in one may have been given the transaction alone, without its context.
-var scopes sync.Map
-
 // A txScope is what is kept of a transaction until it ends: what was collected in it, and, if InTx commits it, the topics to
 // wake afterwards.
 type txScope struct {
-	tx weak.Pointer[sql.Tx]
+	tx  weak.Pointer[sql.Tx]
+	own bool // a caller's, whose end is not visible here; InTx ends the others
 
-	mu     sync.Mutex
-	topics map[string]map[string]struct{} // by store; nil if the caller commits
+	flushing sync.Mutex // held while what was collected is written; taken before mu
 
-	flushing  sync.Mutex // held while what was collected is written
+	mu        sync.Mutex // guards all below
 	collected []collected
-	ended     bool // it takes no more
+	ended     bool                           // it takes no more
+	topics    map[string]map[string]struct{} // to wake, by store; nil if it is a caller's own
 }
-
-func scopeOf(tx *sql.Tx) *txScope {
-	value, _ := scopes.Load(weak.Make(tx))
-	scope, _ := value.(*txScope)
-	return scope
-}
-
-// own reports whether the transaction is a caller's own, whose end is not visible here.
-func (s *txScope) own() bool { return s.topics == nil }
 
 // A collected call waits in the scope of its transaction.
 type collected struct {
@@ -63,7 +51,7 @@ func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
 		if scope.add(collected{p, call}) {
 			return nil
 		}
-		if !scope.own() {
+		if !scope.own {
 			return fmt.Errorf("publish after InTx has begun to commit: %w", sql.ErrTxDone)
 		}
 	}
@@ -73,30 +61,15 @@ func (p *Publisher) collect(tx *sql.Tx, messages []Message) error {
 // has in transactions that the garbage collector has found unused, because nobody can flush those. It does not ask the others
 // whether they have ended: that might wait for a running statement, which may itself wait for a lock of this transaction.
 func (p *Publisher) ensureScope(tx *sql.Tx) *txScope {
-	if scope := scopeOf(tx); scope != nil {
-		return scope
-	}
-	key := weak.Make(tx)
-	value, known := scopes.LoadOrStore(key, &txScope{tx: key})
-	if !known {
-		eachOwnScope(func(s *txScope) {
+	scope, isNew := scopes.ensure(tx)
+	if isNew {
+		scopes.eachOwn(func(s *txScope) {
 			if s.tx.Value() == nil {
 				p.abandon(s)
 			}
 		})
 	}
-	scope, _ := value.(*txScope)
 	return scope
-}
-
-// eachOwnScope calls f with the scopes of callers' own transactions.
-func eachOwnScope(f func(*txScope)) {
-	scopes.Range(func(_, value any) bool {
-		if s, _ := value.(*txScope); s.own() {
-			f(s)
-		}
-		return true
-	})
 }
 
 // finished returns sql.ErrTxDone if a transaction was committed or rolled back. database/sql refuses a statement of no pool,
@@ -112,7 +85,7 @@ func finished(tx *sql.Tx) error {
 // with it, so that what was published before is there for a settlement, a join or a claim.
 func flushScope(ctx context.Context, x Executor) error {
 	if tx, ok := x.(*sql.Tx); ok {
-		if scope := scopeOf(tx); scope != nil {
+		if scope := scopes.of(tx); scope != nil {
 			defer scope.forget()
 			return scope.flush(ctx, tx)
 		}
@@ -122,12 +95,12 @@ func flushScope(ctx context.Context, x Executor) error {
 
 // flushTx is Publisher.Flush for a transaction.
 func flushTx(ctx context.Context, tx *sql.Tx) error {
-	scope := scopeOf(tx)
+	scope := scopes.of(tx)
 	if scope == nil {
 		return nil
 	}
 	err := scope.flush(ctx, tx)
-	if err != nil && scope.own() && finished(tx) != nil {
+	if err != nil && scope.own && finished(tx) != nil {
 		return fmt.Errorf("%s: lost if the transaction was committed: %w", namesOf(scope.drop()), err)
 	}
 	scope.forget()
@@ -237,8 +210,8 @@ func (s *txScope) endIfEmpty() bool {
 
 // forget removes the scope of a caller's own transaction if nothing is in it.
 func (s *txScope) forget() {
-	if s.own() && s.endIfEmpty() {
-		scopes.CompareAndDelete(s.tx, s) // there may be a newer one
+	if s.own && s.endIfEmpty() {
+		scopes.remove(s)
 	}
 }
 
@@ -247,7 +220,7 @@ func (s *txScope) drop() []collected {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	scopes.CompareAndDelete(s.tx, s) // there may be a newer one
+	scopes.remove(s)
 	return s.take()
 }
 
@@ -294,7 +267,7 @@ func (u *unflushed) error() error {
 
 // unflushedAtClose looks for what is left in callers' own transactions.
 func (p *Publisher) unflushedAtClose() error {
-	eachOwnScope(p.abandon)
+	scopes.eachOwn(p.abandon)
 	return p.unflushed.error()
 }
 

@@ -14,14 +14,14 @@ func TestTrap_AScopeIsForgottenOnlyInItsOwnName(t *testing.T) {
 		old := p.ensureScope(tx)
 		old.flushing.Lock()
 		old.forget()
-		require.Same(t, old, scopeOf(tx), "what is being written may be put back")
+		require.Same(t, old, scopes.of(tx), "what is being written may be put back")
 		old.flushing.Unlock()
 		old.forget()
 		newer := p.ensureScope(tx)
 		require.NotSame(t, old, newer)
 		again(old)
-		require.Same(t, newer, scopeOf(tx))
+		require.Same(t, newer, scopes.of(tx))
 		newer.forget()
-		require.Nil(t, scopeOf(tx))
+		require.Nil(t, scopes.of(tx))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"weak"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/engine"
@@ -68,8 +67,7 @@ func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
 	}
-	scope := &txScope{tx: weak.Make(tx), topics: map[string]map[string]struct{}{}}
-	scopes.Store(scope.tx, scope)
+	scope := scopes.begin(tx)
 	defer func() {
 		end(err)
 		scope.drop()
@@ -95,12 +93,12 @@ func (o *Outbox) wakeAfter(x Executor, topics []string) {
 		return
 	}
 	tx, _ := x.(*sql.Tx)
-	o.wakeAfterScope(scopeOf(tx), topics)
+	o.wakeAfterScope(scopes.of(tx), topics)
 }
 
 // wakeAfterScope is wakeAfter for what was collected. A transaction without a scope is a caller's own.
 func (o *Outbox) wakeAfterScope(s *txScope, topics []string) {
-	if s == nil || s.own() {
+	if s == nil || s.own {
 		expectSoon(o.config.Store, topics)
 		return
 	}
