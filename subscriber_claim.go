@@ -40,7 +40,7 @@ func (s *Subscriber) claim(ctx context.Context) {
 				continue // Close has begun
 			}
 		}
-		allowed = s.window.Ask(allowed)
+		s.window.Ask(allowed)
 		params := s.claimParams(allowed, s.from.next(time.Now()))
 		if time.Since(reaped) >= min(reapInterval, s.config.LeaseDuration) && s.keeper.leases.mayGiveBack() {
 			reaped = time.Now()

@@ -22,7 +22,8 @@ func TestTrap_AStreamIsGivenBackBehindTheLastAck(t *testing.T) {
 	s.hand = func(d *Delivery) bool { s.giveBack(Release, nil, d); return false }
 	run := []*Delivery{streamDelivery(1, "a"), streamDelivery(2, "a"), streamDelivery(3, "a")}
 	require.Equal(t, run[:1], s.runs.begin(run...))
-	s.window.Claimed(s.window.Ask(s.window.Allow([]string{"orders"})), run)
+	s.window.Ask(flow.Allowance{})
+	s.window.Claimed(flow.Allowance{}, run)
 	require.True(t, run[0].open(t.Context()))
 	s.watch(run[0])
 	ended := make(chan struct{})

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// A Window counts what is out, and decides how much more may be claimed. It is safe for concurrent use.
+// A Window counts what is out, and decides how much more may be claimed. It is safe for concurrent use, but there may be only one
+// goroutine that calls Allow and Ask, and one that calls AskBeside: each ends its claim before it begins another.
 type Window[Message any] struct {
 	limits  Limits
 	of      func(Message) (topic string, bytes int64)
@@ -36,7 +37,7 @@ type Allowance struct {
 	Quotas []Quota // in the order of topics
 	Limit  int
 	Bytes  int64
-	AllFit bool // otherwise the first message may be larger
+	AllFit bool // otherwise the first message may be larger than Bytes
 }
 
 // A Quota is the most messages to claim of a topic.
@@ -74,23 +75,51 @@ func NewWindow[Message any](limits Limits, of func(Message) (topic string, bytes
 func (w *Window[Message]) Freed() <-chan struct{} { return w.freed }
 
 // Allow returns what may be claimed now. A quarter of the window is reserved for topics that have nothing out, one message
-// each: topics whose handlers are stuck cannot starve the others.
-//
-// In bytes, claims wait until half of the window is free. The first message of a claim may then be of any size, so that
-// small ones do not keep a large one waiting for ever.
+// each: topics whose handlers are stuck cannot starve the others. Once half of the bytes are taken, only those get anything.
 func (w *Window[Message]) Allow(topics []string) Allowance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.allow(topics, w.bytes+w.asked.bytes)
+	taken := w.bytes + w.asked.bytes
+	return w.allow(topics, w.limits.budget(taken, len(topics), w.more), w.limits.heavy(taken))
 }
 
-// allow is Allow with so many bytes taken. The caller holds the lock.
-func (w *Window[Message]) allow(topics []string, bytes int64) (a Allowance) {
+// heavy says that more than half of the bytes are taken: every message must fit into what is left.
+func (l Limits) heavy(taken int64) bool { return taken > l.Bytes/2 }
+
+// budget returns how many bytes a claim may bring while so many are taken. Until that is heavy, a quarter is kept for topics with
+// nothing out, and the first message may be of any size, so that small ones do not keep a large one waiting for ever. Another quarter
+// is left to a second claim if there is likely more.
+func (l Limits) budget(taken int64, topics int, more bool) int64 {
+	quarter := l.Bytes / 4
+	bytes := l.Bytes - taken
+	if topics > 1 && !l.heavy(taken) {
+		bytes -= quarter
+	}
+	if more && taken <= quarter {
+		bytes -= quarter
+	}
+	return bytes
+}
+
+// budgetBeside returns how many bytes a second claim may bring: the quarter that the first one has left, if that is still free.
+func (l Limits) budgetBeside(taken int64, topics int) int64 {
+	quarter := l.Bytes / 4
+	kept := quarter
+	if topics > 1 { // another one for topics with nothing out
+		kept += quarter
+	}
+	if taken+kept > l.Bytes {
+		return 0
+	}
+	return quarter
+}
+
+// allow returns an allowance of so many bytes. The caller holds the lock.
+func (w *Window[Message]) allow(topics []string, bytes int64, heavy bool) (a Allowance) {
 	limit := min(w.room(), 4*w.limits.Batch-w.unsettled, w.limits.Batch)
-	if limit <= 0 || bytes >= w.limits.Bytes {
+	if limit <= 0 || bytes <= 0 {
 		return Allowance{}
 	}
-	heavy := bytes > w.limits.Bytes/2
 	idle := 0
 	for _, topic := range topics {
 		if w.out[topic] == 0 {
@@ -116,27 +145,19 @@ func (w *Window[Message]) allow(topics []string, bytes int64) (a Allowance) {
 	if len(a.Quotas) == 0 {
 		return Allowance{}
 	}
-	a.Limit, a.Bytes, a.AllFit = min(a.Limit, limit), w.limits.Bytes-bytes, heavy
-	if len(topics) > 1 && !heavy {
-		a.Bytes -= w.limits.Bytes / 4
-	}
+	a.Limit, a.Bytes, a.AllFit = min(a.Limit, limit), bytes, heavy
 	return a
 }
 
 // room is for how many messages there are places. The caller holds the lock.
 func (w *Window[Message]) room() int { return w.allowed - w.total - w.asked.total }
 
-// Ask begins the claim of what Allow has just allowed. That counts as out until Claimed is called. If there is likely more than
-// it brings, it leaves a quarter of the bytes to AskBeside. One goroutine alone calls Allow and Ask.
-func (w *Window[Message]) Ask(a Allowance) Allowance {
+// Ask begins the claim of what Allow has just allowed. That counts as out until Claimed is called.
+func (w *Window[Message]) Ask(a Allowance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if quarter := w.limits.Bytes / 4; w.more && w.bytes+w.asked.bytes <= quarter {
-		a.Bytes -= quarter
-	}
 	w.asked.add(a, 1)
 	w.noteRoom()
-	return a
 }
 
 // AskBeside begins a second claim while one is under way and there is likely more than that brings. It allows nothing if there are
@@ -144,19 +165,15 @@ func (w *Window[Message]) Ask(a Allowance) Allowance {
 func (w *Window[Message]) AskBeside(topics []string) Allowance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	quarter := w.limits.Bytes / 4
-	kept := quarter
-	if len(topics) > 1 { // another one for topics with nothing out
-		kept += quarter
-	}
-	if !w.roomBeside() || w.bytes+w.asked.bytes+kept > w.limits.Bytes {
+	if !w.roomBeside() {
 		return Allowance{}
 	}
-	a := w.allow(topics, w.bytes)
+	// What the first claim may bring is no reason to take only of topics with nothing out.
+	a := w.allow(topics, w.limits.budgetBeside(w.bytes+w.asked.bytes, len(topics)), w.limits.heavy(w.bytes))
 	if a.Limit < w.limits.Batch/2 {
 		return Allowance{}
 	}
-	a.Bytes, a.AllFit = quarter, true
+	a.AllFit = true
 	w.asked.add(a, 1)
 	return a
 }

@@ -25,7 +25,16 @@ func parcels(n int, topic string, bytes int64) []parcel {
 	return all
 }
 
-func claimed(w *flow.Window[parcel], parcels ...parcel) { w.Claimed(w.Ask(flow.Allowance{}), parcels) }
+func ask(w *flow.Window[parcel], topics []string) flow.Allowance {
+	a := w.Allow(topics)
+	w.Ask(a)
+	return a
+}
+
+func claimed(w *flow.Window[parcel], parcels ...parcel) {
+	w.Ask(flow.Allowance{})
+	w.Claimed(flow.Allowance{}, parcels)
+}
 
 func TestATopicWithNothingOutHasAPlaceKept(t *testing.T) {
 	w := newWindow(flow.Limits{Messages: 8, PerTopic: 8, Bytes: 1000, Batch: 100})
@@ -69,10 +78,10 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 	limits := flow.Limits{Messages: 20, PerTopic: 20, Bytes: 400, Batch: 10}
 	full := func(t *testing.T, limits flow.Limits, bytes int64) (*flow.Window[parcel], flow.Allowance) {
 		w := newWindow(limits)
-		a := w.Ask(w.Allow(orders))
+		a := ask(w, orders)
 		require.Zero(t, w.AskBeside(orders).Limit, "the first may not be full")
 		w.Claimed(a, parcels(9, "orders", bytes)) // one place is kept for a topic with nothing out
-		return w, w.Ask(w.Allow(orders))
+		return w, ask(w, orders)
 	}
 	answer := func(w *flow.Window[parcel], n int, bytes int64) {
 		w.Answered(parcels(n, "orders", bytes))
@@ -104,7 +113,7 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 		second := w.AskBeside(orders)
 		require.Equal(t, 9, second.Limit)
 		w.Claimed(first, nil)
-		third := w.Ask(w.Allow(orders))
+		third := ask(w, orders)
 		require.Equal(t, int64(400-100), third.Bytes, "all that the second leaves: it is not likely to be full")
 		w.Claimed(second, parcels(9, "orders", 1))
 		answer(w, 9, 0)
@@ -114,8 +123,8 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 		topics := []string{"a", "b"}
 		w := newWindow(limits)
 		out := append(parcels(5, "a", 15), parcels(5, "b", 15)...)
-		w.Claimed(w.Ask(w.Allow(append(topics, "c"))), out)
-		first := w.Ask(w.Allow(topics))
+		w.Claimed(ask(w, append(topics, "c")), out)
+		first := ask(w, topics)
 		require.Equal(t, int64(400-150-100), first.Bytes)
 		w.Answered(out)
 		require.Zero(t, w.AskBeside(topics).Limit)
@@ -138,8 +147,8 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 	})
 	t.Run("not for a few places of several topics", func(t *testing.T) {
 		w := newWindow(flow.Limits{Messages: 30, PerTopic: 6, Bytes: 400, Batch: 10})
-		w.Claimed(w.Ask(w.Allow([]string{"a", "b"})), append(parcels(5, "a", 1), parcels(5, "b", 1)...))
-		first := w.Ask(w.Allow([]string{"a", "b"}))
+		w.Claimed(ask(w, []string{"a", "b"}), append(parcels(5, "a", 1), parcels(5, "b", 1)...))
+		first := ask(w, []string{"a", "b"})
 		require.Equal(t, 2, first.Limit, "one of each")
 		w.Answered(parcels(1, "a", 1))
 		require.Zero(t, w.AskBeside([]string{"a", "b"}).Limit)
@@ -147,11 +156,11 @@ func TestASecondClaimBesideOneThatIsLikelyToBeFull(t *testing.T) {
 	t.Run("not the place and the bytes that are kept for a topic with nothing out", func(t *testing.T) {
 		topics := []string{"busy", "idle"}
 		w := newWindow(limits)
-		a := w.Ask(w.Allow(topics))
+		a := ask(w, topics)
 		require.Equal(t, []flow.Quota{{"busy", 8}, {"idle", 8}}, a.Quotas)
 		out := append(parcels(8, "busy", 1), parcels(1, "idle", 1)...)
 		w.Claimed(a, out) // of one topic all that it might
-		first := w.Ask(w.Allow(topics))
+		first := ask(w, topics)
 		require.Equal(t, int64(400-9-200), first.Bytes)
 		w.Answered(out)
 		w.Settled(out)
