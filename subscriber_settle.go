@@ -12,13 +12,6 @@ import (
 	"github.com/incursa/watermill-outbox/internal/seam"
 )
 
-// The settler checks the handed-out messages this often: often while answers come, and more and more rarely while handlers
-// are slow.
-const (
-	sweepFast = time.Millisecond
-	sweepSlow = 16 * time.Millisecond
-)
-
 // errHandlerTime is the LastError of a message whose handler hangs.
 var errHandlerTime = errors.New("the handler did not return within SubscriberConfig.MaxHandlerTime")
 
@@ -126,45 +119,33 @@ func (s *settler) collect() {
 	defer s.pending.close()
 	defer s.ordered.close()
 	var open []*Delivery
-	interval := sweepFast
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
-	drain, expire := s.drain, s.expire
-	var tick <-chan time.Time
-	due := true // for a sweep: it was not only a stream that woke the loop
+	sweeps := newSweepTimer()
+	defer sweeps.stop()
+	drain, expire := s.drain, s.expire // nil once they are closed
+	due := true                        // for a sweep: it was not only a stream that woke the loop
 	for {
+		draining, expired := drain == nil, expire == nil
 		handed, prompt, answers := s.takeAll()
 		open = append(open, handed...)
 		for _, d := range prompt {
 			answers = s.take(d, answers)
 		}
-		if due || expire == nil {
+		if due || expired {
 			open, answers = s.sweep(open, answers)
 		}
-		if expire == nil { // it was closed
+		if expired {
 			answers = append(answers, s.expireAll(open)...)
 			open = nil
 		}
 		answers = s.followers(answers)
 		s.wrapUp(answers)
-		if drain == nil && len(open) == 0 && s.isIdle() {
+		if draining && len(open) == 0 && s.isIdle() {
 			return
 		}
-		if due {
-			interval = min(2*interval, sweepSlow)
-		}
-		if len(answers) > 0 {
-			interval = sweepFast
-		}
-		if len(open) == 0 {
-			tick = nil
-		} else if due || tick == nil {
-			timer.Reset(interval)
-			tick = timer.C
-		}
+		sweeps.set(due, len(open) > 0, len(answers) > 0)
 		due = true
 		select {
-		case <-tick:
+		case <-sweeps.next:
 		case <-s.arrived:
 		case <-s.prompted:
 			due = false
