@@ -25,17 +25,17 @@ func (s *Subscriber) claim(ctx context.Context) {
 	var first int // the topic to begin with
 	var reaped time.Time
 	outage := flow.Outage()
-	defer s.settler.pending.wait(0)
+	defer s.settler.pending.expect(noClaim)
 	for !flow.IsClosed(s.closing) {
 		topics := rotate(s.topicNames(), first)
 		allowed := s.window.Allow(topics)
 		if allowed.Limit == 0 {
-			s.settler.pending.wait(soonPatience)
+			s.settler.pending.expect(claimSoon)
 			s.pacer.Full(s.window.Freed(), s.closing)
 			continue
 		}
 		if s.limiter != nil {
-			s.settler.pending.wait(0)
+			s.settler.pending.expect(noClaim)
 			if allowed = s.awaitLimiter(topics, allowed); allowed.Limit == 0 {
 				continue // Close has begun
 			}
@@ -46,12 +46,12 @@ func (s *Subscriber) claim(ctx context.Context) {
 			reaped = time.Now()
 			params.GiveBack = 0 // the default
 		}
-		s.settler.pending.wait(callPatience)
+		s.settler.pending.expect(claimUnderWay)
 		sent := time.Now()
 		claimed, err := s.take(ctx, params)
 		s.dispatch(ctx, allowed, claimed, sent)
 		if len(claimed) == 0 {
-			s.settler.pending.wait(0)
+			s.settler.pending.expect(noClaim)
 		}
 		if err != nil {
 			if s.limiter == nil { // otherwise it logs the error and decides when to claim again

@@ -8,11 +8,12 @@ import (
 	"github.com/incursa/watermill-outbox/internal/flow"
 )
 
-// How long answers wait for a claim that takes them along, before they get their own call.
+// How long answers wait for a claim that takes them along, before they get their own call, by what can be said of claims.
 const (
-	soonPatience = 2 * time.Millisecond // a claim comes as soon as there is room, and answers make room
-	callPatience = slowWrite            // a claim is under way, and the next one follows
-	runPatience  = slowWrite            // in the middle of a run, nothing waits for them
+	noClaim       = 0
+	claimSoon     = 2 * time.Millisecond // one comes as soon as there is room, and answers make room
+	claimUnderWay = slowWrite            // one is under way, and the next one follows
+	amidRun       = slowWrite            // in the middle of a run, nothing waits for its answers
 )
 
 // mostAlong is the most answers that a claim takes along: more are better settled beside it, at the same time.
@@ -23,11 +24,12 @@ type answerQueue struct {
 	mu       sync.Mutex
 	answers  []*answer
 	since    time.Time     // when their wait began
-	patience time.Duration // how long it may wait for a claim
+	patience time.Duration // how long it may be: noClaim and the others
 	closed   bool
-	single   bool          // only one batch at a time may be out, until done or putBack
-	out      bool          // a batch is out
 	changed  chan struct{} // has room for one note
+
+	single bool // only one batch at a time may be out, until done or putBack
+	out    bool // it is, which happens only if single is set
 }
 
 func newAnswerQueue() *answerQueue { return &answerQueue{changed: flow.NewNote()} }
@@ -35,7 +37,7 @@ func newAnswerQueue() *answerQueue { return &answerQueue{changed: flow.NewNote()
 // newOrderedQueue is for the answers of streams. They are settled one batch after the other: if the process dies, no message
 // is settled before its predecessor.
 func newOrderedQueue() *answerQueue {
-	return &answerQueue{single: true, patience: runPatience, changed: flow.NewNote()}
+	return &answerQueue{single: true, patience: amidRun, changed: flow.NewNote()}
 }
 
 func (q *answerQueue) add(answers ...*answer) {
@@ -87,9 +89,8 @@ func (q *answerQueue) batch() []*answer {
 	if n == 0 || q.out {
 		return nil
 	}
-	q.out = q.single
 	if q.single {
-		q.patience = runPatience
+		q.out, q.patience = true, amidRun
 	}
 	batch := q.answers[:n:n]
 	if q.answers = q.answers[n:]; len(q.answers) == 0 {
@@ -116,8 +117,8 @@ func (q *answerQueue) all() (answers []*answer, more bool) {
 	return answers, !q.closed
 }
 
-// wait sets how long answers may wait for a claim from now on.
-func (q *answerQueue) wait(patience time.Duration) {
+// expect sets how long answers may wait for a claim from now on.
+func (q *answerQueue) expect(patience time.Duration) {
 	q.mu.Lock()
 	changed := q.patience != patience
 	q.patience = patience
@@ -130,8 +131,8 @@ func (q *answerQueue) wait(patience time.Duration) {
 // soon says that the answers in the queue are waited for.
 func (q *answerQueue) soon() {
 	q.mu.Lock()
-	if q.patience != soonPatience {
-		q.patience = soonPatience
+	if q.patience != claimSoon {
+		q.patience = claimSoon
 		q.since = time.Now()
 	}
 	q.mu.Unlock()

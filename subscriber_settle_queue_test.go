@@ -35,7 +35,7 @@ func TestAnswersThatNoClaimAwaitsAreWrittenAtOnce(t *testing.T) {
 func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
 	t.Parallel()
 	q := newAnswerQueue()
-	q.wait(time.Hour)
+	q.expect(time.Hour)
 	q.add(answersOf(1)...)
 	written := make(chan []*answer)
 	go func() { written <- q.next() }()
@@ -47,14 +47,14 @@ func TestAClaimTakesAnswersAlongBeforeTheWriter(t *testing.T) {
 		t.Fatalf("written although a claim is on its way: %v", seqsOf(batch))
 	default:
 	}
-	q.wait(0) // no claim will come
+	q.expect(noClaim) // no claim will come
 	require.Equal(t, []WorkItemID{2}, seqsOf(<-written))
 }
 
 func TestWhatCouldNotBeSettledIsWrittenFirstAndAtOnce(t *testing.T) {
 	t.Parallel()
 	q := newAnswerQueue()
-	q.wait(time.Hour)
+	q.expect(time.Hour)
 	q.add(answersOf(3)...)
 	q.putBack(answersOf(1, 2))
 	require.Equal(t, []WorkItemID{1, 2, 3}, seqsOf(q.next()))
@@ -63,7 +63,7 @@ func TestWhatCouldNotBeSettledIsWrittenFirstAndAtOnce(t *testing.T) {
 func TestAWholeBatchWaitsForNoClaim(t *testing.T) {
 	t.Parallel()
 	q := newAnswerQueue()
-	q.wait(time.Hour)
+	q.expect(time.Hour)
 	q.add(answersOf(make([]WorkItemID, maxBatch+1)...)...)
 	require.Len(t, q.next(), maxBatch)
 	q.close()
@@ -74,7 +74,7 @@ func TestAWholeBatchWaitsForNoClaim(t *testing.T) {
 func TestManyAnswersAreWrittenBesideAClaim(t *testing.T) {
 	t.Parallel()
 	q := newAnswerQueue()
-	q.wait(time.Hour)
+	q.expect(time.Hour)
 	q.add(answersOf(make([]WorkItemID, mostAlong)...)...)
 	require.Len(t, q.takeAlong(), mostAlong)
 	q.add(answersOf(make([]WorkItemID, mostAlong+1)...)...)
