@@ -22,27 +22,27 @@ import (
 // A Delivery is one attempt at a message, as its handler sees it: DeliveryFrom finds it in the message's context.
 // It is safe for concurrent use.
 type Delivery struct {
-	claimed *Claimed
-	outbox  *Outbox
-	place   *place // in the log, nil in the queue
-
+	// Set before it is handed out.
+	claimed  *Claimed
+	outbox   *Outbox
+	place    *place    // in the log, nil in the queue
 	deadline time.Time // when the message expires; zero if it does not
+	ahead    *answer   // of the message before it in its run; nil if there is none, or its handler's transaction settled it
 
+	// Of the lease. Whoever keeps it sets them, and nobody resets them.
+	lost   atomic.Bool // another worker may have it: nothing that happens here counts
+	lapsed atomic.Bool // it expired before the answer: the message is delivered again, whatever the answer is
+
+	// Of the settlement.
 	settledInTx atomic.Pointer[Outcome] // by SettleTx, if its transaction was committed
-	lost        atomic.Bool             // another worker may have the lease: nothing that happens here counts
-	lapsed      atomic.Bool             // the lease expired before the answer: the message is delivered again, whatever it is
+	settled     atomic.Bool             // the database has the answer, or gets none from here
 
-	// Only used by the settler.
-	handed  time.Time
-	over    bool // it has an answer
-	endsRun bool // it is the last of its run
-
-	ahead   *answer     // of the message before it in its run; nil if there is none, or its handler's transaction settled it
-	settled atomic.Bool // the database has its answer, or gets none from here
+	// Only used by the goroutine that waits for the answer.
+	handed   time.Time // set when a handler has it, before that goroutine knows it
+	timedOut bool      // its context has ended after MaxHandlerTime
+	over     bool      // it has an answer
 
 	stages deliveryStages
-
-	timedOut bool // only used by the goroutine that waits for the answer
 
 	mu    sync.Mutex
 	msg   *message.Message        // nil until it is handed out

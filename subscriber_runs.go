@@ -76,7 +76,7 @@ func (s *settler) warn(a *answer) {
 	if inTx := a.delivery.settledInTx.Load(); inTx != nil {
 		outcome = *inTx
 	}
-	if outcome == Fail && !a.void && a.delivery.StreamKey() != "" && s.config.OnStreamFailure == Block {
+	if outcome == Fail && !a.delivery.lost.Load() && a.delivery.StreamKey() != "" && s.config.OnStreamFailure == Block {
 		s.logger.Error("A message that failed for good blocks its stream; requeue it with RequeueStream, or go on with SkipHead",
 			a.settlement.Err, a.delivery.logFields())
 	}

@@ -52,18 +52,17 @@ type settler struct {
 	expire  chan struct{} // closed when handlers have run out of time
 }
 
-// An answer is a delivery that is over, with its settlement. A void one is not written to the database, because the lease is
-// lost.
+// An answer is a delivery that is over, with its settlement. If the lease is lost, it is not written to the database.
 type answer struct {
 	delivery   *Delivery
 	settlement Settlement
-	void       bool
+	endsRun    bool // it is the last of its run; set before it is queued
 	unsure     bool // it may already be settled: the answer to a try was lost
 }
 
 func (d *Delivery) answer(outcome Outcome, err error) *answer {
 	return &answer{delivery: d, settlement: Settlement{Receipt: d.claimed.Receipt, Outcome: outcome, Err: err,
-		Stages: base.Stages(d.stages.toSettle.Load())}, void: d.lost.Load()}
+		Stages: base.Stages(d.stages.toSettle.Load())}}
 }
 
 // inTx returns the outcome by SettleTx, or nil. Only an ack says that its transaction was committed: a handler nacks if that
@@ -208,7 +207,7 @@ func (s *settler) followers(answers []*answer) []*answer {
 		if inTx != nil {
 			outcome = *inTx
 		}
-		goesOn := !a.void && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == DeadLetter)
+		goesOn := !a.delivery.lost.Load() && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == DeadLetter)
 		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
 			if inTx == nil {
@@ -216,7 +215,7 @@ func (s *settler) followers(answers []*answer) []*answer {
 			}
 			s.hand(next)
 		}
-		a.delivery.endsRun = ended
+		a.endsRun = ended
 		for _, d := range back {
 			answers = append(answers, d.answer(Release, nil))
 		}
@@ -255,7 +254,7 @@ func (s *settler) settleSoon(answers []*answer) {
 			others = append(others, a)
 		} else {
 			ordered = append(ordered, a)
-			ended = ended || a.delivery.endsRun
+			ended = ended || a.endsRun
 		}
 	}
 	s.pending.add(others...)

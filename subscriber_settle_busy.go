@@ -144,7 +144,7 @@ func (s *settler) finished(answers []*answer) {
 	var others []*answer
 	for _, a := range answers {
 		a.delivery.settled.Store(true)
-		if a.void || a.delivery.lost.Load() {
+		if a.delivery.lost.Load() {
 			others = append(others, a)
 		} else {
 			settled = append(settled, a.delivery)

@@ -57,7 +57,7 @@ func (s *settler) write(ctx context.Context) {
 func (s *settler) settleOnce(ctx context.Context, batch []*answer) (busy []*answer) {
 	busy = s.settle(ctx, held(batch))
 	s.finished(without(batch, busy))
-	if slices.ContainsFunc(batch, func(a *answer) bool { return a.delivery.endsRun }) {
+	if slices.ContainsFunc(batch, func(a *answer) bool { return a.endsRun }) {
 		s.freed()
 	}
 	return busy
@@ -67,7 +67,7 @@ func (s *settler) settleOnce(ctx context.Context, batch []*answer) (busy []*answ
 func held(batch []*answer) []*answer {
 	held := make([]*answer, 0, len(batch))
 	for _, a := range batch {
-		if !a.void && !a.delivery.lost.Load() {
+		if !a.delivery.lost.Load() {
 			held = append(held, a)
 		}
 	}
