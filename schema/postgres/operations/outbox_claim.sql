@@ -55,7 +55,8 @@ BEGIN
     SELECT a.topics, a.owner, a.worker, a.lease_ms * interval '1 millisecond', a."limit", coalesce(a.run, 32),
            coalesce(a.bytes, 9223372036854775807), coalesce(a.first, true), a.give_back, a.waits, a.share,
            ARRAY(SELECT r.lane FROM "public"."outbox_router" AS r
-                 WHERE EXISTS (SELECT FROM "public"."outbox_arrival" AS n WHERE n.lane = r.lane AND n.arrival_id > r.low) ORDER BY random()),
+                 WHERE (SELECT n.lane FROM "public"."outbox_arrival" AS n WHERE n.lane = r.lane AND n.arrival_id > r.low LIMIT 1) IS NOT NULL
+                 ORDER BY random()),
            EXISTS (SELECT FROM "public"."outbox_stream" AS t WHERE t.status = 0),
            EXISTS (SELECT FROM "public"."outbox_paused"),
            EXISTS (SELECT FROM "public"."outbox_wake")

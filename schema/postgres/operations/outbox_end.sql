@@ -55,7 +55,7 @@ BEGIN
         DELETE FROM "public"."outbox_arrival" AS a
         WHERE a.ctid = ANY (ARRAY( -- in the order in which routing deletes
             SELECT a.ctid FROM "public"."outbox_router" AS r
-            INNER JOIN "public"."outbox_arrival" AS a ON a.lane = r.lane AND a.arrival_id > r.low
+            CROSS JOIN LATERAL (SELECT a.ctid, a.seq FROM "public"."outbox_arrival" AS a WHERE a.lane = r.lane AND a.arrival_id > r.low OFFSET 0) AS a
             WHERE (a.seq IN (SELECT unnest(seqs))) IS TRUE)); -- so written, they are looked up in a hash table
     END IF;
 END
