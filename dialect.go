@@ -30,8 +30,8 @@ type SQLite = dialect.SQLite
 // The connection that (*sql.Conn).Raw passes has a method Unwrap, which returns the driver's connection.
 //
 // It returns a *FieldError for the driver of another database, and for a DSN that would fail later: one of a database in memory, one that
-// SQLite reads in another way than it is meant, or one without one of the settings that SQLite names. Other values are allowed, except
-// for a timeout of 0; _pragma=journal_mode leaves the mode as the file has it.
+// does not mean to SQLite what it seems to say, or one that lacks a setting that SQLite names. Other values are allowed, except for a
+// timeout of 0; _pragma=journal_mode leaves the mode as the file has it.
 func OpenSQLite(driverName, dsn string) (*sql.DB, error) {
 	db, err := kept.Open(driverName, dsn)
 	if err != nil {

@@ -81,7 +81,7 @@ func deliveredAs(msg *message.Message) string {
 }
 
 var errNoID = outbox.Permanent(fmt.Errorf("identify the message: %w", field.Bad("Key.MessageID",
-	"is empty, for the message has neither a UUID nor the header %s; give it a UUID where it is published, or set Identity.MessageID",
+	"is empty: the message has no UUID and no header %s; publish it with a UUID, or set Identity.MessageID",
 	outbox.HeaderMessageID)))
 
 // Receive returns a handler, for any Watermill router, that puts each message into the queue, on a topic named after its

@@ -101,7 +101,7 @@ func (c *Config) setDefaults() {
 	field.Default(&c.ConnectionName, fmt.Sprintf("%s, process %d", filepath.Base(os.Args[0]), os.Getpid()))
 }
 
-// maxHeartbeat is the longest that AMQP can say.
+// maxHeartbeat is the longest that AMQP can express.
 const maxHeartbeat = math.MaxUint16 * time.Second
 
 // maxShort is how long a name may be in AMQP.

@@ -39,7 +39,7 @@ func NotSQLite(db *sql.DB) string {
 	return fmt.Sprintf("is a driver for %s; OpenSQLite is for SQLite, and sql.Open for all others", of.Name())
 }
 
-// SQLiteDSN says why a DSN would fail later: it is of a database in memory, of another file than it seems to name, or lacks a setting.
+// SQLiteDSN says why a DSN would fail later: it is of a database in memory, of a file other than the one it seems to name, or lacks a setting.
 // It returns an empty text for others.
 //
 // The driver reads the parameters of each DSN. SQLite reads those of a URI, too, and decodes its path.

@@ -15,18 +15,24 @@ import (
 	"github.com/incursa/watermill-outbox/middleware"
 )
 
+// onceOn is the middleware on an inbox that it installs.
+func onceOn(t *testing.T, o *testoutbox.Outbox) message.HandlerMiddleware {
+	config := inbox.Config{Dialect: testoutbox.Dialect(o.DB.Name), Schema: o.DB.Schema}
+	o.NoError(inbox.Migrate(t.Context(), o.DB.DB, config))
+	in, err := inbox.New(o.DB.DB, config, nil)
+	o.NoError(err)
+	once, err := middleware.Inbox(in, inbox.Identity{Source: "shop"})
+	o.NoError(err)
+	return once
+}
+
 // An outbox takes messages without a UUID. Its Subscriber delivers them with an id of their own, by which they are recognized.
 func TestMessagesWithoutAUUIDAreRecognizedByTheirID(t *testing.T) {
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
-		config := inbox.Config{Dialect: testoutbox.Dialect(o.DB.Name), Schema: o.DB.Schema}
-		o.NoError(inbox.Migrate(t.Context(), o.DB.DB, config))
-		in, err := inbox.New(o.DB.DB, config, nil)
-		o.NoError(err)
-		once, err := middleware.Inbox(in, inbox.Identity{Source: "own queue"})
-		o.NoError(err)
+		once := onceOn(t, o)
 		subscriber, err := outbox.NewSubscriber(o.DB.DB, o.Subscriber(), nil)
 		o.NoError(err)
-		publisher, err := outbox.NewPublisher(o.DB.DB, outbox.PublisherConfig{Dialect: config.Dialect, Schema: config.Schema}, nil)
+		publisher, err := outbox.NewPublisher(o.DB.DB, outbox.PublisherConfig{Dialect: testoutbox.Dialect(o.DB.Name), Schema: o.DB.Schema}, nil)
 		o.NoError(err)
 		for range 2 {
 			o.NoError(publisher.Publish("orders", message.NewMessage("", []byte("the same"))))
@@ -79,6 +85,6 @@ func TestAMessageWithoutAnyIDIsRefused(t *testing.T) {
 	t.Parallel()
 	_, _, err := inbox.Identity{Source: "broker", Handler: "ship"}.Of(message.NewMessage("", nil))
 	require.True(t, outbox.IsPermanent(err))
-	require.EqualError(t, err, "identify the message: outbox: Key.MessageID: is empty, for the message has neither a UUID nor the header outbox_message_id; "+
-		"give it a UUID where it is published, or set Identity.MessageID")
+	require.EqualError(t, err, "identify the message: outbox: Key.MessageID: is empty: the message has no UUID and no header outbox_message_id; "+
+		"publish it with a UUID, or set Identity.MessageID")
 }

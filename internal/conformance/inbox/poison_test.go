@@ -11,20 +11,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	outbox "github.com/incursa/watermill-outbox"
-	"github.com/incursa/watermill-outbox/inbox"
 	"github.com/incursa/watermill-outbox/internal/testoutbox"
-	"github.com/incursa/watermill-outbox/middleware"
 )
 
 // A broker that knows no dead letters delivers a mismatch again and again. With the poison queue it is taken away once.
 func TestAMismatchLeavesTheLoopThroughAPoisonQueue(t *testing.T) {
 	testoutbox.ForEach(t, func(t *testing.T, o *testoutbox.Outbox) {
-		config := inbox.Config{Dialect: testoutbox.Dialect(o.DB.Name), Schema: o.DB.Schema}
-		o.NoError(inbox.Migrate(t.Context(), o.DB.DB, config))
-		in, err := inbox.New(o.DB.DB, config, nil)
-		o.NoError(err)
-		once, err := middleware.Inbox(in, inbox.Identity{Source: "shop"})
-		o.NoError(err)
+		once := onceOn(t, o)
 		broker := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10}, watermill.NopLogger{})
 		poisoned, err := broker.Subscribe(t.Context(), "poison")
 		o.NoError(err)

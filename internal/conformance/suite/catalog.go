@@ -195,10 +195,12 @@ func Install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) 
 
 // CallOf is the statement that calls a procedure with its one argument.
 func (f *Fixture) CallOf(name, argument string) string {
-	if f.DB.Name == testdb.SQLServer {
-		return "EXEC " + f.Object("Outbox_"+name) + " N'" + argument + "'"
-	}
-	return "SELECT * FROM " + f.Object("outbox_"+name) + "('" + argument + "')"
+	return f.callOf(name, f.Either("'", "N'")+argument+"'")
+}
+
+func (f *Fixture) callOf(name string, arguments ...string) string {
+	f.T.Helper()
+	return f.catalogQuery("call.sql", "{procedure}", f.Object(f.Either("outbox_", "Outbox_")+name), "{arguments}", strings.Join(arguments, ", "))
 }
 
 // Lower writes names in small letters.
@@ -308,23 +310,11 @@ func (f *Fixture) Works() {
 // Call calls a procedure and returns the first column of its result.
 func (f *Fixture) Call(name string, args ...any) (first []string) {
 	f.T.Helper()
-	statement := "SELECT * FROM " + f.Object("outbox_"+name) + "("
-	if f.DB.Name == testdb.SQLServer {
-		statement = "EXEC " + f.Object("Outbox_"+name) + " "
-	}
+	parameters := make([]string, len(args))
 	for i := range args {
-		if i > 0 {
-			statement += ", "
-		}
-		if f.DB.Name == testdb.SQLServer {
-			statement += "@p" + strconv.Itoa(i+1)
-		} else {
-			statement += "$" + strconv.Itoa(i+1)
-		}
+		parameters[i] = f.Either("$", "@p") + strconv.Itoa(i+1)
 	}
-	if f.DB.Name == testdb.Postgres {
-		statement += ")"
-	}
+	statement := f.callOf(name, parameters...)
 	rows, err := f.DB.QueryContext(f.Context(), statement, args...)
 	f.NoError(err, statement)
 	defer func() { f.NoError(rows.Close()) }()

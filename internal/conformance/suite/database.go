@@ -41,7 +41,7 @@ func (f *Fixture) Database(t *testing.T, statements []string) *Fixture {
 	own := New(t, db.Reopen(t), "")
 	own.WithoutJoins, own.WithInbox = f.WithoutJoins, f.WithInbox
 	if db.Name == testdb.SQLServer {
-		if _, err := own.DB.ExecContext(f.Context(), "DECLARE @Mixed TABLE (N INT); INSERT INTO @Mixed (N) VALUES (1)"); err != nil {
+		if _, err := own.DB.ExecContext(f.Context(), own.catalogQuery("table_variable.sql")); err != nil {
 			own.Skip("table variables whose names have capitals", strings.SplitN(err.Error(), "\n", 2)[0])
 		}
 	}

@@ -1,0 +1,2 @@
+-- A call of a function.
+SELECT * FROM {procedure}({arguments})

@@ -1,0 +1,2 @@
+-- A call of a procedure.
+EXEC {procedure} {arguments}
