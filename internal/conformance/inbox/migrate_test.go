@@ -178,15 +178,9 @@ func TestInbox_TheRoleSuffices(t *testing.T) {
 		f.Received("2")
 		f.Settle(suite.Settled(outbox.Ack, f.Claim("ship")...)...)
 		const key = `"n":0,"source":"shop","message_id":"1","handler":"ship"`
-		save := f.CallOf("entry_save", "{"+key+"}")
-		if f.DB.Name == testdb.SQLServer {
-			save += ", 0x"
-		} else {
-			save = strings.TrimSuffix(save, ")") + ", '')"
-		}
 		calls := []string{
 			f.CallOf("entry_add", fmt.Sprintf(`{"entries":[{%s,"hash":"%s"}]}`, key, inbox.Hash{})),
-			save,
+			f.CallOf("entry_save", "{"+key+"}", f.Either("''", "0x")),
 			f.CallOf("entry_get", `{"entries":[{`+key+`}]}`),
 			"SELECT COUNT(*) FROM " + f.SQL("{entry_view}"),
 			f.CallOf("entry_purge", `{"status":2,"older_than_ms":-60000,"limit":10}`),

@@ -193,9 +193,10 @@ func Install(t testing.TB, backend testdb.Backend) (*testdb.DB, *outbox.Outbox) 
 	return db, o
 }
 
-// CallOf is the statement that calls a procedure with its one argument.
-func (f *Fixture) CallOf(name, argument string) string {
-	return f.callOf(name, f.Either("'", "N'")+argument+"'")
+// CallOf is the statement that calls a procedure with its argument, and with more values as the database writes them.
+func (f *Fixture) CallOf(name, argument string, more ...string) string {
+	f.T.Helper()
+	return f.callOf(name, append([]string{f.Either("'", "N'") + argument + "'"}, more...)...)
 }
 
 func (f *Fixture) callOf(name string, arguments ...string) string {
