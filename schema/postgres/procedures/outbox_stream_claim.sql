@@ -1,5 +1,6 @@
 -- Chooses messages of ordered streams for a claim, which leases them: of each topic up to its quota, up to most in all and
--- room in bytes; with larger, the very first may be larger. Returns their seqs, and what is left of quotas, most and room.
+-- room in bytes; with larger, the very first may be larger. Returns where their states are, which are locked, and what is left of
+-- quotas, most and room.
 -- The streams that have waited longest are taken; of each, the first due messages, in order and without a gap, up to a run,
 -- and fewer if many streams are ready, so that many handlers can work at once. A locked message ends the run before it. A
 -- stream from which nothing can be taken is tried again a little later. fresh are streams that the caller has leased to taker
@@ -10,7 +11,7 @@
 -- not come.
 CREATE OR REPLACE FUNCTION "public"."outbox_stream_claim"(
     taker uuid, topics bigint[], run int, INOUT quotas int[], INOUT most int, INOUT room bigint, INOUT larger boolean, share json,
-    since timestamptz, fresh bigint[], fresh_topics bigint[], alone bigint[], OUT seqs bigint[])
+    since timestamptz, fresh bigint[], fresh_topics bigint[], alone bigint[], OUT rows tid[])
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -29,12 +30,13 @@ DECLARE
     behind  bigint[];
     used    bigint[];
     taken   bigint[];
+    found   tid[];
     of      bigint[];
     sizes   int[];
     bytes   bigint;
     whole   boolean;
 BEGIN
-    seqs := '{}';
+    rows := '{}';
     IF share IS NOT NULL THEN
         patient := moment - (share->>'patience_ms')::bigint * interval '1 millisecond';
         low := (share->>'low')::int;
@@ -79,30 +81,31 @@ BEGIN
         CONTINUE WHEN streams IS NULL;
         depth := least(run, (quota + cardinality(streams) - 1) / cardinality(streams));
 
-        SELECT array_agg(h.seq), array_agg(h.stream_id), array_agg(h.size), sum(h.size), bool_and(h.size IS NOT NULL)
-        INTO taken, of, sizes, bytes, whole
-        FROM (SELECT q.seq, n.stream_id, (
-                  SELECT s.size FROM "public"."outbox_state" AS s
-                  WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS size
+        SELECT array_agg(h.seq), array_agg(h.ctid), array_agg(h.stream_id), array_agg(h.size), sum(h.size), bool_and(h.size IS NOT NULL)
+        INTO taken, found, of, sizes, bytes, whole
+        FROM (SELECT q.seq, s.ctid, n.stream_id, s.size
               FROM unnest(streams, lone) AS n(stream_id, head)
               LEFT JOIN LATERAL (
                   SELECT n.head AS seq WHERE n.head IS NOT NULL
                   UNION ALL
                   (SELECT q.seq FROM "public"."outbox_queue" AS q WHERE q.stream_id = n.stream_id AND n.head IS NULL ORDER BY q.seq LIMIT depth)) AS q ON true
+              LEFT JOIN LATERAL (
+                  SELECT s.ctid, s.size FROM "public"."outbox_state" AS s
+                  WHERE s.seq = q.seq AND s.status + 0 = 5 AND s.next_attempt_at <= moment FOR UPDATE SKIP LOCKED) AS s ON true
               OFFSET 0) AS h;
         IF NOT whole OR bytes > room OR cardinality(taken) > quota THEN -- else all of them are taken
             WITH heads AS MATERIALIZED (
                 SELECT n.*, row_number() OVER w AS place, bool_and(n.size IS NOT NULL) OVER w AS whole
-                FROM unnest(taken, of, sizes) WITH ORDINALITY AS n(seq, stream_id, size, turn)
+                FROM unnest(taken, found, of, sizes) WITH ORDINALITY AS n(seq, row, stream_id, size, turn)
                 WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.turn)),
             fitting AS MATERIALIZED (
                 SELECT f.* FROM (
                     SELECT h.*, sum(h.size) OVER w AS total, row_number() OVER w AS nth FROM heads AS h
                     WHERE h.whole WINDOW w AS (ORDER BY h.place, h.turn ROWS UNBOUNDED PRECEDING)) AS f
                 WHERE f.nth <= quota AND (f.total <= room OR f.nth = 1 AND larger))
-            SELECT array_agg(f.seq), array_agg(f.stream_id), sum(f.size),
+            SELECT array_agg(f.seq), array_agg(f.row), array_agg(f.stream_id), sum(f.size),
                    ARRAY(SELECT h.stream_id FROM heads AS h WHERE h.place = 1 AND NOT h.whole)
-            INTO taken, of, bytes, behind FROM fitting AS f;
+            INTO taken, found, of, bytes, behind FROM fitting AS f;
             IF cardinality(behind) > 0 THEN
                 PERFORM "public"."outbox_stream_free"(behind);
                 UPDATE "public"."outbox_stream" AS t
@@ -118,7 +121,7 @@ BEGIN
               FROM (SELECT u.id, max(u.seq) AS seq, count(*) AS messages FROM unnest(of, taken) AS u(id, seq) GROUP BY u.id) AS n
               WHERE n.messages > 1 OR n.id NOT IN (SELECT unnest(fresh))) AS l -- the row of a fresh one says already that its head is taken
         WHERE t.stream_id = ANY (ARRAY[l.id]);
-        seqs := seqs || taken;
+        rows := rows || found;
         used := used || of;
         quotas[i] := quotas[i] - cardinality(taken);
         most := most - cardinality(taken);
