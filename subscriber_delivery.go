@@ -289,16 +289,10 @@ func (d *Delivery) isAnswered() bool {
 	return acked || nacked
 }
 
-// answered reports whether the handler has acked or nacked.
+// answered reports whether the handler has acked or nacked. A select with both channels would lock them, for each open message
+// in each sweep.
 func (d *Delivery) answered() (acked, nacked bool) {
-	select {
-	case <-d.msg.Acked():
-		return true, false
-	case <-d.msg.Nacked():
-		return false, true
-	default:
-		return false, false
-	}
+	return flow.IsClosed(d.msg.Acked()), flow.IsClosed(d.msg.Nacked())
 }
 
 // A topic is the queue between the claim loop and the subscriptions to one topic.
