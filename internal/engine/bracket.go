@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/dialect"
@@ -153,5 +154,16 @@ func cutOff(x base.Executor) {
 	}
 }
 
-// discard closes a connection instead of returning it to its pool.
-func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
+// discard closes a connection instead of returning it to its pool. Nothing more can be run on it. database/sql closes it only once a
+// *sql.Tx that was begun on it has ended, and that is up to a caller who waits for this call: so it waits no longer than a moment.
+func discard(conn *sql.Conn) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limits.Discarding):
+	}
+}

@@ -78,6 +78,19 @@ func TestTrap_ACallThatIsCutOff(t *testing.T) {
 		})
 		require.Equal(t, []string{"close"}, d.ended)
 	})
+	t.Run("on a caller's connection, which is not waited for while a *sql.Tx has it", func(t *testing.T) {
+		var tx *sql.Tx
+		_, x := callOn(t, func(db *sql.DB) base.Executor {
+			conn, err := db.Conn(context.WithoutCancel(t.Context()))
+			require.NoError(t, err)
+			tx, err = conn.BeginTx(context.WithoutCancel(t.Context()), nil)
+			require.NoError(t, err)
+			return conn
+		})
+		_, err := x.ExecContext(t.Context(), "")
+		require.ErrorIs(t, err, sql.ErrConnDone)
+		require.NoError(t, tx.Rollback())
+	})
 	t.Run("on one of the pool, which does not get it back", func(t *testing.T) {
 		d, _ := callOn(t, func(db *sql.DB) base.Executor { return db })
 		require.Equal(t, []string{"close"}, d.ended)

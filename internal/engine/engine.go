@@ -222,6 +222,9 @@ func (e *Engine) before(ctx context.Context, x base.Executor) error {
 func (e *Engine) onConn(ctx context.Context, x base.Executor, f func(base.Executor) (again bool, err error)) error {
 	db, pool := x.(*sql.DB)
 	if !pool {
+		if _, callers := x.(*sql.Conn); callers && ctx.Err() != nil {
+			return ctx.Err() // pgx would call the connection bad, and database/sql then waits for the end of a *sql.Tx on it
+		}
 		_, err := f(x)
 		if own, ok := x.(OwnConn); ok && e.isReadOnly(err) {
 			discard(own.Conn)

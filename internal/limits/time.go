@@ -24,6 +24,9 @@ const (
 	// connection is dropped, and the database rolls back.
 	RollingBack = 5 * time.Second
 
+	// Discarding is for closing a connection, which its pool can also do without us.
+	Discarding = time.Second
+
 	// Publishing is for a transaction that many callers wait for. Each of them leaves earlier if its own context ends.
 	Publishing = mostTime
 

@@ -96,3 +96,21 @@ func TestTrap_AConnectionWhoseCallIsCutOff(t *testing.T) {
 		f.ExecOn(conn, "COMMIT")
 	})
 }
+
+// A call whose context ends gives a *sql.Conn up. A *sql.Tx that the caller has begun on it ends only after the call, which does not
+// wait for it.
+func TestTrap_AContextThatEndsOnAConnectionWithATransaction(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		conn, err := f.DB.Conn(f.Context())
+		f.NoError(err)
+		tx, err := conn.BeginTx(f.Context(), nil)
+		f.NoError(err)
+		ended, end := context.WithCancel(f.Context())
+		end()
+		_, err = f.Outbox.Enqueue(ended, conn, outbox.Message{Topic: "orders"})
+		f.ErrorIs(err, context.Canceled)
+		f.NoError(tx.Rollback())
+		f.Zero(f.Count())
+		_ = conn.Close() // it may have been given up
+	})
+}
