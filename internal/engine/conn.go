@@ -23,6 +23,20 @@ func Ours(x base.Executor) bool {
 	}
 }
 
+// onOwn runs f on a connection of the pool and gives it back, unless it is of no use to others.
+func (e *Engine) onOwn(conn *sql.Conn, f func(base.Executor) (again bool, err error)) (again bool, err error) {
+	useless := true // after a panic: f may have begun a transaction
+	defer func() {
+		if useless {
+			discard(conn)
+		}
+		_ = conn.Close() // its only error is that it was already closed
+	}()
+	again, err = f(OwnConn{conn})
+	useless = e.isReadOnly(err)
+	return again, err
+}
+
 // Flushing is a caller's transaction for which Before is running: what is run on it there does not call Before again.
 type Flushing struct{ *sql.Tx }
 

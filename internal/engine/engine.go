@@ -236,13 +236,8 @@ func (e *Engine) onConn(ctx context.Context, x base.Executor, f func(base.Execut
 		if err != nil {
 			return fmt.Errorf("take a connection: %w", err)
 		}
-		again, err := f(OwnConn{conn})
-		useless := e.isReadOnly(err)
-		if useless {
-			discard(conn)
-		}
-		_ = conn.Close() // returns it to the pool; its only error is that it was already closed
-		if !again || try == badConnections || !useless && !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
+		again, err := e.onOwn(conn, f)
+		if err == nil || !again || try == badConnections || !e.isReadOnly(err) && !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
 			return err
 		}
 	}
