@@ -1,13 +1,18 @@
 package outbox
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // A wake-up is a hint that a topic may have due messages. It may be lost, and it may be wrong: polling finds everything.
 //
-// wakeups are the listeners of this process: its Subscribers, and what carries hints to other processes.
+// wakeups are the listeners of this process: its Subscribers, and what carries hints to other processes. Each change replaces the
+// list, so that a listener may stop itself, and whoever wakes them waits for nobody.
 var wakeups struct {
-	mu        sync.RWMutex
-	listeners map[*wakeListener]struct{}
+	mu        sync.Mutex // for changes
+	listeners atomic.Pointer[[]*wakeListener]
 }
 
 type wakeListener struct {
@@ -44,9 +49,11 @@ func expectSoon(store string, topics []string) {
 
 // eachListener calls f with the listeners to wake-ups of a store.
 func eachListener(store string, f func(*wakeListener)) {
-	wakeups.mu.RLock()
-	defer wakeups.mu.RUnlock()
-	for l := range wakeups.listeners {
+	listeners := wakeups.listeners.Load()
+	if listeners == nil {
+		return
+	}
+	for _, l := range *listeners {
 		if store == "" || l.store == "" || l.store == store {
 			f(l)
 		}
@@ -54,15 +61,22 @@ func eachListener(store string, f func(*wakeListener)) {
 }
 
 func listen(l *wakeListener) (stop func()) {
+	changeListeners(func(all []*wakeListener) []*wakeListener { return append(all, l) })
+	return func() {
+		changeListeners(func(all []*wakeListener) []*wakeListener {
+			return slices.DeleteFunc(all, func(other *wakeListener) bool { return other == l })
+		})
+	}
+}
+
+// changeListeners replaces the list by what change makes of a copy.
+func changeListeners(change func([]*wakeListener) []*wakeListener) {
 	wakeups.mu.Lock()
 	defer wakeups.mu.Unlock()
-	if wakeups.listeners == nil {
-		wakeups.listeners = map[*wakeListener]struct{}{}
+	var all []*wakeListener
+	if before := wakeups.listeners.Load(); before != nil {
+		all = slices.Clone(*before)
 	}
-	wakeups.listeners[l] = struct{}{}
-	return func() {
-		wakeups.mu.Lock()
-		defer wakeups.mu.Unlock()
-		delete(wakeups.listeners, l)
-	}
+	all = change(all)
+	wakeups.listeners.Store(&all)
 }
