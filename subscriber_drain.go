@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -35,11 +36,16 @@ import (
 // Shutdown(context.Context) error, that is called instead of Close.
 func Drain(ctx context.Context, router *message.Router, closers ...io.Closer) error {
 	var turns [3][]stopping
-	for i, c := range closers {
-		turn := turnOf(c)
-		turns[turn] = append(turns[turn], stopping{fmt.Sprintf("closer %d, a %T", i+1, c), func() error { return shutdown(ctx, c) }})
-	}
 	d := draining{open: map[string]bool{}, ended: make(chan stopped, len(closers)+1)}
+	for i, c := range closers {
+		name := fmt.Sprintf("closer %d, a %T", i+1, c)
+		if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			d.fail(name, errNilCloser)
+			continue
+		}
+		turn := turnOf(c)
+		turns[turn] = append(turns[turn], stopping{name, func() error { return shutdown(ctx, c) }})
+	}
 	if router != nil {
 		d.stop(stopping{"the router, because a handler has not returned", router.Close})
 		awaitClosing(ctx, router)
@@ -56,6 +62,8 @@ func Drain(ctx context.Context, router *message.Router, closers ...io.Closer) er
 	}
 	return errors.Join(d.failures...)
 }
+
+var errNilCloser = errors.New("is nil; pass only what there is")
 
 // A stopping is something that Drain stops.
 type stopping struct {
