@@ -52,7 +52,8 @@ func carriedBy(ctx context.Context) carriedTx {
 //
 // InTx returns ErrUnknownOutcome if the answer to the commit was lost: f's work may have been committed. Any other error
 // means that it was not. InTx never runs f twice; but if f returns the error of a server that takes no writes, as a standby does
-// after a failover, it gives that connection up, so that the next call has another.
+// after a failover, it gives that connection up, so that the next call has another. f must not end the transaction itself: InTx then
+// returns sql.ErrTxDone, whatever f has committed.
 //
 // Inside another InTx on the same db, f joins that transaction: the outermost call commits.
 func InTx(ctx context.Context, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) error) (err error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/incursa/watermill-outbox/internal/base"
 	"github.com/incursa/watermill-outbox/internal/dialect"
+	"github.com/incursa/watermill-outbox/internal/limits"
 )
 
 // An OwnConn is a connection that the outbox took itself: what runs on it is in the outbox's own transaction, as on a *sql.DB.
@@ -44,6 +45,9 @@ type Flushing struct{ *sql.Tx }
 // connection to the pool, unless err says that it leads to a server that takes no writes: the pool would keep it for as long as it
 // works.
 func Begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), err error) {
+	if db.Stats().MaxOpenConnections == 1 {
+		return beginInPool(ctx, db)
+	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -51,8 +55,7 @@ func Begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), er
 	tx, err = conn.BeginTx(ctx, nil)
 	if errors.Is(err, driver.ErrBadConn) { // the pool may have more of them; db then makes a new one
 		_ = conn.Close()
-		tx, err = db.BeginTx(ctx, nil)
-		return tx, func(error) { _ = tx.Rollback() }, err
+		return beginInPool(ctx, db)
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -72,6 +75,24 @@ func Begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), er
 		}
 		giveBack()
 	}, nil
+}
+
+// beginInPool is Begin where the pool has the connection back as soon as the transaction ends. A pool of one needs that: whoever ends
+// the transaction himself and then uses the pool would wait for ever. end gives up the connection that the pool hands out next: in a
+// pool of one, the same.
+func beginInPool(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), err error) {
+	tx, err = db.BeginTx(ctx, nil)
+	return tx, func(err error) {
+		_ = tx.Rollback() // as above
+		if !dialect.IsReadOnly(err) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Discarding)
+		defer cancel()
+		if conn, err := db.Conn(ctx); err == nil {
+			discard(conn)
+		}
+	}, err
 }
 
 // Elsewhere runs f, which makes a transaction by Begin, again on other connections while those that it had take no writes.

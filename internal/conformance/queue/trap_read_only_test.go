@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/internal/conformance/suite"
@@ -15,11 +16,11 @@ import (
 	"github.com/incursa/watermill-outbox/internal/testdb"
 )
 
-// toStandby returns a pool of one connection, and what makes that like one that leads to a standby.
-func (f *fixture) toStandby() (pool *testdb.DB, connected func()) {
+// toStandby returns a pool of at most so many connections, and what makes its only one like one that leads to a standby.
+func (f *fixture) toStandby(most int) (pool *testdb.DB, connected func()) {
 	f.T.Helper()
 	pool = f.DB.Reopen(f.T)
-	pool.SetMaxOpenConns(1)
+	pool.SetMaxOpenConns(most)
 	return pool, func() {
 		f.T.Helper()
 		_, err := pool.ExecContext(f.Context(), "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
@@ -34,7 +35,7 @@ func TestTrap_ConnectionsToAStandby(t *testing.T) {
 		if f.DB.Name != testdb.Postgres {
 			return // only there a session can be made as a standby's are
 		}
-		pool, connected := f.toStandby()
+		pool, connected := f.toStandby(1)
 		o := f.NewOutbox(pool.DB)
 		connected()
 		_, err := o.Enqueue(f.Context(), pool.DB, outbox.Message{Topic: "orders"})
@@ -55,46 +56,64 @@ func TestTrap_ATransactionOnAConnectionToAStandby(t *testing.T) {
 		if f.DB.Name != testdb.Postgres {
 			return
 		}
-		pool, connected := f.toStandby()
-		o := f.NewOutbox(pool.DB)
-		calls := 0
-		enqueue := func(ctx context.Context, tx *sql.Tx) error {
-			calls++
-			_, err := o.Enqueue(ctx, tx, outbox.Message{Topic: "orders"})
-			return err
-		}
-		connected()
-		err := outbox.InTx(f.Context(), pool.DB, enqueue)
-		f.ErrorContains(err, "25006")
-		f.NotErrorIs(err, outbox.ErrUnknownOutcome)
-		f.Equal(1, calls)
-		f.NoError(outbox.InTx(f.Context(), pool.DB, enqueue))
+		for _, most := range []int{1, 2} {
+			pool, connected := f.toStandby(most)
+			o := f.NewOutbox(pool.DB)
+			calls := 0
+			enqueue := func(ctx context.Context, tx *sql.Tx) error {
+				calls++
+				_, err := o.Enqueue(ctx, tx, outbox.Message{Topic: "orders"})
+				return err
+			}
+			connected()
+			err := outbox.InTx(f.Context(), pool.DB, enqueue)
+			f.ErrorContains(err, "25006")
+			f.NotErrorIs(err, outbox.ErrUnknownOutcome)
+			f.Equal(1, calls)
+			f.NoError(outbox.InTx(f.Context(), pool.DB, enqueue))
 
-		connected()
-		f.NoError(seam.Outbox(o).InTx(f.Context(), pool.DB, func(ctx context.Context, x outbox.Executor) error {
-			_, err := o.Enqueue(ctx, x, outbox.Message{Topic: "orders"})
-			return err
-		}))
-		f.Len(f.Rows("{topic} = 'orders'"), 2)
+			connected()
+			f.NoError(seam.Outbox(o).InTx(f.Context(), pool.DB, func(ctx context.Context, x outbox.Executor) error {
+				_, err := o.Enqueue(ctx, x, outbox.Message{Topic: "orders"})
+				return err
+			}))
+			f.Len(f.Rows("{topic} = 'orders'"), 2*most)
+		}
+	})
+}
+
+// A function that ends the transaction itself is told so by InTx. Until then it can use the pool, be it of one connection.
+func TestTrap_WhoEndsTheTransactionOfInTxCanUseThePool(t *testing.T) {
+	forEach(t, func(t *testing.T, f *fixture) {
+		pool := f.DB.Reopen(t)
+		pool.SetMaxOpenConns(1)
+		f.ErrorIs(outbox.InTx(f.Context(), pool.DB, func(ctx context.Context, tx *sql.Tx) error {
+			f.NoError(tx.Commit())
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			return pool.PingContext(ctx)
+		}), sql.ErrTxDone)
 	})
 }
 
 // However InTx ends, its connection goes back to the pool, and is the one that the next call has.
 func TestTrap_InTxKeepsItsConnection(t *testing.T) {
 	forEach(t, func(t *testing.T, f *fixture) {
-		var connections atomic.Int32
-		pool := faults.Open(t, f.DB, faults.Hooks{Connect: func() { connections.Add(1) }})
-		pool.SetMaxOpenConns(1)
-		boom := errors.New("boom")
-		for _, end := range []error{nil, boom, nil} {
-			f.ErrorIs(outbox.InTx(f.Context(), pool, func(context.Context, *sql.Tx) error { return end }), end)
+		for _, most := range []int{1, 2} {
+			var connections atomic.Int32
+			pool := faults.Open(t, f.DB, faults.Hooks{Connect: func() { connections.Add(1) }})
+			pool.SetMaxOpenConns(most)
+			boom := errors.New("boom")
+			for _, end := range []error{nil, boom, nil} {
+				f.ErrorIs(outbox.InTx(f.Context(), pool, func(context.Context, *sql.Tx) error { return end }), end)
+				f.Zero(pool.Stats().InUse)
+			}
+			f.PanicsWithError("boom", func() {
+				_ = outbox.InTx(f.Context(), pool, func(context.Context, *sql.Tx) error { panic(boom) })
+			})
 			f.Zero(pool.Stats().InUse)
+			f.Equal(int32(1), connections.Load())
 		}
-		f.PanicsWithError("boom", func() {
-			_ = outbox.InTx(f.Context(), pool, func(context.Context, *sql.Tx) error { panic(boom) })
-		})
-		f.Zero(pool.Stats().InUse)
-		f.Equal(int32(1), connections.Load())
 	})
 }
 
