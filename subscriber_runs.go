@@ -69,15 +69,3 @@ func (r *runs) after(d *Delivery, goesOn bool) (next *Delivery, back []*Delivery
 	delete(r.runs, d.stream())
 	return nil, of.behind, true
 }
-
-// warn logs that a stream is blocked from now on: nothing else in the log says that messages wait.
-func (s *settler) warn(a *answer) {
-	outcome := a.settlement.Outcome
-	if inTx := a.delivery.settledInTx.Load(); inTx != nil {
-		outcome = *inTx
-	}
-	if outcome == Fail && !a.delivery.lost.Load() && a.delivery.StreamKey() != "" && s.config.OnStreamFailure == Block {
-		s.logger.Error("A message that failed for good blocks its stream; requeue it with RequeueStream, or go on with SkipHead",
-			a.settlement.Err, a.delivery.logFields())
-	}
-}

@@ -74,6 +74,14 @@ func (a *answer) inTx() *Outcome {
 	return a.delivery.settledInTx.Load()
 }
 
+// outcome is what the answer means: what SettleTx has done, or what is to be settled.
+func (a *answer) outcome() Outcome {
+	if inTx := a.inTx(); inTx != nil {
+		return *inTx
+	}
+	return a.settlement.Outcome
+}
+
 // watch takes over a message that was given to a handler.
 func (s *settler) watch(d *Delivery) {
 	d.handed = time.Now()
@@ -203,14 +211,11 @@ func (s *settler) sweep(open []*Delivery, answers []*answer) ([]*Delivery, []*an
 // predecessor that has not ended.
 func (s *settler) followers(answers []*answer) []*answer {
 	for _, a := range answers {
-		outcome, inTx := a.settlement.Outcome, a.inTx()
-		if inTx != nil {
-			outcome = *inTx
-		}
+		outcome := a.outcome()
 		goesOn := !a.delivery.lost.Load() && (outcome == Ack || outcome == Fail && s.config.OnStreamFailure == DeadLetter)
 		next, back, ended := s.runs.after(a.delivery, goesOn)
 		if next != nil {
-			if inTx == nil {
+			if a.inTx() == nil {
 				next.ahead = a
 			}
 			s.hand(next)
@@ -272,11 +277,16 @@ func (s *settler) tell(a *answer) {
 		return
 	}
 	e := HandledEvent{Store: s.config.Store, Topic: d.Topic(), MessageID: d.MessageID(), Attempt: d.Attempt(),
-		Outcome: a.settlement.Outcome, Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
-	if inTx := a.inTx(); inTx != nil {
-		e.Outcome = *inTx
-	}
+		Outcome: a.outcome(), Took: time.Since(d.handed), Wait: d.waited(d.handed), Err: a.settlement.Err}
 	s.config.Hooks.handled(e)
+}
+
+// warn logs that a stream is blocked from now on: nothing else in the log says that messages wait.
+func (s *settler) warn(a *answer) {
+	if a.outcome() == Fail && !a.delivery.lost.Load() && a.delivery.StreamKey() != "" && s.config.OnStreamFailure == Block {
+		s.logger.Error("A message that failed for good blocks its stream; requeue it with RequeueStream, or go on with SkipHead",
+			a.settlement.Err, a.delivery.logFields())
+	}
 }
 
 // decide says what an ack or a nack means.

@@ -36,3 +36,19 @@ func TestTrap_AStreamIsGivenBackBehindTheLastAck(t *testing.T) {
 	require.Equal(t, Release, answers[2].settlement.Outcome)
 	require.Empty(t, s.window.InFlight())
 }
+
+// Of a message that its handler has failed in a transaction, a nack says that the transaction was not committed: the message comes
+// again, and blocks nothing.
+func TestTrap_AMessageThatIsNackedAfterSettleTxBlocksNothing(t *testing.T) {
+	for _, c := range []struct {
+		answer, inTx Outcome
+		blocks       bool
+	}{{Ack, Fail, true}, {Retry, Fail, false}, {Ack, Ack, false}, {Fail, Ack, true}} {
+		logger := watermill.NewCaptureLogger()
+		s := &settler{config: SubscriberConfig{OnStreamFailure: Block}, logger: logger}
+		d := streamDelivery(1, "a")
+		d.settledInTx.Store(&c.inTx)
+		s.warn(d.answer(c.answer, nil))
+		require.Equal(t, c.blocks, len(logger.Captured()[watermill.ErrorLogLevel]) > 0, "%v after SettleTx(%v)", c.answer, c.inTx)
+	}
+}
