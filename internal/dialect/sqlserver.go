@@ -105,8 +105,12 @@ func retryable(number int32) bool {
 	switch number {
 	case 1205, 1222, // deadlock victim, lock timeout
 		3960, 3961, 3966, // snapshot: an update conflict, metadata changed, the version store shrunk
-		601, 1203, 1204, 1221, 8645, // data moved during a scan; a lock not owned, no more, not held; no memory in time
-		40197, 40501, 40613, 10928, 10929, 10936, 49918, 49919, 49920, // Azure SQL: failover, too busy
+		41301, 41302, 41305, 41325, 41839, // the same in memory-optimized tables, which a caller's transaction may use
+		601, 617, 669, // data moved during a scan, or the server lost its place: "rerun the query"
+		1203, 1204, 1221, // a lock not owned, no more, not held
+		8628, 8645, 8651, // no time to optimize, no memory in time, none at all
+		921, 922, 983, 988, // the database is recovering, or its replica changes roles
+		40143, 40166, 40197, 40501, 40540, 40613, 10922, 10928, 10929, 10936, 49918, 49919, 49920, // Azure SQL: failover, too busy
 		51205: // raised by Outbox_Settle
 		return true
 	default:

@@ -43,8 +43,14 @@ func TestTrap_TheRoleSeesWhatIsAskedOf(t *testing.T) {
 }
 
 func TestSQLServer_RetryableNumbers(t *testing.T) {
-	for _, number := range []int32{1205, 1222, 3960, 3961, 3966, 601, 1203, 1204, 1221, 8645, 40197, 40501, 40613, 10928, 10929, 10936, 49918, 49919, 49920, 51205} {
+	for _, number := range []int32{
+		1205, 1222, 3960, 3961, 3966, 41301, 41302, 41305, 41325, 41839, 601, 617, 669, 1203, 1204, 1221, 8628, 8645, 8651, 921, 922, 983, 988,
+		40143, 40166, 40197, 40501, 40540, 40613, 10922, 10928, 10929, 10936, 49918, 49919, 49920, 51205,
+	} {
 		assert.True(t, outbox.IsRetryable(mssql.Error{Number: number}), "%d", number)
+	}
+	for _, number := range []int32{0, 701, 1105, 9002, 3902, 3930, 40544, 18456} {
+		assert.False(t, outbox.IsRetryable(mssql.Error{Number: number}), "running it again at once does not help: %d", number)
 	}
 	deadlock, doomed, other := mssql.Error{Number: 1205}, mssql.Error{Number: 3998}, mssql.Error{Number: 547}
 	last := func(all ...mssql.Error) error {
