@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -104,22 +105,26 @@ func run(ctx context.Context, stop func(), dsn string) error {
 	return errors.Join(err, subscriber.Close()) // before the database
 }
 
-// placeOrder runs the transaction again if it was the victim of a deadlock. The outbox does so in its own transactions; this
+// placeOrder runs the transaction again if it was the victim of a deadlock, or the server is failing over. The outbox does so in its own transactions; this
 // one is the caller's.
 func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, item string) error {
-	for {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := outbox.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO ExampleOrders (Item) VALUES (@p1)", item); err != nil {
 				return err
 			}
 			return publisher.Publish(topic, message.NewMessageWithContext(ctx, watermill.NewUUID(), []byte(item)))
 		})
-		if outbox.IsRetryable(err) && ctx.Err() == nil {
-			continue
-		}
 		if err == nil {
 			fmt.Printf("ordered %s\n", item)
 		}
-		return err
+		if !outbox.IsRetryable(err) {
+			return err
+		}
+		select { // without a pause, a server that is too busy would only be busier
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
 	}
 }
