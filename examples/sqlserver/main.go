@@ -105,8 +105,8 @@ func run(ctx context.Context, stop func(), dsn string) error {
 	return errors.Join(err, subscriber.Close()) // before the database
 }
 
-// placeOrder runs the transaction again if it was the victim of a deadlock, or the server is failing over. The outbox does so in its own transactions; this
-// one is the caller's.
+// placeOrder runs the transaction again if it was the victim of a deadlock, or the server is failing over. The outbox does so in its
+// own transactions; this one is the caller's.
 func placeOrder(ctx context.Context, db *sql.DB, publisher message.Publisher, item string) error {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := outbox.InTx(ctx, db, func(ctx context.Context, tx *sql.Tx) error {
