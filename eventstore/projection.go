@@ -123,6 +123,7 @@ func (p *Projection) Run(ctx context.Context) error {
 			r.known, r.held = false, false
 			_ = r.waiter.wait(ctx)
 		default:
+			p.tellIfWentBack(err)
 			p.troubles.Error(cannotProject, err, nil)
 			r.known = false
 			_ = r.waiter.wait(ctx)
@@ -152,6 +153,13 @@ func (p *Projection) watch(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		watching.Wait()
+	}
+}
+
+func (p *Projection) tellIfWentBack(err error) {
+	var wentBack *outbox.LogWentBackError
+	if hook := p.store.config.Hooks.OnLogWentBack; hook != nil && errors.As(err, &wentBack) {
+		hook(wentBack)
 	}
 }
 
@@ -199,8 +207,8 @@ func (r *projecting) hold(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, limits.Renewing(r.config.LeaseDuration))
 	defer cancel()
 	at := time.Now()
-	if r.known {
-		err = r.cursor.Renew(ctx)
+	if r.known { // with the position: a database that has come back older is noticed, however short its log is
+		err = r.cursor.Advance(ctx, r.store.db, r.position, r.position)
 	} else {
 		r.position, err = r.cursor.Acquire(ctx)
 	}
