@@ -225,15 +225,19 @@ func (r *projecting) read(ctx context.Context) (page []Event, reached int64, err
 }
 
 // apply applies a batch in one transaction. If that fails, it applies event by event, so that the one that cannot be applied is
-// known, and those before it are done.
+// known, and those before it are done. Another one that is refused then, for the first time, is tried once more.
 func (r *projecting) apply(ctx context.Context, page []Event, reached int64) error {
 	err := r.commit(ctx, page, reached)
 	var refused *ProjectionError
 	if !errors.As(err, &refused) {
 		return err
 	}
+	first := refused.Event.Position
 	for i := range page {
 		err := r.commit(ctx, page[i:i+1], page[i].Position)
+		if errors.As(err, &refused) && page[i].Position != first {
+			err = r.commit(ctx, page[i:i+1], page[i].Position)
+		}
 		if !errors.As(err, &refused) {
 			if err != nil {
 				return err

@@ -154,6 +154,25 @@ func TestAProjectionWhoseTableIsGoneStopsWithAClearErrorAndNothingHalfWritten(t 
 	})
 }
 
+// A batch that is refused is applied event by event. One of these may meet trouble of its own for the first time then.
+func TestAProjectionStopsOnlyAtAnEventThatWasRefusedTwice(t *testing.T) {
+	forEach(t, func(_ *testing.T, f *fixture) {
+		f.createSum("view")
+		f.append("s", eventstore.NoStream, events(0, 3)...)
+		f.stamp()
+		add, tried := addTo(f.Table("view")), map[int64]int{}
+		f.background(f.projection(eventstore.ProjectionConfig{Name: "view", Apply: func(ctx context.Context, tx *sql.Tx, e eventstore.Event) error {
+			tried[e.Version]++
+			if e.Version == 2 && tried[2] == 1 || e.Version == 1 && tried[1] == 2 {
+				return errors.New("refused once")
+			}
+			return add(ctx, tx, e)
+		}}).Run)
+		f.waitFor("view", "s", 3)
+		f.hasSum("view", 3)
+	})
+}
+
 // What a handler needs may be away for a while; that is no reason to stop.
 func TestAnOutageOfWhatApplyNeedsIsWaitedFor(t *testing.T) {
 	forEach(t, func(_ *testing.T, f *fixture) {
