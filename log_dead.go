@@ -39,7 +39,8 @@ type GroupDeadLetterParams struct {
 	// After restricts the list to what comes after this position in the log. Defaults to the beginning. Only for listing.
 	After int64
 
-	// Limit is the most to list, 1 to 1,000. Defaults to 100. Only for listing.
+	// Limit is the most to list, 1 to 1,000, but for those of other groups at the position of the last one, so that After leaves
+	// none out. Defaults to 100. Only for listing.
 	Limit int
 
 	// Positions are those of the messages to requeue or discard. An empty list is none. Not for listing.
@@ -61,7 +62,19 @@ func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterPar
 	if len(params.Positions) > 0 || params.All {
 		return nil, field.Bad("GroupDeadLetterParams.Positions", "and All are not for listing; use After and Limit")
 	}
-	return o.listDead(ctx, deadArg{Group: params.Group, Topic: params.Topic, After: params.After, Limit: params.Limit})
+	letters, err := o.listDead(ctx, deadArg{Group: params.Group, Topic: params.Topic, After: params.After, Limit: params.Limit})
+	if err != nil || params.Group != "" || len(letters) < params.Limit {
+		return letters, err
+	}
+	// Several groups may have given up the last message, and the next page begins after its position.
+	last := letters[len(letters)-1].Position
+	var same []GroupDeadLetter
+	for limit, whole := 10, false; err == nil && !whole; limit *= 10 { // up to 1,000: few are read in vain
+		same, err = o.listDead(ctx, deadArg{Topic: params.Topic, After: last - 1, Limit: limit})
+		whole = limit == maxBatch || len(same) < limit || same[len(same)-1].Position > last
+	}
+	letters = slices.DeleteFunc(letters, func(d GroupDeadLetter) bool { return d.Position == last })
+	return append(letters, slices.DeleteFunc(same, func(d GroupDeadLetter) bool { return d.Position != last })...), err
 }
 
 // RequeueGroupDeadLetters has dead letters delivered to a consumer group again, within seconds and with a fresh retry

@@ -180,6 +180,19 @@ func TestGroup_PermanentErrorsAndDiscarding(t *testing.T) {
 			f.Eventually(func() bool { return len(f.deadLetters(group)) == 5 }, suite.Patience, time.Millisecond)
 			f.NoError(s.Close())
 		}
+		var listed []string
+		for params := (outbox.GroupDeadLetterParams{Limit: 3}); ; { // a page ends in the middle of what two groups gave up
+			letters, err := f.Outbox.GroupDeadLetters(f.Context(), params)
+			f.NoError(err)
+			if len(letters) == 0 {
+				break
+			}
+			for i := range letters {
+				listed = append(listed, letters[i].Group+letters[i].UUID)
+			}
+			params.After = letters[len(letters)-1].Position
+		}
+		f.Equal([]string{"one0", "two0", "one1", "two1", "one2", "two2", "one3", "two3", "one4", "two4"}, listed)
 		purge := func(want int) {
 			t.Helper()
 			n, err := f.Outbox.Purge(f.Context(), outbox.PurgeParams{Log: true})
