@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/microsoft/go-mssqldb/msdsn"
 
 	outbox "github.com/incursa/watermill-outbox"
 	"github.com/incursa/watermill-outbox/admin"
@@ -89,8 +90,8 @@ func (a *app) connect(dsn string, create bool) (*database, error) {
 		}
 		db.DB = stdlib.OpenDB(*config)
 	default:
-		if db.DB, err = sql.Open("sqlserver", dsn); err != nil {
-			return nil, usage("the DSN cannot be read: %v", err)
+		if db.DB, err = openSQLServer(dsn); err != nil {
+			return nil, err
 		}
 	}
 	if err != nil {
@@ -106,18 +107,33 @@ func (a *app) source() string {
 	return a.Env("OUTBOX_DSN")
 }
 
+// sqlServerField finds what names the server or the database in a connection string of ADO.NET.
+var sqlServerField = regexp.MustCompile(`(?i)^\s*(?:server|data source|address|addr|network address)\s*=|;\s*(?:database|initial catalog)\s*=`)
+
 // dialectOf tells the database from its DSN.
 func dialectOf(dsn string) (outbox.Dialect, error) {
 	lower := strings.ToLower(dsn)
 	switch scheme, _, _ := strings.Cut(lower, ":"); {
 	case scheme == "postgres" || scheme == "postgresql" || strings.Contains(lower, "host=") && !strings.Contains(lower, ";"):
 		return outbox.Postgres{}, nil
-	case scheme == "sqlserver" || strings.HasPrefix(lower, "server=") || strings.Contains(lower, ";database="):
+	case scheme == "sqlserver" || sqlServerField.MatchString(dsn):
 		return outbox.SQLServer{}, nil
 	case scheme == "sqlite" || scheme == "file" || strings.HasSuffix(lower, ".db") || strings.HasSuffix(lower, ".sqlite"):
 		return outbox.SQLite{}, nil
 	}
 	return nil, usage("the DSN names no database that is known; it begins with postgres://, sqlserver:// or sqlite:")
+}
+
+// openSQLServer refuses what the driver would ignore, and then log in without a name.
+func openSQLServer(dsn string) (*sql.DB, error) {
+	config, err := msdsn.Parse(dsn)
+	if err != nil {
+		return nil, usage("the DSN cannot be read: %v", err)
+	}
+	if _, entra := config.Parameters["fedauth"]; entra {
+		return nil, usage("the DSN has fedauth: this program cannot sign in with Entra; use a SQL login, or package admin in a program of yours")
+	}
+	return sql.Open("sqlserver", dsn)
 }
 
 // openSQLite adds what a tool needs beside workers: patience, and the lock of a writer from the start.

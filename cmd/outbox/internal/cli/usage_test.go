@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	outbox "github.com/incursa/watermill-outbox"
 )
 
 // A command line that cannot be run exits with 2, whatever is wrong with it.
@@ -16,12 +18,13 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"help dead bogus": `unknown command "bogus"`,
 		"completion foo":  `unknown command "foo"`,
 		"completion":      "say for which shell",
-		"doctor --dsn postgres://me@there:port/db":  "the DSN cannot be read",
-		"doctor --dsn sqlserver://me@there:port":    "the DSN cannot be read",
-		"console --listen nonsense --dsn a.db":      "--listen nonsense",
-		"console --listen 127.0.0.1 --dsn a.db":     "--listen 127.0.0.1: ",
-		"console --listen 10.0.0.1:8420 --dsn a.db": "is reached from other machines",
-		"console --listen :8420 --dsn a.db":         "is reached from other machines",
+		"doctor --dsn postgres://me@there:port/db":                                    "the DSN cannot be read",
+		"doctor --dsn sqlserver://me@there:port":                                      "the DSN cannot be read",
+		"doctor --dsn sqlserver://there?database=shop&fedauth=ActiveDirectoryDefault": "cannot sign in with Entra",
+		"console --listen nonsense --dsn a.db":                                        "--listen nonsense",
+		"console --listen 127.0.0.1 --dsn a.db":                                       "--listen 127.0.0.1: ",
+		"console --listen 10.0.0.1:8420 --dsn a.db":                                   "is reached from other machines",
+		"console --listen :8420 --dsn a.db":                                           "is reached from other machines",
 	} {
 		code, out, errOut := runStreams(t.Context(), Streams{}, strings.Fields(line)...)
 		require.Equal(t, exitUsage, code, "%s: %s", line, errOut)
@@ -82,4 +85,23 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 			f.Equal("outbox: the output cannot be written: no space left on device\n", errOut, line)
 		}
 	})
+}
+
+// A connection string is recognised as people have it: a URL, or copied from a .NET service.
+func TestDSNsOfSQLServer(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{
+		"sqlserver://me:x@sql01?database=shop", "server=sql01;database=shop", "Server=tcp:sql01,1433;Initial Catalog=shop",
+		"Data Source=sql01;Initial Catalog=shop;User ID=me;Password=x", "User ID=me;Password=x;Data Source=sql01;Initial Catalog=shop",
+		"Addr=sql01; Database = shop", "Data Source=sql01", "Data Source=sql01;Initial Catalog=shop.db",
+	} {
+		dialect, err := dialectOf(dsn)
+		require.NoError(t, err, dsn)
+		require.Equal(t, outbox.SQLServer{}, dialect, dsn)
+	}
+	for _, dsn := range []string{"shop.db", "sqlite:server.db", "file:a.db?_txlock=immediate"} {
+		dialect, err := dialectOf(dsn)
+		require.NoError(t, err, dsn)
+		require.Equal(t, outbox.SQLite{}, dialect, dsn)
+	}
 }
