@@ -81,8 +81,8 @@ func (v *visit) groupDeadPage() {
 		return
 	}
 	more := ""
-	if len(letters) == pageSize {
-		more = strconv.FormatInt(letters[pageSize-1].Position, 10)
+	if len(letters) >= pageSize {
+		more = strconv.FormatInt(letters[len(letters)-1].Position, 10)
 	}
 	v.render("log_dead", &page{Title: "Dead letters of " + params.Group, At: "log", Body: struct {
 		Group   string
