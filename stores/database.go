@@ -16,8 +16,8 @@ type Database struct {
 	// Dialect is the database: outbox.SQLServer{}, outbox.Postgres{} or outbox.SQLite{}. Required.
 	Dialect outbox.Dialect
 
-	// Driver and DSN are as for sql.Open. They may be empty if the store is made from an open *sql.DB. The DSN is never
-	// logged.
+	// Driver and DSN are as for sql.Open. They may be empty if the store is made from an open *sql.DB, or DynamicConfig.Open needs
+	// none. The DSN is never logged.
 	Driver, DSN string
 
 	// Schema and Table name the outbox. Default to dbo and Outbox on SQL Server,

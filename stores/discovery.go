@@ -83,6 +83,9 @@ func (c *DynamicConfig) validate() error {
 }
 
 func (c *DynamicConfig) open(d Database) (*sql.DB, error) {
+	if d.Driver == "" {
+		return nil, field.Bad("Database.Driver", "is empty; name the driver as for sql.Open, or open the database in DynamicConfig.Open")
+	}
 	open := sql.Open
 	if _, ok := d.Dialect.(outbox.SQLite); ok {
 		open = outbox.OpenSQLite

@@ -77,3 +77,20 @@ func TestWhatStoresReplaceMayBeAnything(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 }
+
+// A database without a driver is told so by the name of the field: sql.Open would suggest that an import is missing.
+func TestTrap_ADatabaseWithoutADriver(t *testing.T) {
+	t.Parallel()
+	book := suite.NewLogBook()
+	discovery := stores.DiscoveryFunc(func(context.Context) ([]stores.Database, error) {
+		return []stores.Database{{ID: "a", Dialect: outbox.Postgres{}, DSN: "secret"}}, nil
+	})
+	d, err := stores.NewDynamic(t.Context(), discovery, stores.DynamicConfig{}, book)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	lines := book.At("ERROR", "cannot be used")
+	require.Len(t, lines, 1)
+	var bad *outbox.FieldError
+	require.ErrorAs(t, lines[0].Err, &bad)
+	require.Equal(t, "Database.Driver", bad.Field)
+}
