@@ -76,7 +76,7 @@ func (f *fixture) waitUntilLocked(seq outbox.WorkItemID) {
 	f.Eventually(func() bool {
 		_, err := conn.ExecContext(f.Context(), f.SQL(probe, seq))
 		return err != nil
-	}, 20*time.Second, time.Millisecond)
+	}, suite.Patience, time.Millisecond)
 }
 
 // A caller that gets a retryable error runs its transaction again, as the documentation says.
