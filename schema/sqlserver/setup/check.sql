@@ -121,7 +121,7 @@ FROM (VALUES (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Ready]'), (N'[dbo].[Ou
              (N'[dbo].[Outbox_Event]', N'[UQ_Outbox_Event_Seq]'), (N'[dbo].[Outbox_Event_Stream]', N'[UQ_Outbox_Event_Stream_StreamNo]'),
              (N'[dbo].[Outbox_Log_Dead]', N'[IX_Outbox_Log_Dead_Requeued]')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) COLLATE DATABASE_DEFAULT = PARSENAME(w.Name, 1))
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name COLLATE DATABASE_DEFAULT, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
 UNION ALL
 SELECT N'column ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'[dbo].[Outbox]', N'Uuid'), (N'[dbo].[Outbox]', N'Topic'),
