@@ -64,20 +64,6 @@ func TestSQLServer_RetryableNumbers(t *testing.T) {
 	assert.False(t, outbox.IsRetryable(last(other)))
 }
 
-// Names out of the catalog have a collation of their own in Azure SQL and in contained databases, whatever the database's: beside
-// other text they need the database's, or the statement is refused.
-func TestTrap_NamesOfTheCatalogHaveTheDatabasesCollation(t *testing.T) {
-	name := regexp.MustCompile(`\b[a-z]\.name\b( COLLATE DATABASE_DEFAULT)?`)
-	found := 0
-	for file, text := range sqlFiles(t, outbox.SQLServer{}, "setup/*") {
-		for _, names := range name.FindAllStringSubmatch(text, -1) {
-			found++
-			assert.NotEmpty(t, names[1], "%s: %s", file, names[0])
-		}
-	}
-	assert.Equal(t, 4, found)
-}
-
 // The role of one schema has no rights in another, though they share the database's roles.
 func TestTrap_RolesOfTwoSchemasAreTwo(t *testing.T) {
 	for _, dialect := range []outbox.Dialect{outbox.SQLServer{}, outbox.Postgres{}} {

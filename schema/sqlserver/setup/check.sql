@@ -1,6 +1,5 @@
 -- One sentence per row for each missing object, and for unsuitable settings: filtered indexes need QUOTED_IDENTIFIER and
--- ANSI_NULLS ON in procedures, OPENJSON needs compatibility level 130. In Azure SQL and in contained databases the catalog's
--- names have another collation than the database.
+-- ANSI_NULLS ON in procedures, OPENJSON needs compatibility level 130.
 SELECT w.Kind + N' ' + w.Name + N' is missing'
 FROM (VALUES
     (N'table', N'[dbo].[Outbox]'),
@@ -121,7 +120,7 @@ FROM (VALUES (N'[dbo].[Outbox_State]', N'[IX_Outbox_State_Ready]'), (N'[dbo].[Ou
              (N'[dbo].[Outbox_Event]', N'[UQ_Outbox_Event_Seq]'), (N'[dbo].[Outbox_Event_Stream]', N'[UQ_Outbox_Event_Stream_StreamNo]'),
              (N'[dbo].[Outbox_Log_Dead]', N'[IX_Outbox_Log_Dead_Requeued]')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name COLLATE DATABASE_DEFAULT, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1))
 UNION ALL
 SELECT N'column ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[Outbox]', N'Seq'), (N'[dbo].[Outbox]', N'MessageId'), (N'[dbo].[Outbox]', N'Uuid'), (N'[dbo].[Outbox]', N'Topic'),
@@ -141,7 +140,7 @@ UNION ALL
 SELECT N'the table [dbo].[Outbox] is of an earlier layout, with contents and states in one, and cannot be carried over: have its messages handled, drop its tables and migrate, or install under another Table'
 WHERE COL_LENGTH(N'[dbo].[Outbox]', N'LockedUntil') IS NOT NULL
 UNION ALL
-SELECT N'procedure ' + o.name COLLATE DATABASE_DEFAULT + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
+SELECT N'procedure ' + o.name + N' was created with ANSI_NULLS or QUOTED_IDENTIFIER OFF: run the migration again with both ON'
 FROM sys.sql_modules AS m INNER JOIN sys.objects AS o ON o.object_id = m.object_id
 WHERE (m.uses_ansi_nulls = 0 OR m.uses_quoted_identifier = 0)
   AND m.object_id IN (OBJECT_ID(N'[dbo].[Outbox_Enqueue]'), OBJECT_ID(N'[dbo].[Outbox_Enqueue_One]'),

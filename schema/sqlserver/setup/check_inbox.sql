@@ -7,4 +7,4 @@ SELECT N'index ' + w.Name + N' of ' + w.TableName + N' is missing'
 FROM (VALUES (N'[dbo].[OutboxEntry]', N'[UQ_OutboxEntry_Key]'),
              (N'[dbo].[OutboxEntry]', N'[IX_OutboxEntry_LastSeenAt]')) AS w (TableName, Name)
 WHERE OBJECT_ID(w.TableName) IS NOT NULL
-  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name COLLATE DATABASE_DEFAULT, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1));
+  AND NOT EXISTS (SELECT 1 FROM sys.indexes AS i WHERE i.object_id = OBJECT_ID(w.TableName) AND LEFT(i.name, LEN(PARSENAME(w.Name, 1))) = PARSENAME(w.Name, 1));
