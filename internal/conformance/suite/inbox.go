@@ -43,7 +43,7 @@ func NewInboxFixture(base *Fixture, table string) *InboxFixture {
 	f := &InboxFixture{Fixture: base}
 	f.In = f.Open(f.DB.DB, table, nil)
 	base.NoError(inbox.Migrate(base.Context(), base.DB.DB, f.InboxConfig(table)))
-	f.Exec("CREATE TABLE %s (id INT NOT NULL)", f.Effects())
+	f.Exec("%s", statement("create_effects"))
 	base.T.Cleanup(f.checkEntries)
 	return f
 }
@@ -61,10 +61,11 @@ func (f *InboxFixture) Open(db *sql.DB, table string, logger watermill.LoggerAda
 	return in
 }
 
-// inboxTables are the names of the tables of entries, in the statements of tests and as they are.
+// inboxTables are the names of the tables of entries, and of what handlers have done, in the statements of tests and as they are.
 var inboxTables = map[string][2]string{
 	"entry":      {"outbox_entry", "OutboxEntry"},
 	"entry_view": {"outbox_entry_view", "OutboxEntry_View"},
+	"effects":    {"effects", "effects"},
 }
 
 func (f *Fixture) inboxName(name string) (text string, ok bool) {
@@ -72,27 +73,11 @@ func (f *Fixture) inboxName(name string) (text string, ok bool) {
 	return f.Object(f.Either(names[0], names[1])), ok
 }
 
-// The invariants of entries. Each is a condition that no row e may fulfil.
-var entryInvariants = map[string]string{
-	"an entry has been seen":                         "{seen} < 1",
-	"nothing is seen last before it is seen first":   "{last_seen_at} < {first_seen_at}",
-	"what has no message in the queue was processed": "{queue_id} IS NULL AND {processed_at} IS NULL",
-	"a key has one entry": "EXISTS (SELECT 1 FROM {entry} o WHERE o.{seq} <> e.{seq} AND o.{source} = e.{source}" +
-		" AND o.{handler} = e.{handler} AND o.{message_id} = e.{message_id})",
-}
-
 func (f *InboxFixture) checkEntries() {
 	f.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for name, broken := range entryInvariants {
-		var n int
-		if err := f.DB.QueryRowContext(ctx, f.SQL("SELECT COUNT(*) FROM {entry} e WHERE %s", broken)).Scan(&n); err != nil {
-			f.T.Errorf("checking that %s: %v", name, err)
-		} else if n != 0 {
-			f.T.Errorf("it does not hold that %s: %d entries", name, n)
-		}
-	}
+	f.checkAll(ctx, "entries")
 }
 
 // Effects is the table of what handlers have done.
@@ -104,20 +89,20 @@ func (f *InboxFixture) Effect(ctx context.Context, id int) error {
 	if !ok {
 		return fmt.Errorf("the handler finds no transaction")
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (id) VALUES (%d)", f.Effects(), id))
+	_, err := tx.ExecContext(ctx, f.SQL(statement("add_effect"), id))
 	return err
 }
 
 // CountEffects is how many effects handlers have had.
 func (f *InboxFixture) CountEffects() int {
 	f.T.Helper()
-	return int(f.Number("SELECT COUNT(*) FROM %s", f.Effects()))
+	return int(f.Number("%s", statement("count_effects")))
 }
 
 // CountEntries is how many messages the inbox knows.
 func (f *InboxFixture) CountEntries() int {
 	f.T.Helper()
-	return int(f.Number("SELECT COUNT(*) FROM {entry}"))
+	return int(f.Number("%s", statement("count_entries")))
 }
 
 // Identity is that of most tests.

@@ -126,7 +126,7 @@ func (f *Fixture) ExecStatesOn(x outbox.Executor, text string, args ...any) int 
 	f.checkRepeated(f.Context())
 	n := f.ExecOn(x, text, args...)
 	if f.DB.Name == testdb.Postgres {
-		f.ExecOn(x, "UPDATE {outbox_state} AS r SET ready = (status = 0), dead_at = CASE status WHEN 3 THEN processed_at END WHERE "+repeatedWrong)
+		f.ExecOn(x, "%s", statement("repeat_status"))
 	}
 	return n
 }
@@ -153,13 +153,13 @@ func (f *Fixture) Number(text string, args ...any) (n int64) {
 // Count is the number of messages.
 func (f *Fixture) Count() int {
 	f.T.Helper()
-	return int(f.Number("SELECT COUNT(*) FROM {all}"))
+	return int(f.Number("%s", statement("count_messages")))
 }
 
 // Now is the time by the database's clock.
 func (f *Fixture) Now() time.Time {
 	f.T.Helper()
-	return time.UnixMilli(f.Number("SELECT {now_ms}")).UTC()
+	return time.UnixMilli(f.Number("%s", statement("now"))).UTC()
 }
 
 // A Row is a message as the table has it.
@@ -225,13 +225,13 @@ func (f *Fixture) Row(id outbox.MessageID) Row {
 // ExpireLeases writes the ends of all leases into the past.
 func (f *Fixture) ExpireLeases() {
 	f.T.Helper()
-	f.Exec("UPDATE {outbox_lease} SET {locked_until} = {past} WHERE {owner_token} IN (SELECT {owner_token} FROM {all} WHERE {status} = 1)")
+	f.Exec("%s", statement("expire_leases"))
 }
 
 // MakeDue makes all that is ready due now.
 func (f *Fixture) MakeDue() {
 	f.T.Helper()
-	f.Exec("UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0")
+	f.Exec("%s", statement("make_due"))
 }
 
 // Clear deletes all messages, whatever depends on them.

@@ -43,21 +43,3 @@ func UUIDs(claimed []outbox.Claimed) (uuids []string) {
 func Retried(c outbox.Claimed) outbox.Settlement {
 	return outbox.Settlement{Receipt: c.Receipt, Outcome: outbox.Retry, Delay: -1}
 }
-
-// Of streams: each is a table and a condition that none of its rows, which is called r, may fulfil.
-var streamInvariants = map[string][2]string{
-	"what is ready in its stream is in a queue or arrives": {"{outbox_state}", "{status} = 5 AND NOT EXISTS (SELECT 1 FROM {queued} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})" +
-		" AND NOT EXISTS (SELECT 1 FROM {arrivals} a WHERE a.{seq} = r.{seq})"},
-	"what is out of a stream is in its queue":    {"{outbox_state}", "{status} = 1 AND r.{stream_id} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {queued} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
-	"nothing is ready in a stream without one":   {"{outbox_state}", "{status} = 0 AND r.{stream_id} IS NOT NULL OR {status} = 5 AND r.{stream_id} IS NULL"},
-	"nothing arrives that is queued":             {"{arrivals}", "EXISTS (SELECT 1 FROM {queued} q WHERE q.{seq} = r.{seq} AND q.{stream_id} = r.{stream_id})"},
-	"what is in a stream's row blocks nothing":   {"{queued}", "r.alone = 1 AND EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id} AND t.{status} = 2)"},
-	"what is in a stream's row is all there is":  {"{queued}", "r.alone = 1 AND EXISTS (SELECT 1 FROM {outbox_queue} q WHERE q.{stream_id} = r.{stream_id})"},
-	"a queue has a stream":                       {"{outbox_queue}", "NOT EXISTS (SELECT 1 FROM {outbox_stream} t WHERE t.{stream_id} = r.{stream_id})"},
-	"streams without messages leave no rows":     {"{outbox_stream}", "NOT EXISTS (SELECT 1 FROM {queued} q WHERE q.{stream_id} = r.{stream_id})"},
-	"a stream of which a message is out is held": {"{outbox_stream}", "{status} <> 1 AND EXISTS (SELECT 1 FROM {queued} q, {outbox_state} s WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 1)"},
-	"a stream is held by one claim": {"{outbox_stream}", "EXISTS (SELECT 1 FROM {queued} q, {outbox_state} s " +
-		"WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 1 AND s.{owner_token} <> r.{owner_token})"},
-	"what has blocked a stream has failed": {"{outbox_stream}", "{status} = 2 AND NOT EXISTS (SELECT 1 FROM {queued} q, {outbox_state} s WHERE q.{stream_id} = r.{stream_id} AND s.{seq} = q.{seq} AND s.{status} = 3)"},
-	"a stream that is held has a lease":    {"{outbox_stream}", "{status} = 1 AND NOT EXISTS (SELECT 1 FROM {outbox_lease} l WHERE l.{owner_token} = r.{owner_token})"},
-}

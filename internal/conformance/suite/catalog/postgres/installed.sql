@@ -1,0 +1,1 @@
+SELECT COUNT(to_regclass('{qualified}'));

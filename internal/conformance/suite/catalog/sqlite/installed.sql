@@ -1,0 +1,1 @@
+SELECT COUNT(*) FROM sqlite_master WHERE name = '{table}';

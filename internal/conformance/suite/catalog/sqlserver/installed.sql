@@ -1,0 +1,1 @@
+SELECT COUNT(OBJECT_ID(N'{qualified}'));

@@ -1,0 +1,1 @@
+UPDATE {outbox} SET {created_at} = {past};

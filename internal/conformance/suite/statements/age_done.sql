@@ -1,0 +1,1 @@
+UPDATE {outbox_state} SET {processed_at} = {past} WHERE {status} = 2;

@@ -1,0 +1,1 @@
+SELECT (SELECT COUNT(*) FROM {join}) + (SELECT COUNT(*) FROM {member});

@@ -1,0 +1,1 @@
+CREATE TABLE {effects} (id INT NOT NULL);

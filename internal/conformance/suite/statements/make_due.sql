@@ -1,0 +1,1 @@
+UPDATE {outbox_state} SET {next_attempt_at} = {past} WHERE {status} = 0;
