@@ -39,8 +39,8 @@ type GroupDeadLetterParams struct {
 	// After restricts the list to what comes after this position in the log. Defaults to the beginning. Only for listing.
 	After int64
 
-	// Limit is the most to list, 1 to 1,000, but for those of other groups at the position of the last one, so that After leaves
-	// none out. Defaults to 100. Only for listing.
+	// Limit is the most to list, 1 to 1,000. Defaults to 100. Without a Group, a page may be longer: it never splits the dead
+	// letters of one position. Only for listing.
 	Limit int
 
 	// Positions are those of the messages to requeue or discard. An empty list is none. Not for listing.
@@ -68,13 +68,9 @@ func (o *Outbox) GroupDeadLetters(ctx context.Context, params GroupDeadLetterPar
 	}
 	// Several groups may have given up the last message, and the next page begins after its position.
 	last := letters[len(letters)-1].Position
-	var same []GroupDeadLetter
-	for limit, whole := 10, false; err == nil && !whole; limit *= 10 { // up to 1,000: few are read in vain
-		same, err = o.listDead(ctx, deadArg{Topic: params.Topic, After: last - 1, Limit: limit})
-		whole = limit == maxBatch || len(same) < limit || same[len(same)-1].Position > last
-	}
+	from, err := o.listDead(ctx, deadArg{Topic: params.Topic, After: last - 1, Limit: maxBatch})
 	letters = slices.DeleteFunc(letters, func(d GroupDeadLetter) bool { return d.Position == last })
-	return append(letters, slices.DeleteFunc(same, func(d GroupDeadLetter) bool { return d.Position != last })...), err
+	return append(letters, slices.DeleteFunc(from, func(d GroupDeadLetter) bool { return d.Position != last })...), err
 }
 
 // RequeueGroupDeadLetters has dead letters delivered to a consumer group again, within seconds and with a fresh retry

@@ -15,8 +15,8 @@ import (
 // An Executor runs statements: a *sql.DB, on which the outbox makes its own transaction, or a caller's *sql.Tx or *sql.Conn,
 // whose transaction the outbox joins and does not end. There is one exception: a ctx that ends in the middle of a call
 // ends the transaction, so that half of the call's work cannot be committed; later calls on a *sql.Tx then return sql.ErrTxDone.
-// Of a transaction that BeginTx of a *sql.Conn began, pass the *sql.Tx: where the connection breaks, database/sql waits for the end
-// of that transaction before a call on the *sql.Conn returns.
+// If you began a transaction with a *sql.Conn's BeginTx, pass the *sql.Tx: should the connection break, database/sql lets no call on
+// the *sql.Conn return before that transaction has ended.
 type Executor = base.Executor
 
 type txKey struct{}

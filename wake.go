@@ -3,16 +3,15 @@ package outbox
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // A wake-up is a hint that a topic may have due messages. It may be lost, and it may be wrong: polling finds everything.
 //
-// wakeups are the listeners of this process: its Subscribers, and what carries hints to other processes. Each change replaces the
-// list, so that a listener may stop itself, and whoever wakes them waits for nobody.
+// wakeups are the listeners of this process: its Subscribers, and what carries hints to other processes. The list is replaced, never
+// changed, and listeners are called without the lock, so that one may stop itself.
 var wakeups struct {
-	mu        sync.Mutex // for changes
-	listeners atomic.Pointer[[]*wakeListener]
+	mu        sync.Mutex
+	listeners []*wakeListener
 }
 
 type wakeListener struct {
@@ -49,11 +48,10 @@ func expectSoon(store string, topics []string) {
 
 // eachListener calls f with the listeners to wake-ups of a store.
 func eachListener(store string, f func(*wakeListener)) {
-	listeners := wakeups.listeners.Load()
-	if listeners == nil {
-		return
-	}
-	for _, l := range *listeners {
+	wakeups.mu.Lock()
+	listeners := wakeups.listeners
+	wakeups.mu.Unlock()
+	for _, l := range listeners {
 		if store == "" || l.store == "" || l.store == store {
 			f(l)
 		}
@@ -61,22 +59,12 @@ func eachListener(store string, f func(*wakeListener)) {
 }
 
 func listen(l *wakeListener) (stop func()) {
-	changeListeners(func(all []*wakeListener) []*wakeListener { return append(all, l) })
-	return func() {
-		changeListeners(func(all []*wakeListener) []*wakeListener {
-			return slices.DeleteFunc(all, func(other *wakeListener) bool { return other == l })
-		})
-	}
-}
-
-// changeListeners replaces the list by what change makes of a copy.
-func changeListeners(change func([]*wakeListener) []*wakeListener) {
 	wakeups.mu.Lock()
 	defer wakeups.mu.Unlock()
-	var all []*wakeListener
-	if before := wakeups.listeners.Load(); before != nil {
-		all = slices.Clone(*before)
+	wakeups.listeners = append(slices.Clip(wakeups.listeners), l)
+	return func() {
+		wakeups.mu.Lock()
+		defer wakeups.mu.Unlock()
+		wakeups.listeners = slices.DeleteFunc(slices.Clone(wakeups.listeners), func(other *wakeListener) bool { return other == l })
 	}
-	all = change(all)
-	wakeups.listeners.Store(&all)
 }

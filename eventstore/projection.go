@@ -225,7 +225,7 @@ func (r *projecting) read(ctx context.Context) (page []Event, reached int64, err
 }
 
 // apply applies a batch in one transaction. If that fails, it applies event by event, so that the one that cannot be applied is
-// known, and those before it are done. Another one that is refused then, for the first time, is tried once more.
+// known, and those before it are done. An event that is refused only now, by itself, gets a second try.
 func (r *projecting) apply(ctx context.Context, page []Event, reached int64) error {
 	err := r.commit(ctx, page, reached)
 	var refused *ProjectionError

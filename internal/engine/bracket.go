@@ -154,8 +154,8 @@ func cutOff(x base.Executor) {
 	}
 }
 
-// discard closes a connection instead of returning it to its pool. Nothing more can be run on it. database/sql closes it only once a
-// *sql.Tx that was begun on it has ended, and that is up to a caller who waits for this call: so it waits no longer than a moment.
+// discard closes a connection instead of returning it to its pool; nothing more can be run on it. database/sql waits with that for a
+// *sql.Tx that was begun on it, which may be up to a caller who waits for this call: so discard does not wait long.
 func discard(conn *sql.Conn) {
 	closed := make(chan struct{})
 	go func() {

@@ -77,9 +77,9 @@ func Begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), er
 	}, nil
 }
 
-// beginInPool is Begin where the pool has the connection back as soon as the transaction ends. A pool of one needs that: whoever ends
-// the transaction himself and then uses the pool would wait for ever. end gives up the connection that the pool hands out next: in a
-// pool of one, the same.
+// beginInPool is Begin for a transaction whose end returns the connection to the pool at once. With a pool of one, a caller that ends
+// the transaction itself and then uses the pool would otherwise wait for ever. end gives up the next connection from the pool, which in
+// a pool of one is the same.
 func beginInPool(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(err error), err error) {
 	tx, err = db.BeginTx(ctx, nil)
 	return tx, func(err error) {

@@ -237,7 +237,7 @@ func (e *Engine) onConn(ctx context.Context, x base.Executor, f func(base.Execut
 			return fmt.Errorf("take a connection: %w", err)
 		}
 		again, err := e.onOwn(conn, f)
-		if err == nil || !again || try == badConnections || !e.isReadOnly(err) && !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
+		if !again || try == badConnections || !e.isReadOnly(err) && !errors.Is(err, driver.ErrBadConn) || errors.Is(err, base.ErrUnknownOutcome) {
 			return err
 		}
 	}
