@@ -163,7 +163,7 @@ BEGIN
         UPDATE "public"."outbox_state" AS s
         SET status = 1, ready = false, owner_token = taker
         WHERE s.ctid = ANY (picked || runs)
-        RETURNING s.seq, s.next_attempt_at, s.retry_count, s.stream_id, s.stages),
+        RETURNING s.seq, s.retry_count, s.stream_id, s.stages),
     leased AS (
         INSERT INTO "public"."outbox_lease" AS l (owner_token, worker_id, locked_until, seqs, streams)
         SELECT taker, "public"."outbox_worker_number"(worker), clock_timestamp() + lease, array_agg(t.seq),
@@ -174,7 +174,7 @@ BEGIN
     SELECT o.seq, o.message_id::text, o.uuid, o.topic::text, o.payload, o.headers, o.correlation_id, o.stream_key::text,
            (date_part('epoch', o.created_at) * 1000)::bigint, (date_part('epoch', o.due_at) * 1000)::bigint,
            t.retry_count, t.stages, (date_part('epoch', moment) * 1000)::bigint
-    FROM (SELECT t.* FROM taken AS t ORDER BY CASE WHEN t.stream_id IS NULL THEN t.next_attempt_at END, t.seq) AS t
+    FROM taken AS t
     CROSS JOIN LATERAL (SELECT o.* FROM "public"."outbox" AS o WHERE o.seq = t.seq OFFSET 0) AS o;
 END
 $outbox$;
